@@ -17,9 +17,12 @@ QUICK := tests/agent/core tests/agent/approval tests/storage tests/project tests
 # make 3.81, which macOS ships, cannot keep the output of parallel targets apart.
 OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
+# Tests and benchmarks start hundreds of processes, which find their bytecode as installed ones do.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo bundle clean format check lint types imports quick test browser downstream clients conformance campaign \
-	campaign-teeth campaign-sum fuzz soak docs screenshots pictures walk bench bench-sizes bench-against bench-tokens bench-downstream eval providers
+.PHONY: help demo bundle clean format check lint types imports quick test browser postgres downstream clients conformance campaign \
+	campaign-teeth campaign-sum ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-downstream eval providers
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -87,6 +90,10 @@ browser: $(NODE_READY) ## Test the inbox in a real Chromium, with axe-core from 
 		|| { apt-get update -qq && apt-get install -y -qq chromium; }
 	@$(RUN) pytest -m browser
 
+postgres: $(READY) ## Test PostgreSQL at length, behind PgBouncer and on a full disk; installs pgbouncer with apt-get where it is missing
+	@command -v pgbouncer > /dev/null || test -x /usr/sbin/pgbouncer || { apt-get update -qq && apt-get install -y -qq pgbouncer; }
+	@$(RUN) pytest -n auto --dist worksteal --postgres -m postgres
+
 downstream: $(NODE_READY) ## Test plans over public MCP servers from PyPI and npm
 	@$(RUN) pytest --downstream -m downstream
 
@@ -96,7 +103,7 @@ clients: $(NODE_READY) ## Test with real clients and hosts from PyPI and npm; wr
 conformance: $(NODE_READY) ## Run the protocol's own suite, with its own Node; writes docs/conformance.md
 	@$(RUN) tests.conformance
 
-campaign: $(READY) ## Run 9 minutes of mishaps: PART=1 (2, 3...), kills, decisions or pairs; SEED=, ROUNDS=
+campaign: $(READY) ## Run 9 minutes of mishaps: PART=1 (2, 3...), postgres, kills, decisions or pairs; SEED=, ROUNDS=
 	@$(RUN) tests.campaign $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 campaign-teeth: $(READY) ## See that the campaign finds each planted bug
@@ -104,6 +111,9 @@ campaign-teeth: $(READY) ## See that the campaign finds each planted bug
 
 campaign-sum: $(READY) ## Add up all parts of the campaign that have run here
 	@$(RUN) tests.campaign --summary
+
+ticks: $(READY) ## Start the ticks of schedules over two processes killed at random, each once: TICKS=100000, SEED=
+	@$(RUN) tests.ticks --ticks $(or $(TICKS),100000) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(READY) ## Send INPUTS=10000 broken inputs to every entrance, with SEED=; ends within 10 minutes, parts add up
 	@$(RUN) tests.fuzz --inputs $(or $(INPUTS),10000) $(if $(SEED),--seed $(SEED)) $(if $(ENTRANCE),--entrance $(ENTRANCE))
@@ -122,6 +132,9 @@ screenshots: $(READY) ## Draw the pictures of the inbox; needs Chromium
 pictures: $(NODE_READY) ## Draw the pictures of hosts and of the demo; needs Chromium
 	@$(RUN) dev.pictures.hosts
 
+show: $(NODE_READY) ## Write docs/saved-plans.md: one plan over real servers, killed, retried, from everywhere; needs npm and PyPI
+	@$(RUN) dev.show
+
 walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; then walk as each of four users, in minutes
 	@$(RUN) dev.walk
 	@$(RUN) dev.users
@@ -129,6 +142,9 @@ walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; the
 ##@ Measure
 bench: $(BENCH_READY) ## Measure against LangGraph and bare commits; writes benchmarks/README.md
 	@$(RUN) benchmarks.run
+
+bench-scale: $(BENCH_READY) ## Measure 1, 2 and 4 processes on one PostgreSQL against DBOS, LangGraph and procrastinate
+	@$(RUN) benchmarks.scale.run
 
 bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a million finished ones; 5 GB, minutes
 	@$(RUN) benchmarks.sizes

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.planwarden_side import suspend_one
 from benchmarks.side import together
+from benchmarks.startup import ENVIRONMENT
 from planwarden import Warden
 
 WAITING = 100
@@ -63,7 +64,9 @@ def _run(arguments: Sequence[str]) -> float:
     """Raises `RuntimeError` with what the command wrote when it fails."""
     ours, theirs = pty.openpty()
     begin = time.perf_counter()
-    with subprocess.Popen([*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs) as process:
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT
+    ) as process:
         os.close(theirs)
         shown = bytearray()
         has_answered = False

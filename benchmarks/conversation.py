@@ -196,7 +196,7 @@ async def serve(home: Path) -> AsyncGenerator[Client]:
     async def opening() -> AsyncGenerator[Service]:
         yield made.service
 
-    async with made, Client(build_server(opening, home), mode="auto") as client:
+    async with made, Client(build_server(opening), mode="auto") as client:
         yield client
 
 

@@ -22,7 +22,8 @@ from tests.support.wardens import Ledger, model_step, plan
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.events import ExecutionCreated, Options, PlanAccepted, StepStarted
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import ToolFacts, parse_plan
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.prompts import build_step_prompt
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition

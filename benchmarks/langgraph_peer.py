@@ -33,6 +33,7 @@ import aiosqlite
 from langchain_core.messages import AIMessage, AnyMessage, ToolCall
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, tool
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
@@ -105,7 +106,7 @@ def _request(number: int, name: str, arguments: dict[str, Any]) -> AIMessage:
     return AIMessage(content="", tool_calls=[ToolCall(name=name, args=arguments, id=f"s{number}")])
 
 
-def plan_executor(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
+def plan_executor(saver: BaseCheckpointSaver[str]) -> tuple[Program, MakeInput]:
     """A loop of two nodes over a plan in the state."""
 
     def dispatch(state: PlanState) -> PlanState:
@@ -126,7 +127,7 @@ def plan_executor(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     return cast("Program", graph.compile(checkpointer=saver)), lambda: {"plan": make_plan()}
 
 
-def step_nodes(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
+def step_nodes(saver: BaseCheckpointSaver[str]) -> tuple[Program, MakeInput]:
     """One node per step, each with a `ToolNode` inside."""
     tools = ToolNode(_tools())
 
@@ -147,7 +148,7 @@ def step_nodes(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     return cast("Program", graph.compile(checkpointer=saver)), lambda: {"order": make_order(), "messages": []}
 
 
-def bare(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
+def bare(saver: BaseCheckpointSaver[str]) -> tuple[Program, MakeInput]:
     """One plain function per step."""
     functions: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {f.__name__: f for f in FUNCTIONS}
     functions[CONFIRMATION] = confirm
@@ -169,7 +170,7 @@ def bare(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     return cast("Program", graph.compile(checkpointer=saver)), lambda: {"order": make_order(), "results": []}
 
 
-def functional(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
+def functional(saver: BaseCheckpointSaver[str]) -> tuple[Program, MakeInput]:
     """An entrypoint that loops over the plan and awaits a task for each call."""
     tasks: dict[str, Callable[..., Any]] = {function.__name__: task(function) for function in FUNCTIONS}
 
@@ -186,7 +187,7 @@ def functional(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     return cast("Program", entrypoint(checkpointer=saver)(job)), make_plan
 
 
-VARIANTS: dict[str, Callable[[AsyncSqliteSaver], tuple[Program, MakeInput]]] = {
+VARIANTS: dict[str, Callable[[BaseCheckpointSaver[str]], tuple[Program, MakeInput]]] = {
     "plan-executor": plan_executor,
     "step-nodes": step_nodes,
     "bare": bare,

@@ -12,10 +12,11 @@ WIDTH, PANEL, RIGHT, TOP, GAP = 760, 150, 250, 52, 62
 
 @dataclass(frozen=True)
 class Panel:
-    """Milliseconds by operation and size."""
+    """Values by operation and size."""
 
     title: str
     lines: Mapping[str, Mapping[str, float]]
+    unit: str = " ms"
 
 
 def draw(title: str, panels: Sequence[Panel]) -> str:
@@ -53,6 +54,6 @@ def _draw_panel(panel: Panel, top: int) -> list[str]:
         points = [place(int(size), value) for size, value in line.items()]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline class="line" stroke="{colour}" points="{path}"/>')
-        end = f"{label}: {list(line.values())[-1]:.3g} ms"
+        end = f"{label}: {list(line.values())[-1]:.3g}{panel.unit}"
         parts.append(f'<text x="{right + 14}" y="{top + 14 + 20 * number}" style="fill:{colour}">{escape(end)}</text>')
     return parts

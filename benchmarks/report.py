@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import FLOOR, HEADLINE, PEERS, PLANWARDEN, SEQUENTIAL, SIDES, Figures
+from benchmarks.scale.report import section
 from benchmarks.side import IN_FLIGHT
 
 LIBRARIES = ("planwarden", "langgraph", "langgraph-checkpoint-sqlite", "aiosqlite", "mcp", "pydantic", "anyio")
 
 TOKENS = Path(__file__).parent / "results" / "tokens.json"
+SCALE = Path(__file__).parent / "results" / "scale.json"
 
 Row = tuple[str, ...]
 
 
-def about(folder: Path) -> dict[str, Any]:
+def about(folder: Path, libraries: Sequence[str] = LIBRARIES) -> dict[str, Any]:
     """Returns where and with what the figures were measured."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -36,7 +38,7 @@ def about(folder: Path) -> dict[str, Any]:
         "file_system": _file_system(folder),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: _version(name) for name in libraries},
     }
 
 
@@ -127,7 +129,8 @@ def readme(summary: dict[str, Any]) -> str:
         lines = [_markdown(headings), _markdown(["---", *["---:"] * (len(headings) - 1)]), *map(_markdown, rows)]
         parts.append(f"## {title}\n\n" + "\n".join(lines))
     found = json.loads(TOKENS.read_text(encoding="utf-8"))
-    return "\n\n".join([*parts, _SIZES, conversations_section(found["conversations"]), _READING]) + "\n"
+    several = section(json.loads(SCALE.read_text(encoding="utf-8")))
+    return "\n\n".join([*parts, _SIZES, several, conversations_section(found["conversations"]), _READING]) + "\n"
 
 
 def conversations_section(conversations: Iterable[dict[str, Any]]) -> str:
@@ -211,7 +214,7 @@ memory of both a second after `tools/list`.
 (a connection of the standard library, used on the event loop or on a thread) and through aiosqlite, with and without
 group commit.
 
-Not measured here: models, networks, PostgreSQL, several processes on one file."""
+Not measured here: models, networks, several processes on one file."""
 
 
 def _side(found: Figures) -> dict[str, Any]:

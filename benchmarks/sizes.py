@@ -27,6 +27,7 @@ from benchmarks.report import about
 from benchmarks.side import together
 from benchmarks.workload import FUNCTIONS, find_order
 from planwarden import Warden
+from planwarden.agent.ports.listing import ExecutionFilter
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "sizes.json"
@@ -145,6 +146,10 @@ async def _time_finished(home: Path, count: int) -> dict[str, float]:
             "open": statistics.median(opening) * 1_000,
             "list": await _median(lambda: opened.list_suspensions(limit=20)),
             "newest executions": await _median(lambda: store.executions(None, 20)),
+            "list of executions": await _median(lambda: store.list_executions(ExecutionFilter())),
+            "search of executions": await _median(
+                lambda: store.list_executions(ExecutionFilter(search="is in none of them"))
+            ),
             "start and run to the question": await _median(lambda: suspend_one(opened)),
             "resume": await _median(resume),
             "sweep of what is due": await _median(lambda: store.due(100)),
@@ -167,6 +172,7 @@ def _add_finished(database: Path, wanted: int) -> None:
         for table, columns, key, value in (
             ("executions", {"number": "i", "execution_id": "hex(randomblob(16))", "thread_id": "hex(randomblob(16))"},
              "number", number),
+            ("synopses", {"execution": "i"}, "execution", number),
             ("events", {"position": None, "execution": "i"}, "execution", number),
             ("suspensions", {"number": None, "suspension_id": "hex(randomblob(16))", "execution": "i"},
              "execution", number),

@@ -88,7 +88,7 @@ async def walk(home: Path) -> Walk:
         return "gone"
 
     warden = planwarden.Warden(settings=Settings(home=home), tools=[erase])
-    server = build_server(build_service_opener(warden), home)
+    server = build_server(build_service_opener(warden))
     async with Client(server, elicitation_callback=accept_everything) as client:
         asked = await call_tool(client, "execute_plan", plan=PLAN)
         [question] = asked["suspensions"]
@@ -128,7 +128,7 @@ async def try_to_approve(taken: Walk, client: Client, warden: planwarden.Warden,
 
 async def approve_in_inbox(taken: Walk, warden: planwarden.Warden, home: Path, suspension_id: str) -> None:
     """A person opens the inbox, edits the records, looks at the difference, and approves."""
-    site = InboxSite(service=lambda: warden.service, home=home)
+    site = InboxSite(service=lambda: warden.service, settings=Settings(home=home))
     browser = Inbox(warden, site, build_inbox_app(site, lambda: {HOST})).browser()
     await browser.log_in("ann")
     page = await browser.open(f"/inbox/suspensions/{suspension_id}")

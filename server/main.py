@@ -18,8 +18,8 @@ from planwarden.agent.common.errors import (
     ThreadBusy,
     UsageError,
 )
+from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
-from planwarden.server.cli.imports import import_quickly
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 

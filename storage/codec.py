@@ -2,7 +2,7 @@
 
 The types in `planwarden.agent.core.events` define the JSON: a transaction is a list of events, an event a list of its
 tag and its fields. Decoding checks every type, because a stored row is hostile input: what does not fit is a
-`StoreError`, never a half-built event.
+`LogUnreadable`, never a half-built event.
 
 Encoding reads its own text back, so that nothing is stored which differs from what was written. What differs is left to
 the standard library: it writes lone surrogates (undecodable file names), which have no UTF-8, in ASCII, makes lists of
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from planwarden.agent.common.canonical import parse_finite_float, refuse_constant
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import LogUnreadable
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core import events as ev
 
@@ -46,7 +46,7 @@ def decode_events(text: str) -> Transaction:
     """The events of one stored transaction.
 
     Raises:
-        StoreError: the text is not what `encode_events` writes.
+        LogUnreadable: the text is not what `encode_events` writes.
     """
     try:
         try:
@@ -58,4 +58,20 @@ def decode_events(text: str) -> Transaction:
             return msgspec.convert(document, Transaction)
     except (ValueError, RecursionError) as error:
         reason = str(error).replace("NoneType", "null")
-        raise StoreError(f"a stored event is damaged, or was written by a newer planwarden: {reason}") from error
+        raise LogUnreadable(f"a stored event is damaged, or was written by a newer planwarden: {reason}") from error
+
+
+def count_readable(text: str) -> int:
+    """The number of events before the first one of a stored transaction that cannot be decoded."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return 0
+    count = 0
+    for stored in document if isinstance(document, list) else ():  # pyright: ignore[reportUnknownVariableType]
+        try:
+            msgspec.convert((stored,), Transaction)
+        except (ValueError, RecursionError):
+            break
+        count += 1
+    return count

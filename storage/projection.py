@@ -8,6 +8,8 @@ import msgspec
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import find_next_alarm_at
+from planwarden.agent.core.plan import list_step_tools
+from planwarden.agent.core.synopsis import StepProgress, Synopsis, build_synopsis, count_progress, describe_fault
 from planwarden.agent.ports.store import Append
 
 RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
@@ -48,11 +50,44 @@ class GrantUsed(msgspec.Struct, frozen=True):
     grant_id: str
 
 
+class SynopsisWritten(msgspec.Struct, frozen=True):
+    """What a list shows of the execution, from its creation on, or after its plan changed."""
+
+    synopsis: Synopsis
+
+
+class ExecutionEnded(msgspec.Struct, frozen=True):
+    """The execution is finished, or goes on after it was."""
+
+    at: float | None
+    fault: str
+
+
 RowChange = (
-    SuspensionOpened | SuspensionRowRevised | SuspensionRowReminded | SuspensionClosed | PendingWithdrawn | GrantUsed
+    SuspensionOpened
+    | SuspensionRowRevised
+    | SuspensionRowReminded
+    | SuspensionClosed
+    | PendingWithdrawn
+    | GrantUsed
+    | SynopsisWritten
+    | ExecutionEnded
 )
 
 
+_RENAMING: frozenset[type[ev.Event]] = frozenset({ev.ExecutionCreated, ev.PlanAccepted, ev.PlanRevised})
+"""Events that may change the synopsis."""
+_PROGRESSING: frozenset[type[ev.Event]] = frozenset(
+    {
+        ev.PlanAccepted,
+        ev.PlanRevised,
+        ev.StepsTakenOver,
+        ev.StepCompleted,
+        ev.StepRehearsed,
+        ev.StepSkipped,
+    }
+)
+"""Events that may change how many steps there are, or are done."""
 _PROJECTED: frozenset[type[ev.Event]] = frozenset(
     {
         ev.Suspended,
@@ -93,6 +128,33 @@ def project_rows(append: Append) -> Iterator[RowChange]:
                 pass
     if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
         yield PendingWithdrawn(append.execution.updated_at)
+    yield from _project_synopsis(append)
+
+
+def _project_synopsis(append: Append) -> Iterator[RowChange]:
+    execution = append.execution
+    kinds = {type(recorded.event) for recorded in append.recorded}
+    if not kinds.isdisjoint(_RENAMING) or (ev.ToolCallIntended in kinds and _calls_beside_the_plan(append)):
+        yield SynopsisWritten(build_synopsis(execution))
+    if execution.is_finished:
+        yield ExecutionEnded(execution.updated_at, describe_fault(execution))
+    elif ev.ExecutionStarted in kinds:
+        yield ExecutionEnded(None, "")
+
+
+def _calls_beside_the_plan(append: Append) -> bool:
+    """A model calls a tool that its step does not name."""
+    intended = [recorded.event for recorded in append.recorded if isinstance(recorded.event, ev.ToolCallIntended)]
+    calls = [append.execution.call(event.call_id) for event in intended]
+    steps = append.execution.steps
+    return any(call.by_model and call.tool_name not in list_step_tools(steps[call.step_id].step) for call in calls)
+
+
+def project_progress(append: Append) -> StepProgress | None:
+    """How far the execution is after the append; None when that is as before."""
+    if append.expected_version and not any(type(recorded.event) in _PROGRESSING for recorded in append.recorded):
+        return None
+    return count_progress(append.execution)
 
 
 def _events_that_change_rows(append: Append) -> list[ev.Recorded]:

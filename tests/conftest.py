@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import anyio
@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, settings
 
 from planwarden.agent.ports.store import Store
 from planwarden.storage.clock import ManualClock
-from tests.storage.suite import BACK_ENDS, BackEnd
+from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
+from tests.support.postgres import as_url, shared_server
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("planwarden", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clients", action="store_true", help="also drive real clients from public registries")
     parser.addoption("--downstream", action="store_true", help="also start MCP servers from public registries")
+    parser.addoption("--postgres", action="store_true", help="also run what needs pgbouncer or mounts")
     parser.addoption("--no-skips", action="store_true", help="fail when a test was skipped; the summary says which")
     parser.addoption("--long", action="store_true", help="also run the campaigns of many minutes (marker `long`)")
 
@@ -44,8 +46,9 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns run only with `--long`, public servers only with `--downstream`, real clients only with `--clients`."""
-    unwanted = [name for name in ("long", "downstream", "clients") if not config.getoption(f"--{name}")]
+    """Campaigns run only with `--long`, public servers only with `--downstream`, real clients only with `--clients`,
+    PgBouncer only with `--postgres`."""
+    unwanted = [name for name in ("long", "downstream", "clients", "postgres") if not config.getoption(f"--{name}")]
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in unwanted)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -60,11 +63,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture
+def url() -> Iterator[str]:
+    """Of an empty database of the PostgreSQL that the tests of this process share."""
+    database = shared_server().make_database()
+    yield as_url(database)
+    shared_server().empty_database(database)
+
+
+@pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=sorted(BACK_ENDS))
+@pytest.fixture(params=BACK_END_NAMES)
 async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[BackEnd]:
     """Each kind of store in turn, in a home of its own."""
     made = BACK_ENDS[request.param](tmp_path / "home")

@@ -22,6 +22,70 @@ def requirement(*names: str) -> pytest.MarkDecorator:
 
 
 REQUIREMENTS: dict[str, Requirement] = {
+    "plans:hostile-files": Requirement(
+        "docs/reference/plans", "A file that is no plan is named with the reason, costs little, and hides no other one."
+    ),
+    "plans:one-name": Requirement(
+        "docs/reference/plans", "A name stands for one file; the home's wins, also broken, and what it hides is said."
+    ),
+    "plans:version": Requirement(
+        "docs/reference/plans", "Every run of a saved plan records its name and the digest of its content."
+    ),
+    "plans:exact": Requirement(
+        "docs/reference/plans",
+        "A run counts as a version of a saved plan while its plan is exactly that one; a retry keeps this, a change "
+        "ends it.",
+    ),
+    "plans:use": Requirement(
+        "docs/reference/plans",
+        "A used plan's steps stand in the place of its step, take only what it gives them, and are recorded.",
+    ),
+    "loop:large": Requirement(
+        "docs/reference/plans",
+        "A loop goes through a list of 10,000 items and 4 MiB out of a large result; each item fits into arguments.",
+    ),
+    "plans:use-checked": Requirement(
+        "docs/reference/plans",
+        "What bindings bring to a used plan is checked by its inputs before a step that takes it does anything.",
+    ),
+    "plans:read-only": Requirement("docs/reference/plans", "Nothing that comes over MCP writes or changes a plan."),
+    "hook:starts": Requirement(
+        "docs/schedules", "A signed request starts the hook's plan; its body is the input `event`."
+    ),
+    "hook:once": Requirement("docs/schedules", "A message's id starts one run; its replay is answered with that run."),
+    "hook:refused": Requirement(
+        "docs/schedules",
+        "What is not signed with the hook's secret, in time, gets 401, no word and no run.",
+    ),
+    "hook:bounded": Requirement("docs/schedules", "A body is at most 256 KiB and arrives in bounded time."),
+    "hook:doctor": Requirement("docs/schedules", "A hook whose plan or secret is missing is named."),
+    "service:print": Requirement(
+        "docs/operators", "What is printed keeps a server of this home running, and is what `deploy/` holds."
+    ),
+    "schedule:commands": Requirement(
+        "docs/reference/commands",
+        "Schedules are added, listed, paused, resumed, removed and run now, as the audit says.",
+    ),
+    "schedule:times": Requirement(
+        "docs/schedules", "A tick is in its zone's time; one that does not exist or exists twice comes once."
+    ),
+    "schedule:refusals": Requirement(
+        "docs/schedules", "What can never tick, or too often, or in no zone, is refused with the reason."
+    ),
+    "schedule:once": Requirement(
+        "docs/schedules",
+        "Each tick starts at most one run, whatever processes live or die; a lost start is found again.",
+    ),
+    "schedule:overlap": Requirement(
+        "docs/schedules",
+        "While the last run is unfinished a tick is skipped, or waits for its end; which, is recorded.",
+    ),
+    "schedule:missed": Requirement(
+        "docs/schedules", "After a downtime the newest missed tick starts, or none; never more."
+    ),
+    "schedule:clock": Requirement(
+        "docs/schedules", "A clock that jumps loses and doubles no tick beyond what `missed` says."
+    ),
     "telemetry:spans": Requirement(
         "docs/observability", "Spans follow from committed events, named by the GenAI conventions, in one tree."
     ),
@@ -51,8 +115,42 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "telemetry:variables": Requirement("OpenTelemetry", "Every variable that the page names does something."),
     "telemetry:metrics": Requirement("docs/observability", "Each committed event is counted once."),
+    "telemetry:handovers": Requirement(
+        "docs/observability", "Takeovers and decisions of other processes are counted where the execution goes on."
+    ),
     "telemetry:off": Requirement(
         "docs/observability", "Nothing is imported, stored or sent unless an endpoint or a provider was given."
+    ),
+    "ask_person:answer": Requirement(
+        "docs/reference/mcp", "A question without a plan is answered through the channels of any other question."
+    ),
+    "ask_person:refused": Requirement(
+        "docs/reference/mcp",
+        "A form that is no schema and texts that are too long are refused before anybody is asked.",
+    ),
+    "ask_person:once": Requirement(
+        "docs/concepts", "A question with a key is asked once, whoever sends it again, also after a restart."
+    ),
+    "retry:rest": Requirement(
+        "docs/concepts", "A retry takes over what the log of the last execution proves, and goes on with the rest."
+    ),
+    "retry:calls": Requirement(
+        "docs/concepts", "Calls that succeeded in a step that did not complete are taken over, of plans and of models."
+    ),
+    "retry:unknown": Requirement(
+        "docs/concepts", "A call that may have happened is asked about before anything runs again, under its old key."
+    ),
+    "retry:gated": Requirement(
+        "docs/concepts",
+        "No answer of the old execution releases a call of the new one; the question says what was done.",
+    ),
+    "retry:refused": Requirement("docs/reference/errors", "What cannot be retried is refused with a code."),
+    "retry:once": Requirement(
+        "docs/concepts", "Of retries at the same moment one starts; a crash around it loses and doubles nothing."
+    ),
+    "retry:fork": Requirement(
+        "docs/concepts",
+        "From a named step on, it and what depends on it runs again, with other inputs or another plan.",
     ),
     "mcp:mistakes": Requirement(
         "docs/reference/mcp",
@@ -60,6 +158,30 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "mcp:cheap": Requirement(
         "docs/reference/executions", "Answers carry what changed and what comes next; get_execution has the rest."
+    ),
+    "rehearsal:nothing-done": Requirement(
+        "plans", "A rehearsal calls only what reads, asks nobody, changes nothing and claims no success."
+    ),
+    "rehearsal:record": Requirement(
+        "plans", "A rehearsal records each other call with its exact arguments and what it would have needed."
+    ),
+    "plan:forecast": Requirement(
+        "plans", "A forecast runs nothing, and says of each call whom it will ask, or that only the run will know."
+    ),
+    "console:plan": Requirement(
+        "console", "The page of a plan says what it is, how it stands and what each step did; a failure stands first."
+    ),
+    "console:slider": Requirement("console", "A past state of a plan is shown as past, with nothing to press."),
+    "console:steer": Requirement(
+        "console", "A person stops, retries, forks and rehearses a plan from its page; a form sent twice acts once."
+    ),
+    "graph:true": Requirement(
+        "console", "A graph shows every step with its state in words, and every link that it does not draw is named."
+    ),
+    "graph:hostile": Requirement("console", "No text of a plan adds anything to a graph but text."),
+    "plan:review": Requirement(
+        "plans",
+        "A plan under review begins nothing before a person approved exactly it; covering is about known calls.",
     ),
     "store:round-trip": Requirement(
         "ports.Store", "Events come back in order, without gaps, equal to what was written."
@@ -106,6 +228,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:starts": Requirement(
         "ports.Store", "A principal starts one execution with a key, stored with the start, kept as long as it."
     ),
+    "store:schedules": Requirement(
+        "storage.ports.schedules", "A change of a schedule is stored once for each version, with its row of the audit."
+    ),
     "store:grants": Requirement(
         "approvals, standing grants",
         "A use of a grant is counted with the intent it lets through, never more than it says.",
@@ -128,6 +253,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "audit:names-the-row": Requirement(
         "issue: audit", "An edited, removed or reordered row of the audit is named by verification."
+    ),
+    "approval:starter": Requirement(
+        "approvals, assurance",
+        "Who started an execution for its owner, or added its schedule, is no second person for it.",
     ),
     "approval:critical": Requirement(
         "approvals, risk",
@@ -169,6 +298,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "approval:reconcile": Requirement(
         "approvals, learned from attacks",
         '"It did not happen" releases a call, and needs what that call needs at the time of the answer.',
+    ),
+    "grants:step": Requirement(
+        "plans, schedules and triggers; approvals, standing grants",
+        "A grant for a saved plan's step covers its own calls in unchanged runs of that version, so many a day.",
     ),
     "approval:grants": Requirement(
         "approvals, standing grants",
@@ -224,6 +357,15 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, notifications and time",
         "A slow or dead receiver delays neither an execution nor the end of the process.",
     ),
+    "scale:roles": Requirement("scale", "A front runs nothing; workers share what waits, each as much as it may."),
+    "scale:takeover": Requirement(
+        "scale", "What a killed or stopped worker left is taken over; nothing happens twice; one that wakes works on."
+    ),
+    "scale:tools": Requirement("scale", "Work goes to a process that has its tools, and waits until there is one."),
+    "scale:policy": Requirement("scale", "A process with an older policy ends what it has begun, and begins nothing."),
+    "scale:upgrade": Requirement(
+        "scale", "Two versions share a store; the older one refuses and leaves what it cannot read; nothing is lost."
+    ),
     "store:orphans": Requirement("design, durability", "Running executions without a valid owner are found."),
     "store:prune": Requirement("issue, runner and store", "Pruning deletes finished, old executions and nothing else."),
     "artifact:atomic": Requirement(
@@ -250,6 +392,44 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:group-commit": Requirement(
         "design, durability", "Waiting writes share one transaction; a bad one does not harm the others."
     ),
+    "replay:decisions": Requirement(
+        "plans, going on", "Replay folds a log and refuses the first recorded decision that `decide` would not take."
+    ),
+    "replay:store": Requirement(
+        "plans, going on", "`doctor --replay` streams over the logs of any store and names what does not replay."
+    ),
+    "replay:upgrade": Requirement(
+        "plans, going on", "A migration that leaves a log that does not replay is rolled back; nothing is written."
+    ),
+    "replay:real": Requirement("plans, going on", "Whatever the engine wrote replays, also after crashes."),
+    "show:at": Requirement(
+        "plans, going on", "`show --at` is the fold of the log up to that event, and offers nothing to act on."
+    ),
+    "patience:waits": Requirement(
+        "plans, going on",
+        "A prompt whose provider is out of reach waits 1 min, doubling to 30 min, for modelPatienceS.",
+    ),
+    "patience:asked": Requirement(
+        "RFC 9110", "A wait is at least as long as the provider asks with Retry-After, and at most six hours for that."
+    ),
+    "patience:at-once": Requirement(
+        "plans, going on", "A wrong key or an unknown model fails at once; 429, 5xx and broken connections wait."
+    ),
+    "patience:durable": Requirement(
+        "plans, going on",
+        "No process owns an execution that waits for a provider; any process wakes it, also after a restart.",
+    ),
+    "patience:restart": Requirement(
+        "plans, going on",
+        "An execution that gave its provider up is incomplete; execute_plan with its thread continues it.",
+    ),
+    "patience:said": Requirement(
+        "plans, going on", "View, text and terminal say until when it waits, which attempt follows, and the last error."
+    ),
+    "store:listed": Requirement(
+        "console, plans",
+        "Executions are listed by activity, in pages, and found by words and filters, without their logs.",
+    ),
     "store:model": Requirement("style, 34", "Random use of every store agrees with a model made of dictionaries."),
     "sqlite:modes": Requirement("design, durability", "Files are 0600 in a folder of 0700 before SQLite opens them."),
     "sqlite:refused-untouched": Requirement(
@@ -265,6 +445,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "sqlite:migrate": Requirement("design, durability", "An empty file is brought to the newest schema, once."),
     "sqlite:migrate-rows": Requirement(
         "design, durability", "Rows of an earlier schema are read, and their executions continue."
+    ),
+    "move:whole": Requirement("issue 15, move", "Logs, digests and the head of the audit are the same after a move."),
+    "move:empty-target": Requirement("issue 15, move", "A target that holds anything is refused and left as it was."),
+    "move:marked": Requirement("issue 15, move", "The source says where it went, and serves nobody afterwards."),
+    "move:alone": Requirement("issue 15, move", "Nothing moves while a process uses the source or the target."),
+    "move:crash": Requirement(
+        "issue 15, move", "Killed at any moment, never both stores can be used, and the next run finishes the move."
     ),
     "state:total": Requirement(
         "style, 34", "apply never reaches an undeclared state; an illegal event changes nothing."
@@ -287,6 +474,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "style, 35", "A crash at any store call: no effect twice, nothing acknowledged lost, same outcome, never stuck."
     ),
     "crash:control": Requirement("issue, tests", "The same check fails on an engine with a planted bug."),
+    "crash:lost-answer": Requirement(
+        "scale", "A commit whose answer was lost is found again; its calls run once, and nobody is asked about them."
+    ),
     "crash:sigkill": Requirement(
         "issue, figures", "kill -9 again and again: no effect twice, none acknowledged lost, none stuck."
     ),
@@ -422,6 +612,33 @@ REQUIREMENTS: dict[str, Requirement] = {
         "console, what a model sees",
         "A binding reads JSON in text where it says so; where it leads nowhere it says why.",
     ),
+    "plans:inputs": Requirement(
+        "docs/reference/plans", "A run gets inputs that fit the plan's schema, with defaults, or nothing happens."
+    ),
+    "plans:default": Requirement("docs/reference/plans", "A default stands for a value that is not there."),
+    "plans:text": Requirement("docs/reference/plans", "A template puts values into text; the engine copies them."),
+    "conditions:judged": Requirement("docs/reference/plans", "A step whose condition does not hold is skipped."),
+    "conditions:dependents": Requirement(
+        "docs/reference/plans", "Steps go on after one whose condition did not hold, unless they need its value."
+    ),
+    "conditions:faults": Requirement("docs/reference/plans", "A condition that cannot be judged is refused at once."),
+    "loops:each": Requirement("docs/reference/plans", "A loop is proven by the calls of every item."),
+    "loops:failure": Requirement("docs/reference/plans", "A failed item stops the others, or leaves a gap."),
+    "loops:batch": Requirement(
+        "docs/reference/plans", "Calls of a loop that need a person are one question; each row releases its call once."
+    ),
+    "loops:pages": Requirement(
+        "docs/reference/executions",
+        "The results of all items of a loop are read by pages over MCP, commands and Python.",
+    ),
+    "loops:faults": Requirement("docs/reference/plans", "A loop that cannot work is refused or fails."),
+    "attempts:wait": Requirement(
+        "docs/reference/plans", "A call that failed by its tool's own word is made again after a durable wait."
+    ),
+    "attempts:harmless": Requirement(
+        "docs/reference/plans", "An effect is tried again only if its tool said that nothing happened."
+    ),
+    "attempts:covered": Requirement("docs/reference/plans", "An approval says and covers how often a call is tried."),
     "plan:literals": Requirement(
         "console, what a model sees",
         "Literal arguments are checked when the plan is accepted, around what is bound, in bounded work.",
@@ -497,6 +714,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:session-needed": Requirement("approvals, inbox", "Without a session nothing is shown and nothing taken."),
     "inbox:session-ends": Requirement("approvals, inbox", "Sessions expire and can be ended, one or all."),
     "inbox:passphrase": Requirement("approvals, inbox", "A configured passphrase is asked for besides the code."),
+    "secrets:shared": Requirement(
+        "issue 15", "The processes of one home share its secrets, and those that start at once agree on each."
+    ),
+    "secrets:sealed": Requirement(
+        "issue 15", "Who reads the database learns no secret, and a row that was changed or moved is refused."
+    ),
+    "secrets:key": Requirement(
+        "issue 15", "With PostgreSQL no process serves without the store's key, and it says so in one sentence."
+    ),
     "inbox:audited": Requirement(
         "approvals, inbox", "The audit records codes, refusals and sessions, without secrets."
     ),
@@ -517,6 +743,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:hostile": Requirement("approvals, must hold", "Hostile text stays text, escaped and capped, on every page."),
     "inbox:all-threads": Requirement("issue, inbox", "Open questions to people of all threads and owners are listed."),
     "inbox:unknown": Requirement("issue, bad input", "Absent ids and ids that are not for people look the same."),
+    "inbox:plans": Requirement(
+        "console, plans", "Every run is listed in words, with its state and progress, and found by words and filters."
+    ),
+    "terminal:executions": Requirement("console, plans", "The terminal lists executions as the page of plans does."),
+    "inbox:unreachable": Requirement(
+        "console, pages", "A page that cannot be refreshed says from when it is, and what to run."
+    ),
     "inbox:paged": Requirement("issue, bad input", "A page takes a bounded number of store calls, whatever waits."),
     "inbox:cheap": Requirement(
         "issue, inbox", "A look at the list costs what it shows, however long the arguments; nothing new costs nothing."
@@ -540,9 +773,42 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:no-script": Requirement("issue, bad input", "Everything can be decided without script."),
     "inbox:keyboard": Requirement("issue, inbox", "Keys move the focus; approve is never what Enter presses unasked."),
     "inbox:accessible": Requirement("console, pages", "axe-core has no finding on any page, in any look."),
+    "terminal:rows": Requirement(
+        "docs/approvals",
+        "At a terminal rows are shown by page, chosen and edited; those not shown are asked about once more.",
+    ),
+    "inbox:lineage": Requirement(
+        "console, truth",
+        "Pages name the saved plan with its version, and executions that go on from each other lead to each other.",
+    ),
+    "inbox:rows": Requirement(
+        "docs/approvals",
+        "Rows of one question are left out and edited on its page; what was not opened is asked about once more.",
+    ),
     "inbox:outcome": Requirement("console, truth", "After a decision the page says what became of it, truthfully."),
     "inbox:seen-first": Requirement("console, truth", "On a phone what is covered is seen before Approve is active."),
     "voices:apart": Requirement("console, truth", "No sentence of one voice stands in the place of another, anywhere."),
+    "saved:listed": Requirement(
+        "console, saved plans",
+        "Saved plans are listed with origin and version, files that cannot be used with the reason.",
+    ),
+    "saved:started": Requirement(
+        "console, saved plans",
+        "A form made from the inputs starts the plan or its rehearsal, recorded with who did it.",
+    ),
+    "saved:faults": Requirement(
+        "console, saved plans", "What a plan does not take is shown at its field, and nothing starts."
+    ),
+    "saved:once": Requirement(
+        "console, saved plans", "A form that is sent twice starts one run and adds one schedule."
+    ),
+    "saved:as-shown": Requirement(
+        "console, saved plans", "The versions that were shown are started; after a change the page is shown again."
+    ),
+    "saved:forecast": Requirement("console, saved plans", "Beside the form stands which calls will ask whom and why."),
+    "saved:schedules": Requirement(
+        "console, saved plans", "Schedules are added, paused, resumed, run and removed; the page says what that did."
+    ),
     "inbox:phone": Requirement("issue, inbox", "Pages fit a phone, light and dark, with labels and enough contrast."),
     "tasks:lifecycle": Requirement(
         "SEP-2663", "A call becomes a task at once; its statuses, times and end are those of the execution."

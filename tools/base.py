@@ -177,13 +177,14 @@ def _build_tool(
         )
     )
     fields = tuple(model.model_fields)
+    run, run_resume = _make_runner(target), None if on_resume is None else _make_runner(on_resume)
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         parsed = model.model_validate(arguments)
         values = {field: getattr(parsed, field) for field in fields}
         if context_parameter is not None:
             values[context_parameter] = context
-        returned = await _run(target, values, context)
+        returned = await run(values, context)
         # Dates, dataclasses and the like become JSON here; a value without a JSON form raises. The registry does that
         # for large ones, in slices.
         if isinstance(returned, Suspend | str | int) or exceeds(returned, INLINE_VALUES, INLINE_BYTES):
@@ -191,8 +192,8 @@ def _build_tool(
         return PLAIN.dump_python(returned, mode="json")
 
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
-        assert on_resume is not None
-        returned = await _run(on_resume, {"payload": payload, "decision": decision}, context)
+        assert run_resume is not None
+        returned = await run_resume({"payload": payload, "decision": decision}, context)
         if exceeds(returned, INLINE_VALUES, INLINE_BYTES):
             return returned
         return PLAIN.dump_python(returned, mode="json")
@@ -200,17 +201,22 @@ def _build_tool(
     return Tool(definition, call, resume if on_resume is not None else None)
 
 
-async def _run(target: ToolFunction, values: dict[str, Any], context: CallContext) -> object:
+def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext], Awaitable[Any]]:
+    """Returns what calls the function with these values: on the event loop if it is asynchronous, else on a thread."""
     if inspect.iscoroutinefunction(target):
-        return await target(**values)
-    asked_at = time.monotonic()
+        return lambda values, context: target(**values)
 
-    def run() -> object:
-        if time.monotonic() - asked_at > THREAD_WAIT_S:
-            from_thread.run(context.confirm_lease)
-        return target(**values)
+    async def run_on_thread(values: dict[str, Any], context: CallContext) -> object:
+        asked_at = time.monotonic()
 
-    return await to_thread.run_sync(run, abandon_on_cancel=True)
+        def run() -> object:
+            if time.monotonic() - asked_at > THREAD_WAIT_S:
+                from_thread.run(context.confirm_lease)
+            return target(**values)
+
+        return await to_thread.run_sync(run, abandon_on_cancel=True)
+
+    return run_on_thread
 
 
 def _build_argument_model(target: ToolFunction, tool_name: str) -> tuple[type[BaseModel], str | None]:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -33,7 +33,10 @@ from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.large_results import ENCODER, store_large
-from planwarden.tools.search import ToolIndex
+
+# Most processes never search, and the index needs SQLite.
+if TYPE_CHECKING:
+    from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
 """Of a form, and of a resume payload."""
@@ -180,6 +183,8 @@ class Registry:
         if not query.strip():
             return self._sorted[:limit]
         if self._index is None:
+            from planwarden.tools.search import ToolIndex
+
             self._index = ToolIndex(self._sorted)
         return self._index.search(query, limit)
 

@@ -8,7 +8,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.bindings import find_binding_faults
 from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
-from planwarden.agent.core.references import resolve
+from planwarden.agent.core.references import list_sources, resolve
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.verify import find_empty_lists
 
@@ -26,7 +26,8 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
         faults += [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
         step = execution.steps[call.step_id].step
         faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
-    resolved = resolve(call.proposed, execution.steps, context.parts or {}, execution.earlier)
+    item = execution.steps[call.step_id].find_item(call)
+    resolved = resolve(call.proposed, list_sources(execution, context.parts, item))
     _check_size(resolved)
     completed, invalid = context.tools.complete(call.tool_name, resolved)
     faults.extend(invalid)

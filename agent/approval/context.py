@@ -5,10 +5,23 @@ from collections.abc import Mapping
 import msgspec
 
 from planwarden.agent.approval.grants import GrantCache
+from planwarden.agent.core.events import CoveredCall
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
+from planwarden.agent.core.state import SuspensionState
 from planwarden.agent.ports.environment import Clock, Ids
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.toolbox import Toolbox
+
+
+class DecidedBatch(msgspec.Struct, frozen=True):
+    """What was answered to the one question about many calls of a loop, see `planwarden.agent.approval.batch`."""
+
+    suspension: SuspensionState
+    rows: Mapping[str, CoveredCall]
+    """By the ids of their calls."""
+    approved: frozenset[str]
+    is_intact: bool
+    """What is stored is what was asked and decided, under the policy of today."""
 
 
 class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,3 +34,5 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     grants: GrantCache
     parts: Mapping[PartAddress, ArtifactPart] | None = msgspec.field(default_factory=dict[PartAddress, ArtifactPart])
     """Parts of artifacts that references may take, as far as they were read. None while a call runs."""
+    batches: dict[str, DecidedBatch] = msgspec.field(default_factory=dict[str, DecidedBatch])
+    """Answered questions by their ids: judging all rows again for each of them would take too long."""

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
@@ -72,15 +73,15 @@ def find_covering_suspension(
     requirement: Requirement,
 ) -> str | None:
     """The id of the approved confirmation that named exactly this call, is worth enough and is not used up."""
-    confirming = [found for found in execution.suspensions.values() if found.question.covers]
+    confirming = [found for found in execution.suspensions.values() if found.covered]
     wanted = canonical_json(arguments) if confirming else ""
     for suspension in confirming:
-        decision, question = suspension.decision, suspension.question
-        if decision is None or not decision.approved or question.quorum < requirement.quorum:
+        question = suspension.question
+        if question.quorum < requirement.quorum:
             continue
-        if not _is_worth_enough(context, execution, suspension, requirement):
+        if not is_worth_enough(context, execution, suspension, requirement):
             continue
-        for covered in question.covers:
+        for covered in suspension.covered:
             if (
                 covered.step_id == call.step_id
                 and covered.tool_name == call.tool_name
@@ -92,16 +93,18 @@ def find_covering_suspension(
     return None
 
 
-def _is_worth_enough(
+def is_worth_enough(
     context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState, requirement: Requirement
 ) -> bool:
+    """Whether the answer's authority lets a call with this requirement run."""
     if suspension.status == "timed_out":
         # Only questions of the lowest risk are ever approved by waiting.
         return requirement.risk == "confirm"
     assurance, decider = suspension.assurance, suspension.principal
     if assurance is None or decider is None:
         return False
-    return context.policy.worth(assurance, decider, execution.principal, requirement.needs) is not None
+    owner = find_owner_for(context.policy, execution, decider)
+    return context.policy.worth(assurance, decider, owner, requirement.needs) is not None
 
 
 def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, wanted: str) -> bool:

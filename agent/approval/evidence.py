@@ -72,7 +72,7 @@ def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended
     asked = execution.suspensions.get(event.suspension_id)
     if asked is None or not _has_released(asked):
         yield f"call {call.call_id!r} ran on suspension {event.suspension_id!r}, which did not release it"
-    elif not _was_named(asked.question, call, event):
+    elif not _was_named(asked, call, event):
         yield f"call {call.call_id!r} ran with other arguments than suspension {event.suspension_id!r} was about"
 
 
@@ -81,8 +81,9 @@ def _has_released(asked: SuspensionState) -> bool:
     return asked.decision is not None and (asked.decision.approved or bool(asked.question.asker))
 
 
-def _was_named(question: ev.Question, call: Call, event: ev.ToolCallIntended) -> bool:
+def _was_named(asked: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
     """True when the question was about this call with these arguments, or covers it."""
+    question = asked.question
     if event.arguments is None:
         return question.call_id == call.call_id
     wanted = canonical_json(event.arguments)
@@ -91,5 +92,5 @@ def _was_named(question: ev.Question, call: Call, event: ev.ToolCallIntended) ->
     return any(
         (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
         and canonical_json(covered.arguments) == wanted
-        for covered in question.covers
+        for covered in asked.covered
     )

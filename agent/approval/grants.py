@@ -4,22 +4,39 @@ A grant is bound to the exact definition of the tool, to values of some or all a
 time. It is worth what its maker's assurance is worth: a grant made at `human` lets no critical call through. The store
 counts a use in the transaction that records the intent, so several processes together cannot use a grant more often
 than it says. This module only holds a copy to choose from.
+
+A grant for a step of a saved plan lives longer, so more must hold: the run is one of exactly that version, and of the
+same versions of the plans within it, from its beginning and with nothing changed, and the plan itself writes the call.
+Retries and forks are other runs. No such grant lets a critical call through, whoever made it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 from pydantic import JsonValue
 
+from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Policy, Requirement
-from planwarden.agent.ports.store import Grant
 
 MAX_HOURS = 8
 MAX_LIFE_S = MAX_HOURS * 3600.0
+MAX_STEP_DAYS = 90
+MAX_STEP_LIFE_S = MAX_STEP_DAYS * 86_400.0
+"""Of a grant for a step of a saved plan."""
 MAX_USES = 1_000
+"""In all, or a day."""
+REFUSED_S = 60.0
+"""How long a grant that the store refused is not chosen again, if it counts by days."""
+MAX_REASONS = 3
+"""Sentences about grants for a step that do not let a call of it through."""
+VERSION_DIGITS = 12
+"""Of a plan's version, in a sentence."""
 MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
 
 
@@ -28,52 +45,108 @@ class GrantCache(msgspec.Struct):
 
     policy: Policy
     _open: tuple[Grant, ...] = ()
+    _refused: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    """By id, until when a grant is not chosen."""
 
     def fill(self, grants: Iterable[Grant]) -> None:
         """Replace the copy with what the store has now."""
         self._open = tuple(grants)
+        self._refused.clear()
 
-    def drop(self, grant_id: str) -> None:
-        """Do not choose this grant again until the next `fill`, because the store refused it."""
-        self._open = tuple(grant for grant in self._open if grant.grant_id != grant_id)
+    def refuse(self, grant_id: str, now: float) -> None:
+        """Do not choose this grant again until the next `fill`, because the store refused it.
+
+        One that counts by days is chosen again after `REFUSED_S`: another day may have begun by then.
+        """
+        found = next((grant for grant in self._open if grant.grant_id == grant_id), None)
+        if found is not None and found.step is not None:
+            self._refused[grant_id] = now + REFUSED_S
+        else:
+            self._open = tuple(grant for grant in self._open if grant.grant_id != grant_id)
 
     def find_covering(
         self,
+        execution: ExecutionState,
+        call: Call,
         definition: ToolDefinition,
         arguments: Mapping[str, JsonValue],
         requirement: Requirement,
-        owner: str,
         now: float,
+        *,
+        taken: Mapping[str, int] | None = None,
     ) -> str | None:
-        """The id of a grant that lets this call through, the one that ends first; None when there is none."""
+        """The id of a grant that lets this call through, the one that ends first; None when there is none.
+
+        `taken` counts the uses that a forecast has given to other calls already.
+        """
         if not self._open or requirement.quorum > 1 or definition.is_blocking:
             return None
+        owner = execution.principal
         found = [
             grant
             for grant in self._open
-            if is_open(grant, now)
-            and has_terms_for(grant, definition, arguments, owner)
-            and self.policy.worth(grant.assurance, grant.created_by, owner, requirement.needs) is not None
+            if has_terms_for(grant, definition, arguments, owner)
+            and is_open(grant, now)
+            and count_uses_left(grant, now) > (taken or {}).get(grant.grant_id, 0)
+            and self._refused.get(grant.grant_id, now) <= now
+            and (grant.step is None or (requirement.risk != "critical" and is_from_step(grant.step, execution, call)))
+            and self._is_worth_enough(grant, requirement, execution)
         ]
         return min(found, key=lambda grant: grant.expires_at).grant_id if found else None
 
-    def has_any_for(self, definition: ToolDefinition, owner: str, now: float) -> bool:
-        """True when a grant lets some call of the tool through for that owner."""
-        return any(
-            grant.tool_name == definition.name
-            and grant.definition_digest == definition.digest
-            and grant.owner in (None, owner)
-            and is_open(grant, now)
+    def _is_worth_enough(self, grant: Grant, requirement: Requirement, execution: ExecutionState) -> bool:
+        owner = find_owner_for(self.policy, execution, grant.created_by)
+        return self.policy.worth(grant.assurance, grant.created_by, owner, requirement.needs) is not None
+
+    def explain_no_grant(
+        self, execution: ExecutionState, call: Call, definition: ToolDefinition, now: float
+    ) -> Iterator[str]:
+        """Yields why grants for the tool do not let this call through, for the person who is asked about it."""
+        grants = [
+            grant
             for grant in self._open
+            if grant.tool_name == definition.name
+            and grant.definition_digest == definition.digest
+            and grant.owner in (None, execution.principal)
+            and is_open(grant, now)
+        ]
+        if any(grant.step is None for grant in grants):
+            yield f"A person allowed calls of {call.tool_name} beforehand, but this call is not among them."
+        reasons = (
+            self._explain_step(grant, grant.step, execution, call, now) for grant in grants if grant.step is not None
         )
+        yield from islice(dict.fromkeys(reason for reason in reasons if reason is not None), MAX_REASONS)
+
+    def _explain_step(
+        self, grant: Grant, step: GrantedStep, execution: ExecutionState, call: Call, now: float
+    ) -> str | None:
+        """None when the grant has nothing to do with this plan and step."""
+        saved = execution.saved_plan
+        if saved is None or (saved.name, call.step_id) != (step.plan_name, step.step_id):
+            return None
+        allowed = f"A person allowed calls of {call.tool_name} in this step of the saved plan {step.plan_name!r}"
+        if saved.digest != step.plan_digest:
+            versions = f"{step.plan_digest[:VERSION_DIGITS]}, and this is version {saved.digest[:VERSION_DIGITS]}"
+            return f"{allowed} as it was in version {versions}."
+        if not is_same_version(step, execution):
+            return f"{allowed}, but a plan within it has changed since."
+        if not is_from_step(step, execution, call):
+            return f"{allowed}, but not in a run whose plan or calls were changed, nor calls that a model writes."
+        if count_uses_left(grant, now) == 0 or self._refused.get(grant.grant_id, now) > now:
+            return f"{allowed}, {describe_uses_a_day(grant.uses)}, and those of today are used."
+        return f"{allowed}, but this call is not among them."
 
 
-def is_open(grant: Grant, now: float) -> bool:
-    return grant.revoked_at is None and grant.used < grant.uses and now < grant.expires_at
+def describe_uses_a_day(uses: int) -> str:
+    """Such as `3 calls a day (UTC)`."""
+    return f"{uses} call{'' if uses == 1 else 's'} a day (UTC)"
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
-    """True for exactly the pinned tool, the owner it was made for, and equal values of all arguments that it names."""
+    """True for exactly the pinned tool, the owner it was made for, and equal values of all arguments that it names.
+
+    An argument that takes a value which is not there yet equals nothing.
+    """
     return (
         grant.tool_name == definition.name
         and grant.definition_digest == definition.digest
@@ -82,4 +155,23 @@ def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[s
             name in arguments and canonical_json(arguments[name]) == canonical_json(value)
             for name, value in grant.arguments.items()
         )
+    )
+
+
+def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bool:
+    """True for calls that the plan itself writes in this step, while the run is one of exactly this version."""
+    return (
+        not call.by_model
+        and call.step_id == step.step_id
+        and is_same_version(step, execution)
+        and execution.is_as_saved
+    )
+
+
+def is_same_version(step: GrantedStep, execution: ExecutionState) -> bool:
+    saved = execution.saved_plan
+    return (
+        saved is not None
+        and (saved.name, saved.digest) == (step.plan_name, step.plan_digest)
+        and {used.name: used.digest for used in execution.used_plans} == step.used_plans
     )

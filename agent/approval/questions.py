@@ -16,7 +16,11 @@ from planwarden.agent.approval.staleness import describe_change
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import build_alarms
+from planwarden.agent.core.plan import plan_to_json
+from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState
+from planwarden.agent.core.step_control import RetryPolicy
+from planwarden.agent.core.takeover import describe_earlier_runs
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import Policy, Requirement
 
@@ -71,9 +75,9 @@ def ask_what_tool_asks(
         asker=suspend.asker,
         releases=suspend.releases,
         undecidable=suspend.undecidable,
-        found=suspend.found,
+        found=suspend.found if is_clock else (*suspend.found, *describe_earlier_runs(execution, call.step_id)),
     )
-    return _open(context, execution, question)
+    return open_question(context, execution, question)
 
 
 def ask_approval(
@@ -101,10 +105,14 @@ def ask_approval(
         needs=requirement.needs,
         quorum=requirement.quorum,
         expires_at=None if wait_s is None else context.clock.now() + wait_s,
-        on_timeout=_limit_on_timeout(requirement.risk, definition.on_timeout),
-        found=(*found, *_find_circumstances(context, execution, call, definition)),
+        on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
+        found=(
+            *found,
+            *describe_attempts(execution, call.step_id),
+            *_find_circumstances(context, execution, call, definition),
+        ),
     )
-    return _open(context, execution, question)
+    return open_question(context, execution, question)
 
 
 def ask_approval_of_change(
@@ -134,6 +142,8 @@ def ask_what_happened(
     risk = highest_risk("confirm", context.policy.requirement(definition, call.arguments or {}).risk)
     required = context.policy.for_risk(risk)
     late = (call.late_report,) if call.late_report else ()
+    if call.origin:
+        late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="reconcile",
@@ -151,7 +161,56 @@ def ask_what_happened(
         # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
         found=(*found, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
     )
-    return _open(context, execution, question)
+    return open_question(context, execution, question)
+
+
+def ask_next_attempt(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    retry: RetryPolicy,
+    attempts: int,
+) -> ev.Suspended:
+    """The durable wait before the next attempt of a call that failed `attempts` times."""
+    question = ev.Question(
+        suspension_id=context.ids.new(),
+        kind="wait",
+        addressee="clock",
+        message=f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next",
+        step_id=call.step_id,
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        arguments=call.arguments,
+        definition_digest=definition.digest,
+        expires_at=context.clock.now() + retry.find_delay_s(attempts),
+        on_timeout="approve",
+    )
+    return open_question(context, execution, question)
+
+
+def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
+    """What an approval of a call of the step covers besides its first attempt, in at most one sentence."""
+    retry = execution.steps[step_id].step.retry
+    if retry is None:
+        return ()
+    return (f"If the tool says that it failed, the call is made again, {retry.attempts} times at most in all.",)
+
+
+def wait_for_model(
+    context: ApprovalContext, execution: ExecutionState, step_id: str | None, attempt: int, until: float
+) -> ev.Suspended:
+    """The wait before a prompt is sent again whose provider failed; without `step_id` a plan or synthesis prompt."""
+    question = ev.Question(
+        suspension_id=context.ids.new(),
+        kind="wait",
+        addressee="clock",
+        message=f"waits for the provider before attempt {attempt}",
+        step_id=step_id,
+        expires_at=until,
+        on_timeout="approve",
+    )
+    return open_question(context, execution, question)
 
 
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
@@ -163,6 +222,7 @@ def _find_circumstances(
     context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
 ) -> Iterator[str]:
     """Yields what a person who is asked about the call should know besides it: a retry, a grant that does not fit."""
+    yield from describe_earlier_runs(execution, call.step_id)
     earlier = [
         other
         for other in execution.steps[call.step_id].calls
@@ -172,8 +232,7 @@ def _find_circumstances(
         ended = _ENDED_BADLY[earlier[-1].status]
         count = "" if len(earlier) == 1 else f" It is number {len(earlier) + 1}."
         yield f"This is a retry: an earlier call of {call.tool_name} in this step {ended}.{count}"
-    if context.grants.has_any_for(definition, execution.principal, context.clock.now()):
-        yield f"A person allowed calls of {call.tool_name} beforehand, but this call is not among them."
+    yield from context.grants.explain_no_grant(execution, call, definition, context.clock.now())
 
 
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
@@ -205,7 +264,7 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
         "form": None if question.form is None else digest(question.form),
         "needs": [question.needs, question.quorum],
         "covers": [
-            [covered.step_id, covered.tool_name, covered.definition_digest, digest(covered.arguments)]
+            [covered.step_id, covered.tool_name, covered.definition_digest, digest(covered.arguments), covered.call_id]
             for covered in question.covers
         ],
         "policy": policy,
@@ -218,6 +277,8 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
         ]
     if question.found:
         facts["found"] = list[JsonValue](question.found)
+    if question.kind == "review" and execution.plan is not None:
+        facts["plan"] = digest(plan_to_json(execution.plan))
     if question.asker:
         # Somebody else asks: the answer is about the words of their question, and what they say that it releases.
         facts["asker"] = [question.asker, digest(question.message), question.undecidable]
@@ -239,9 +300,9 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
     return found
 
 
-def _open(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
+def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
     """A new question with the alarms of its tool's schedule, bound; nobody is reminded of a clock."""
-    alarms: tuple[ev.Alarm, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
         alarms = build_alarms(schedule, context.clock.now(), question.expires_at)
@@ -273,9 +334,9 @@ def _limit_wait(definition: ToolDefinition, suspend: Suspend, risk: Risk) -> tup
         limit_s = definition.timeout_s
     if suspend.timeout_s is not None and (limit_s is None or suspend.timeout_s > limit_s):
         return suspend.timeout_s, "reject"
-    return limit_s, _limit_on_timeout(risk, "reject" if suspend.on_timeout == "reject" else definition.on_timeout)
+    return limit_s, limit_on_timeout(risk, "reject" if suspend.on_timeout == "reject" else definition.on_timeout)
 
 
-def _limit_on_timeout(risk: Risk, wanted: OnTimeout) -> OnTimeout:
+def limit_on_timeout(risk: Risk, wanted: OnTimeout) -> OnTimeout:
     """Nothing above `confirm` is ever approved by waiting."""
     return wanted if risk == "confirm" else "reject"

@@ -17,9 +17,11 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import describe_difference
 from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.question import ArgumentEdit
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.tool import Risk, highest_risk
+from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
 
+MAX_PLACE_DIGITS = 5
 RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input", "reconcile")
 """Questions whose answer may let a call run."""
 
@@ -32,6 +34,8 @@ def revise_stale_question(
     None when the question still says what would run, and for questions that release no call.
     """
     tools, policy = context.tools, context.policy
+    if question.is_batch:
+        return _revise_stale_rows(context, execution, question)
     definition = tools.get(question.tool_name or "")
     if definition is None or question.call_id is None or question.kind not in RELEASING:
         return None
@@ -70,6 +74,32 @@ def revise_stale_question(
     return bind_question(context, execution, changed), reason
 
 
+def _revise_stale_rows(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question
+) -> tuple[ev.Question, str] | None:
+    """As `revise_stale_question`, for the one question about many calls of a loop."""
+    covers = tuple(update_covered_call(context, covered) for covered in question.covers)
+    rows = tuple(covered for covered, _ in covers)
+    if rows != question.covers:
+        reason = "a tool that it asks about changed after it was shown"
+    elif not is_of_policy(question, context.policy):
+        reason = "the operator's policy changed after it was asked"
+    else:
+        return None
+    required = context.policy.for_risk(highest_risk("confirm", *list_risks(covers)))
+    changed = replace(
+        question,
+        covers=rows,
+        risk=required.risk,
+        needs=required.needs or question.needs,
+        quorum=required.quorum,
+        revision=question.revision + 1,
+        on_timeout="reject",
+        found=add_finding(question, f"{reason[:1].upper()}{reason[1:]}."),
+    )
+    return bind_question(context, execution, changed), reason
+
+
 def revise_arguments(
     context: ApprovalContext,
     execution: ExecutionState,
@@ -84,18 +114,12 @@ def revise_arguments(
     """
     if question.asker:
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
+    if question.is_batch:
+        return _revise_rows(context, execution, question, arguments, editor)
     definition = context.tools.get(question.tool_name or "")
     if definition is None or question.arguments is None:
         raise InvalidArguments("this question has no arguments that could be modified")
-    completed, faults = context.tools.complete(definition.name, arguments)
-    if editor.assurance in ("claimed", "caller"):
-        # A person may mean an example address; a model that writes one does not know the real one.
-        faults = (*faults, *find_placeholders(arguments))
-    if faults:
-        raise InvalidArguments(
-            f"modifiedArgs do not fit {definition.name}: {'; '.join(faults[:5])}",
-            details={"problems": list[JsonValue](faults), "inputSchema": definition.input_schema},
-        )
+    completed = _complete_edited(context, definition, arguments, editor)
     edited = _find_edited_arguments(question.arguments, completed)
     if not edited:
         return question
@@ -110,6 +134,69 @@ def revise_arguments(
         revision=question.revision + 1,
         on_timeout="reject",
         edits=_add_edit(question, edited, editor),
+    )
+    return bind_question(context, execution, changed)
+
+
+def _complete_edited(
+    context: ApprovalContext,
+    definition: ToolDefinition,
+    arguments: dict[str, JsonValue],
+    editor: Authority,
+    where: str = "",
+) -> dict[str, JsonValue]:
+    """The edited arguments as they would run; raises `InvalidArguments` if they do not fit the tool."""
+    completed, faults = context.tools.complete(definition.name, arguments)
+    if editor.assurance in ("claimed", "caller"):
+        # A person may mean an example address; a model that writes one does not know the real one.
+        faults = (*faults, *find_placeholders(arguments))
+    if faults:
+        raise InvalidArguments(
+            f"modifiedArgs do not fit {definition.name}{where}: {'; '.join(faults[:5])}",
+            details={"problems": list[JsonValue](faults), "inputSchema": definition.input_schema},
+        )
+    return completed
+
+
+def _revise_rows(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    question: ev.Question,
+    edits: Mapping[str, JsonValue],
+    editor: Authority,
+) -> ev.Question:
+    """As `revise_arguments`; `edits` has the arguments of rows by their place, counted from 0."""
+    rows, edited = list(question.covers), list[str]()
+    risk = question.risk or "read"
+    for place, arguments in edits.items():
+        index = int(place) if place.isdecimal() and len(place) <= MAX_PLACE_DIGITS else len(rows)
+        if index >= len(rows) or not isinstance(arguments, dict):
+            raise InvalidArguments(
+                f'modifiedArgs must have the arguments of rows by their place, "0" to "{len(rows) - 1}", such as '
+                '{"1": {"to": "Ann"}}'
+            )
+        row = rows[index]
+        definition = context.tools.get(row.tool_name)
+        if definition is None:
+            raise InvalidArguments(f"{row.tool_name} is gone, so its arguments cannot be modified")
+        completed = _complete_edited(context, definition, arguments, editor, f" in row {index}")
+        names = _find_edited_arguments(row.arguments, completed)
+        if names:
+            rows[index] = replace(row, arguments=completed)
+            risk = highest_risk(risk, context.policy.requirement(definition, completed).risk)
+            edited.extend(f"{index}/{name}" for name in names)
+    if not edited:
+        return question
+    required = context.policy.for_risk(risk)
+    changed = replace(
+        question,
+        covers=tuple(rows),
+        risk=required.risk,
+        needs=required.needs or question.needs,
+        quorum=max(required.quorum, question.quorum),
+        revision=question.revision + 1,
+        on_timeout="reject",
+        edits=_add_edit(question, tuple(edited), editor),
     )
     return bind_question(context, execution, changed)
 
@@ -133,12 +220,12 @@ def _find_edited_arguments(before: Mapping[str, JsonValue], after: Mapping[str, 
     )
 
 
-def _add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ev.ArgumentEdit, ...]:
+def _add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
     """The edits with one more. Each argument is named once, so that their number is bounded."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )
-    edit = ev.ArgumentEdit(
+    edit = ArgumentEdit(
         revision=question.revision + 1,
         principal=editor.principal,
         channel=editor.channel,

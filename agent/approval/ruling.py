@@ -12,8 +12,17 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
+from planwarden.agent.approval.batch import check_chosen_rows
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
+from planwarden.agent.approval.ownership import find_owner_for
+from planwarden.agent.approval.review import (
+    edit_plan,
+    find_cover_needs,
+    read_review,
+    revise_stale_review,
+    show_edited_plan,
+)
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import (
@@ -29,6 +38,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
+from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import ExecutionState, SuspensionState
@@ -85,6 +95,11 @@ def rule_on_answer(
     if question.addressee == "caller":
         events = _build_caller_events(question, answer, authority, tools, max_steps, earlier)
         return Ruling(events=events, guard=guard)
+    if question.kind == "review" and answer.approved is not False:
+        known: Earlier = {} if earlier is None else earlier
+        return _rule_on_review(
+            context, execution, question, answer, authority, guard, tools=tools, max_steps=max_steps, earlier=known
+        )
     return _rule_on_person(context, execution, suspension, answer, authority, guard)
 
 
@@ -135,7 +150,8 @@ def _rule_on_person(
     final, revised = _edit(context, execution, question, answer, authority)
     if revised:
         _check_votes_stand(suspension, authority)
-    worth = policy.worth(authority.assurance, authority.principal, execution.principal, final.needs)
+    owner = find_owner_for(policy, execution, authority.principal)
+    worth = policy.worth(authority.assurance, authority.principal, owner, final.needs)
     if worth is None:
         return Ruling(events=revised, guard=guard if revised else None, is_accepted=False)
     voters = set[str]() if revised else _find_voters(context, suspension, answer.content)
@@ -148,11 +164,50 @@ def _rule_on_person(
     decision = ev.RecordedDecision(
         approved=True,
         reason=answer.reason,
-        modified_args=final.arguments if revised else None,
+        modified_args=_read_final_arguments(final, answer) if revised else None,
         content=answer.content,
     )
     decided = _build_decided(final, decision, replace(authority, assurance=worth))
     return Ruling(events=(*revised, decided), guard=guard)
+
+
+def _rule_on_review(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    question: ev.Question,
+    answer: Decision,
+    authority: Authority,
+    guard: Guard,
+    *,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int,
+    earlier: Earlier,
+) -> Ruling:
+    """An approval of a plan, perhaps of an edited one. Who may not approve it may not edit it either."""
+    document, covers = read_review(answer)
+    stale = revise_stale_review(context, execution, question)
+    if stale is not None:
+        return _refuse_stale(question, *stale, guard)
+    policy, final, events = context.policy, question, tuple[ev.Event, ...]()
+    owner = find_owner_for(policy, execution, authority.principal)
+    worth = policy.worth(authority.assurance, authority.principal, owner, question.needs)
+    if worth is None:
+        return Ruling(is_accepted=False)
+    if document is not None:
+        edit = edit_plan(execution, document, tools=tools, max_steps=max_steps, earlier=earlier)
+        if edit is not None:
+            edited = apply(execution, edit, context.clock.now())
+            final = show_edited_plan(context, edited, question, edit, authority)
+            reason = f"plan edited by {authority.principal} through {authority.channel}"
+            events = (edit, ev.SuspensionRevised(question=final, reason=reason))
+    if covers:
+        needs = find_cover_needs(context, final)
+        worth = policy.worth(authority.assurance, authority.principal, owner, needs)
+        if worth is None:
+            return Ruling(is_accepted=False)
+    decision = ev.RecordedDecision(approved=True, reason=answer.reason, content=answer.content)
+    decided = _build_decided(final, decision, replace(authority, assurance=worth))
+    return Ruling(events=(*events, decided), guard=guard)
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
@@ -161,6 +216,8 @@ def _check_approval(question: ev.Question, answer: Decision) -> None:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
         )
+    if question.is_batch:
+        check_chosen_rows(question, answer.content)
     if question.form is not None:
         check_form(question.form, answer.content)
     elif answer.approved is None:
@@ -179,6 +236,13 @@ def _edit(
     editor = "the calling model" if authority.assurance in ("claimed", "caller") else authority.principal
     reason = f"arguments edited by {editor} through {authority.channel}"
     return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
+
+
+def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, JsonValue] | None:
+    """The edited arguments as they run: of one call, or of the edited rows by their places."""
+    if not final.is_batch:
+        return final.arguments
+    return {place: final.covers[int(place)].arguments for place in answer.modified_args or {}}
 
 
 def _check_votes_stand(suspension: SuspensionState, authority: Authority) -> None:

@@ -7,7 +7,7 @@ between never runs on the old approval, even if it would need no approval otherw
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import PIN_CHARS, describe_difference
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 
 
@@ -22,7 +22,7 @@ def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition
     if not pinned or definition.digest.startswith(pinned):
         return False
     return not any(
-        found.decision is not None and found.decision.approved and _has_shown(found.question, definition)
+        found.decision is not None and found.decision.approved and _has_shown(found, definition)
         for found in execution.suspensions.values()
     )
 
@@ -49,9 +49,10 @@ def describe_change(
     return f"{definition.name} changed {when}: {describe_difference(before, definition)}."
 
 
-def _has_shown(question: ev.Question, definition: ToolDefinition) -> bool:
+def _has_shown(approved: SuspensionState, definition: ToolDefinition) -> bool:
     """True when the question was about the tool as it is now, by itself or among the calls that it covers."""
-    shown = [(covered.tool_name, covered.definition_digest) for covered in question.covers]
+    question = approved.question
+    shown = [(covered.tool_name, covered.definition_digest) for covered in approved.covered]
     if question.kind == "approval":
         shown.append((question.tool_name or "", question.definition_digest))
     return (definition.name, definition.digest) in shown

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
@@ -18,8 +19,10 @@ MAX_DEPTH = 64
 """Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
 
 _TEXTS = (str, bytes)
+_NODES = (dict, list)
 _DICT: type[Any] = dict
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset)
+_ENCODER = msgspec.json.Encoder()
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -67,6 +70,15 @@ def is_larger(value: JsonValue, limit_bytes: int) -> bool:
     if text is not None and len(text) * 12 <= limit_bytes and "nan" not in text and "inf" not in text:
         return False
     return len(canonical_json(value)) > limit_bytes
+
+
+def measure_encoded(value: JsonValue) -> int:
+    """Returns the bytes of the value as compact JSON in UTF-8, as it is stored; costs far less than `is_larger`."""
+    try:
+        return len(_ENCODER.encode(value))
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no UTF-8.
+        return len(canonical_json(value))
 
 
 def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
@@ -121,16 +133,16 @@ def has_json_form(value: JsonValue) -> bool:
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
-    level: list[JsonValue] = [value]
+    level: list[Any] = [value] if isinstance(value, _NODES) else []
     for _ in range(limit):
-        deeper: list[JsonValue] = []
-        for node in level:
-            if isinstance(node, dict | list):
-                children = node.values() if isinstance(node, dict) else node
-                deeper.extend([child for child in children if isinstance(child, dict | list)])
-        if not deeper:
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, _DICT) else node)
+            if isinstance(child, _NODES)
+        ]
+        if not level:
             return
-        level = deeper
     raise LimitExceeded(f"the JSON is nested deeper than {limit} levels")
 
 

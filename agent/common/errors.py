@@ -53,6 +53,18 @@ class UnknownTool(UsageError):
     code = "unknown_tool"
 
 
+class UnknownPlan(UsageError):
+    """No saved plan has that name."""
+
+    code = "unknown_plan"
+
+
+class PlanChanged(UsageError):
+    """The saved plan, or one that it uses, has changed since it was shown; nothing was started."""
+
+    code = "plan_changed"
+
+
 class UnknownThread(UsageError):
     """No thread has that id."""
 
@@ -77,10 +89,22 @@ class UnknownGrant(UsageError):
     code = "unknown_grant"
 
 
+class UnknownSchedule(UsageError):
+    """No schedule has that id."""
+
+    code = "unknown_schedule"
+
+
 class ThreadBusy(UsageError):
     """The thread has an unfinished execution."""
 
     code = "thread_busy"
+
+
+class NotRetryable(UsageError):
+    """The execution cannot be retried so."""
+
+    code = "not_retryable"
 
 
 class KeyConflict(UsageError):
@@ -142,17 +166,44 @@ class ModelError(PlanwardenError):
 
     code = "model_error"
 
-    def __init__(self, message: str | None = None, *, input_tokens: int = 0, output_tokens: int = 0) -> None:
-        """The tokens are those of unusable answers, which the provider charges too."""
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retryable: bool = False,
+        asked_s: float | None = None,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+    ) -> None:
+        """The tokens are those of unusable answers, which the provider charges too.
+
+        With `retryable` the provider failed or was out of reach: the same prompt may be answered in minutes or hours,
+        not before the `asked_s` seconds that it asks to wait.
+        """
         super().__init__(message)
+        self.retryable = retryable
+        self.asked_s = asked_s
         self.input_tokens = input_tokens
         self.output_tokens = output_tokens
 
 
 class ToolError(PlanwardenError):
-    """A tool refused or failed; raise it from a tool to give the model a clear sentence."""
+    """A tool refused or failed; raise it from a tool to give the model a clear sentence.
+
+    With `retryable` the tool says that nothing happened, and that another attempt may go well.
+    """
 
     code = "tool_error"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        details: Mapping[str, JsonValue] | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, details=details)
+        self.retryable = retryable
 
 
 class OutcomeUnknown(ToolError):
@@ -167,8 +218,21 @@ class StoreError(PlanwardenError):
     code = "storage_error"
 
 
+class CommitUnknown(StoreError):
+    """Whether the storage has committed is not known; look, or ask again."""
+
+
 class StoreReplaced(StoreError):
     """The storage was replaced under the running process, which can only end."""
+
+
+class LogUnreadable(StoreError):
+    """The log of an execution is damaged, or a newer planwarden wrote it; this process leaves it alone."""
+
+    def __init__(self, message: str | None = None, *, sequence: int | None = None) -> None:
+        """`sequence` is the number of the first event that cannot be read, as far as that is known."""
+        super().__init__(message)
+        self.sequence = sequence
 
 
 class ExecutionConflict(PlanwardenError):
@@ -203,6 +267,10 @@ class StartRefused(ExecutionConflict):
 
 class KeyUsed(StartRefused):
     """The principal has used the key before; the execution that it started is the answer."""
+
+
+class ThreadMovedOn(StartRefused):
+    """The thread is not as it was when the start was judged: look at it again."""
 
 
 class PlanUnfinished(StartRefused):

@@ -45,6 +45,7 @@ EXAMPLES: Mapping[str, str] = {
     "names": '["find_order"]',
 }
 """By key: what to write there."""
+_NESTED = ("object", "array")
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL}
 """By key of a list: one of its entries."""
 
@@ -67,17 +68,18 @@ def tidy(value: JsonValue, schema: FormSchema) -> JsonValue:
         LimitExceeded: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
     """
     wanted = schema.get("type")
-    if isinstance(value, str) and wanted in ("object", "array"):
+    if isinstance(value, str) and wanted in _NESTED:
         value = _read_text(value, "{" if wanted == "object" else "[")
-    if isinstance(value, dict) and isinstance(schema.get("properties"), Mapping):
-        parts: FormSchema = schema["properties"]
+    parts: FormSchema | None = schema.get("properties")
+    if isinstance(value, dict) and parts is not None:
         return {
-            key: tidy(part, parts[key]) if key in parts else part
+            key: tidy(part, parts[key]) if key in parts and parts[key].get("type") in _NESTED else part
             for key, part in value.items()
             if part is not None or key not in parts
         }
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        return [tidy(part, schema["items"]) for part in value]
+    entry: FormSchema | None = schema.get("items")
+    if isinstance(value, list) and entry is not None and entry.get("type") in _NESTED:
+        return [tidy(part, entry) for part in value]
     return value
 
 

@@ -29,6 +29,8 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "goal": ("task", "prompt", "objective", "query", "input", "message"),
     "plan": ("todoList", "steps", "tasks", "todos"),
     "key": ("idempotencyKey",),
+    "name": ("plan", "planName", "savedPlan", "id"),
+    "inputs": ("input", "arguments", "args", "parameters", "params", "variables", "values"),
     "decision": ("approved", "approve", "approval", "verdict", "answer", "response"),
     "approved": ("approve", "accept", "accepted", "confirmed", "ok", "decision", "allow"),
     "modifiedArgs": ("modifiedArguments", "arguments", "args", "edits", "newArgs"),

@@ -11,14 +11,17 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.schema_cost import EXTREME, MAX_INTEGER_BITS, estimate_cost
-from planwarden.agent.common.schema_faults import NO_UNKNOWN_PARTS, Path, UnknownParts, describe_faults
+
+# Imported for the first fault: a server's first answers find none.
+if TYPE_CHECKING:
+    from planwarden.agent.common.schema_faults import Path
 
 MAX_FAULTS = 20
 MAX_WORK = 300_000
@@ -36,6 +39,8 @@ CHECK_WORK = 500
 """Units of what stands around one check."""
 COUNTED = 20
 """How many times the work of a check it takes to count that work."""
+UNCOUNTED = 2_000
+"""A check of at most that many units is made without counting, which takes longer."""
 EXPLAIN_WORK = 1_000
 EXPLAINED = 25
 """How many times the work of a check it takes to describe what that finds."""
@@ -43,9 +48,11 @@ MAX_EXPLAINED_BYTES = 2_000_000
 """Of the values and constants that descriptions repeat."""
 
 _ENCODER = msgspec.json.Encoder()
-_LONG_INTEGER = re.compile(rb"(?<!\d)\d{301}")
+_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_INTEGER = b"0" * 301
+"""As it looks with `_AS_ZEROS`."""
 _EXTREME_NUMBER = re.compile(rb"\d[eE][-+]?\d|\d{15}|0\.00")
-_TOO_MUCH = "checking it would take too much work: the value is too large or nested too deeply for its schema"
+TOO_MUCH_WORK = "checking it would take too much work: the value is too large or nested too deeply for its schema"
 
 
 class Schema:
@@ -74,23 +81,27 @@ class Schema:
             return ("the value contains text that is not Unicode: half of a surrogate pair",)
         except (TypeError, RecursionError):
             return ("it is not JSON, or is nested too deeply",)
-        if len(encoded) > 300 and _LONG_INTEGER.search(encoded) and not has_short_integers(value):
+        if len(encoded) > 300 and _LONG_INTEGER in encoded.translate(_AS_ZEROS) and not has_short_integers(value):
             return (f"it has an integer of more than {MAX_INTEGER_BITS} bits",)
         if not self._is_small(encoded) and self.count_work(value, MAX_WORK) is None:
-            return (_TOO_MUCH,)
+            return (TOO_MUCH_WORK,)
         return () if self._validator.is_valid(value) else self._describe_faults(value, len(encoded))
 
     def find_certain_faults(
-        self, value: JsonValue, unknown: Collection[Path], limit: int
+        self, value: JsonValue, unknown: "Collection[Path]", limit: int
     ) -> tuple[tuple[str, ...], int]:
         """Returns a sentence per fault that the value has whatever its `unknown` parts will be, and the work spent.
 
         The value has null in these parts. What more work than `limit` would have to find is not found.
         """
         try:
-            size = len(_ENCODER.encode(value))
+            encoded = _ENCODER.encode(value)
         except (UnicodeEncodeError, TypeError, RecursionError):
             return self.find_faults(value), CHECK_WORK
+        size = len(encoded)
+        most = self._bound_work(encoded)
+        if most is not None and most <= UNCOUNTED and self._validator.is_valid(value):
+            return (), CHECK_WORK + most
         counted = self.count_work(value, min(limit // COUNTED, MAX_WORK))
         if counted is None:
             return (), limit
@@ -98,15 +109,26 @@ class Schema:
         if self._validator.is_valid(value):
             return (), work
         work += EXPLAIN_WORK + EXPLAINED * min(counted, MAX_EXPLAINED_WORK)
-        return ((), work) if work > limit else (self._describe_faults(value, size, UnknownParts(unknown)), work)
+        return ((), work) if work > limit else (self._describe_faults(value, size, unknown), work)
 
     def _is_small(self, encoded: bytes) -> bool:
         """Whether the value is so small that it does not matter where in the schema its parts are looked at."""
+        most = self._bound_work(encoded)
+        return most is not None and most <= MAX_WORK
+
+    def _bound_work(self, encoded: bytes) -> int | None:
+        """Returns the units of a check at most, wherever in the schema the parts of the value are looked at.
+
+        None where no bound is known without counting.
+        """
         cost, size = self._cost, len(encoded)
-        if cost.returns > 1 or cost.work * (size // 2 + 1) + self._pattern_bytes * size // TEXT_PER_UNIT > MAX_WORK:
-            return False
-        # At least six characters are needed for a number that is slow to compare.
-        return cost.numeric * size * EXTREME // 6 <= MAX_WORK or _EXTREME_NUMBER.search(encoded) is None
+        if cost.returns > 1:
+            return None
+        most = cost.work * (size // 2 + 1) + self._pattern_bytes * size // TEXT_PER_UNIT
+        if cost.numeric and _EXTREME_NUMBER.search(encoded):
+            # At least six characters are needed for a number that is slow to compare.
+            most += cost.numeric * size * EXTREME // 6
+        return most
 
     def count_work(self, value: JsonValue, limit: int) -> int | None:
         """Returns the units of work that checking the value takes at most; None for more than `limit`."""
@@ -116,15 +138,15 @@ class Schema:
         costs = {pattern: size / TEXT_PER_UNIT for pattern, size in self._sizes.items()}
         return count_work(self._schema, value, costs, limit)
 
-    def _describe_faults(
-        self, value: JsonValue, size: int, unknown: UnknownParts = NO_UNKNOWN_PARTS
-    ) -> tuple[str, ...]:
+    def _describe_faults(self, value: JsonValue, size: int, unknown: "Collection[Path]" = ()) -> tuple[str, ...]:
+        from planwarden.agent.common.schema_faults import UnknownParts, describe_faults
+
         work = self.count_work(value, MAX_EXPLAINED_WORK)
         repeated = size + self._size
         if work is None or work * repeated > MAX_EXPLAINED_BYTES:
             brief = self._list_faults_of_keys(value)
             return brief or (() if unknown else ("it does not fit its schema, and is too large to say where",))
-        found = describe_faults(self._validator.iter_errors(value), unknown, self._schema)
+        found = describe_faults(self._validator.iter_errors(value), UnknownParts(unknown), self._schema)
         return tuple(islice(found, MAX_FAULTS))
 
     def _list_faults_of_keys(self, value: JsonValue) -> tuple[str, ...]:

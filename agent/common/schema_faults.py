@@ -57,9 +57,6 @@ class UnknownParts:
         return bool(branches) and all(any(map(self.is_certain, branch)) for branch in branches)
 
 
-NO_UNKNOWN_PARTS = UnknownParts(())
-
-
 def describe_faults(
     errors: Iterable[jsonschema_rs.ValidationError], unknown: UnknownParts, schema: JsonValue
 ) -> Iterator[str]:

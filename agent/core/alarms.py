@@ -9,6 +9,7 @@ escalation if it is among them, else the newest.
 import msgspec
 
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import SuspensionState
 
 
@@ -25,11 +26,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 NO_ALARMS = Schedule()
 
 
-def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tuple[ev.Alarm, ...]:
+def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tuple[Alarm, ...]:
     """Returns the alarms before `expires_at`, earliest first. All times are Unix seconds."""
-    found = [ev.Alarm(kind="remind", at=asked_at + after_s) for after_s in schedule.remind_after_s]
+    found = [Alarm(kind="remind", at=asked_at + after_s) for after_s in schedule.remind_after_s]
     if schedule.escalate_after_s is not None:
-        found.append(ev.Alarm(kind="escalate", at=asked_at + schedule.escalate_after_s, to=schedule.escalate_to))
+        found.append(Alarm(kind="escalate", at=asked_at + schedule.escalate_after_s, to=schedule.escalate_to))
     in_time = (alarm for alarm in found if expires_at is None or alarm.at < expires_at)
     return tuple(sorted(in_time, key=lambda alarm: alarm.at))
 

@@ -1,4 +1,5 @@
-"""The audit of a log: every question to a person, every decision, every call that a grant or confirmation let through.
+"""The audit of a log: every question to a person, every decision, every call that a grant or confirmation let through,
+every run of a saved plan.
 
 The rows hold ids, digests, names of tools, and who decided through which channel. They hold no arguments and no
 results, so that an operator can keep them and pass them on after the executions are deleted. Each row's hash covers the
@@ -46,6 +47,12 @@ Kind = Literal[
     "token_added",
     "token_revoked",
     "notice_failed",
+    "plan_run",
+    "schedule_added",
+    "schedule_paused",
+    "schedule_resumed",
+    "schedule_removed",
+    "schedule_run",
 ]
 TASK_KINDS: frozenset[Kind] = frozenset({"form_closed", "link_answered", "task_ended"})
 """Kinds about an execution as an MCP task; see `planwarden.server.mcp.tasks.notes`."""
@@ -84,15 +91,17 @@ def build_audit_entries(
     for item in recorded:
         if type(item.event) not in _AUDITED:
             continue
-        found = _build_entry(item.event, execution)
+        event = item.event
+        is_start = isinstance(event, ev.ExecutionCreated)
+        found = _describe_start(event) if is_start else _build_entry(event, execution)
         if found is not None:
             kind, suspension_id, facts = found
-            event = digest(msgspec.to_builtins(item.event, enc_hook=plain_value))[:DIGEST_CHARS]
+            event_digest = digest(msgspec.to_builtins(event, enc_hook=plain_value))[:DIGEST_CHARS]
             yield AuditEntry(
                 kind=kind,
                 execution_id=execution.execution_id,
                 suspension_id=suspension_id,
-                facts={**facts, "event": event, "policy": policy[:POLICY_CHARS]},
+                facts={**facts, "event": event_digest, "policy": policy[:POLICY_CHARS]},
             )
 
 
@@ -103,6 +112,7 @@ def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
 
 _AUDITED: frozenset[type[ev.Event]] = frozenset(
     {
+        ev.ExecutionCreated,
         ev.Suspended,
         ev.SuspensionRevised,
         ev.SuspensionEndorsed,
@@ -114,6 +124,17 @@ _AUDITED: frozenset[type[ev.Event]] = frozenset(
     }
 )
 """Events that may add a row."""
+
+
+def _describe_start(event: ev.ExecutionCreated) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+    """The row of a run of a saved plan; None for every other start."""
+    saved = event.saved_plan
+    facts: dict[str, JsonValue] = {} if saved is None else {"plan": saved.name, "version": saved.digest}
+    if event.used_plans:
+        facts["uses"] = {used.name: used.digest for used in event.used_plans}
+    if facts and event.starter is not None:
+        facts |= {"principal": event.starter.principal, "channel": event.starter.channel}
+    return ("plan_run", None, facts) if facts else None
 
 
 def _build_entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
@@ -176,7 +197,7 @@ def _is_for_person(execution: ExecutionState, suspension_id: str) -> bool:
 
 def _describe_question(question: ev.Question) -> dict[str, JsonValue]:
     facts: dict[str, JsonValue] = {"tool": question.tool_name, "digest": question.digest[:DIGEST_CHARS]}
-    if question.kind == "reconcile":
+    if question.kind in ("reconcile", "review"):
         facts["kind"] = question.kind
     if question.needs is not None:
         facts["needs"] = question.needs

@@ -1,11 +1,13 @@
-"""Bindings as plans write them: `{"$from": STEP, "pointer": POINTER, "parse": "json"}` instead of a value.
+"""Bindings as plans write them: `{"$from": STEP, "pointer": POINTER, "parse": "json", "default": VALUE}` for a value.
 
-A binding names a step of the same plan, else a completed step of an earlier execution of the same thread. What comes
-from an earlier execution is looked up once, when the plan is accepted, and stands in the event that accepts it.
+A binding names a step of the same plan, `inputs`, or within a `forEach` the `item` or its `itemIndex`; else a completed
+step of an earlier execution of the same thread. What comes from an earlier execution is looked up once, when the plan
+is accepted, and stands in the event that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such
+values in it, see `planwarden.agent.core.templates`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -13,9 +15,16 @@ from pydantic import JsonValue
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
 
+INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
+"""What a binding can name besides steps, where the plan has inputs or the step is a loop."""
+WHEN = "when"
+"""Why a step was skipped whose condition did not hold, instead of the id of another step."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
 MAX_QUOTED = 200
-_KEYS = ("$from", "pointer", "parse")
+_REFERENCE_KEYS = ("$from", "pointer", "parse")
+_KEYS = (*_REFERENCE_KEYS, "default")
+_CONTAINERS = (dict, list)
+"""Only they can have bindings, and most arguments have none of them."""
 
 Path = tuple[str | int, ...]
 """Keys and indexes that lead from arguments to a value in them."""
@@ -32,7 +41,7 @@ class Reference(NamedTuple):
 
     def to_json(self) -> dict[str, JsonValue]:
         """The binding as a plan writes it."""
-        written = zip(_KEYS, self, strict=True)
+        written = zip(_REFERENCE_KEYS, self, strict=True)
         return {key: text for key, text in written if text}
 
 
@@ -62,17 +71,42 @@ class EarlierNeeded(Exception):
         self.wanted = wanted
 
 
+class Binding(NamedTuple):
+    """One occurrence of a binding."""
+
+    reference: Reference
+    written: dict[str, JsonValue]
+
+    @property
+    def has_default(self) -> bool:
+        return "default" in self.written
+
+
+def find_bindings(value: JsonValue) -> Iterator[Binding]:
+    """Yields each binding in the value; those of a template as often as its text takes them."""
+    if isinstance(value, dict) and "$from" in value:
+        yield Binding(read_reference(value), value)
+        return
+    if isinstance(value, dict) and "$text" in value:
+        # A server has answered before the first template comes.
+        from planwarden.agent.core.templates import list_names, read_with
+
+        named = read_with(value)
+        for name in list_names(value):
+            yield from find_bindings(named.get(name))
+        return
+    for child in _list_parts(value):
+        if isinstance(child, _CONTAINERS):
+            yield from find_bindings(child)
+
+
 def find_references(value: JsonValue) -> Iterator[Reference]:
-    """Yields each binding in the value."""
-    if isinstance(value, dict):
-        if "$from" in value:
-            yield read_reference(value)
-            return
-        for child in value.values():
-            yield from find_references(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from find_references(child)
+    """Yields what each binding in the value takes."""
+    return (binding.reference for binding in find_bindings(value))
+
+
+def _list_parts(value: JsonValue) -> Iterable[JsonValue]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def read_reference(value: dict[str, JsonValue]) -> Reference:
@@ -81,35 +115,64 @@ def read_reference(value: dict[str, JsonValue]) -> Reference:
 
 
 def find_binding_faults(value: JsonValue) -> Iterator[str]:
-    """Yields faults of the `$from` objects in the value: unknown keys, wrong types, pointers against RFC 6901."""
-    if isinstance(value, list):
-        for child in value:
+    """Yields faults of bindings and templates in the value: unknown keys, wrong types, pointers against RFC 6901."""
+    if isinstance(value, dict) and "$from" in value:
+        yield from _find_reference_faults(value)
+        return
+    if isinstance(value, dict) and "$text" in value:
+        from planwarden.agent.core.templates import find_template_faults, read_with
+
+        yield from find_template_faults(value)
+        for child in read_with(value).values():
+            if isinstance(child, dict) and "$from" in child:
+                yield from _find_reference_faults(child)
+        return
+    for child in _list_parts(value):
+        if isinstance(child, _CONTAINERS):
             yield from find_binding_faults(child)
-    elif isinstance(value, dict) and "$from" not in value:
-        for child in value.values():
-            yield from find_binding_faults(child)
+
+
+def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
+    pointer = value.get("pointer", "")
+    if unknown := sorted(value.keys() - {*_KEYS}):
+        stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
+        yield f"a '$from' object has unknown key(s) {stray}; it takes '$from', 'pointer', 'parse' and 'default'"
+    if not isinstance(value["$from"], str):
+        yield "'$from' must be a step id"
+    if value.get("parse", "json") != "json":
+        given = str(value["parse"])[:MAX_QUOTED]
+        yield f"'parse' is {given!r}, but the only value that it takes is \"json\""
+    if not isinstance(pointer, str) or not POINTER.match(pointer):
+        given = str(pointer)[:MAX_QUOTED]
+        yield f"pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+
+
+def find_bound_parts(value: JsonValue, path: Path) -> Iterator[tuple[Path, JsonValue]]:
+    """Yields each binding and template in the value, which stands at `path`, with its own path."""
+    if isinstance(value, dict) and ("$from" in value or "$text" in value):
+        yield path, value
     elif isinstance(value, dict):
-        pointer = value.get("pointer", "")
-        if unknown := sorted(value.keys() - {*_KEYS}):
-            stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
-            yield f"a '$from' object has unknown key(s) {stray}; it takes '$from', 'pointer' and 'parse'"
-        if not isinstance(value["$from"], str):
-            yield "'$from' must be a step id"
-        if value.get("parse", "json") != "json":
-            given = str(value["parse"])[:MAX_QUOTED]
-            yield f"'parse' is {given!r}, but the only value that it takes is \"json\""
-        if not isinstance(pointer, str) or not POINTER.match(pointer):
-            given = str(pointer)[:MAX_QUOTED]
-            yield f"pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+        for key, child in value.items():
+            yield from find_bound_parts(child, (*path, key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from find_bound_parts(child, (*path, index))
 
 
-def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:
-    """Returns the value with null in place of each binding, and adds the paths of those to `bound`."""
+def leave_out_bindings(
+    value: JsonValue, bound: list[Path], path: Path = (), known: Mapping[Path, JsonValue] | None = None
+) -> JsonValue:
+    """Returns the value with null in place of each binding and template, and adds the paths of those to `bound`.
+
+    Those whose path is in `known` are replaced by what they bring.
+    """
     if isinstance(value, dict):
-        if "$from" in value:
+        if "$from" in value or "$text" in value:
+            if known is not None and path in known:
+                return known[path]
             bound.append(path)
             return None
-        return {key: leave_out_bindings(child, bound, (*path, key)) for key, child in value.items()}
+        return {key: leave_out_bindings(child, bound, (*path, key), known) for key, child in value.items()}
     if isinstance(value, list):
-        return [leave_out_bindings(child, bound, (*path, index)) for index, child in enumerate(value)]
+        return [leave_out_bindings(child, bound, (*path, index), known) for index, child in enumerate(value)]
     return value

@@ -1,42 +1,19 @@
 """What to do next, as a value: `decide(execution)` reads the folded log and nothing else.
 
-`RecordEvent` records a fact that follows from the log, such as the start or the end of a step. `DispatchCall` passes
-one call to the dispatcher. `AskModel` sends a prompt to the model. `RevisePlan` checks the model's patch of the plan.
 No action at all means: wait for a result or an answer.
 """
 
 from collections.abc import Iterator
 
-import msgspec
-from pydantic import JsonValue
-
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.actions import Action, AskModel, AskReview, BeginStep, RecordEvent, RevisePlan, WaitForModel
+from planwarden.agent.core.calls import decide_call, fail_step, reject_step
 from planwarden.agent.core.frontier import list_frontier
-from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, ExecutionState, StepState
+from planwarden.agent.core.loops import decide_items
+from planwarden.agent.core.patience import find_wait_s, has_given_up
+from planwarden.agent.core.rehearsal import is_unknown_in_rehearsal, needs_result
+from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, ExecutionState, ModelOutage, StepState
 from planwarden.agent.core.verify import find_missing_tools
-
-
-class RecordEvent(msgspec.Struct, frozen=True):
-    event: ev.Event
-
-
-class DispatchCall(msgspec.Struct, frozen=True):
-    call: Call
-
-
-class AskModel(msgspec.Struct, frozen=True):
-    purpose: ev.Purpose
-    step_id: str | None = None
-
-
-class RevisePlan(msgspec.Struct, frozen=True):
-    """Check a model's patch of the plan, and accept or refuse it."""
-
-    step_id: str
-    patch: JsonValue
-
-
-Action = RecordEvent | DispatchCall | AskModel | RevisePlan
 
 
 def decide(execution: ExecutionState) -> tuple[Action, ...]:
@@ -52,6 +29,8 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
         return (RecordEvent(ev.ExecutionPlanned()),)
     if execution.revisions:
         return (RevisePlan(*execution.revisions[0]),)
+    if execution.options.review is not None and not execution.is_reviewed:
+        return _decide_review(execution)
     actions = tuple(_decide_steps(execution))
     budget = find_exhausted_budget(execution)
     if actions and budget is not None:
@@ -109,7 +88,17 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
         return (RecordEvent(ev.ExecutionRejected()),)
     if len(execution.refusals) > 1:
         return (RecordEvent(ev.ExecutionFailed(code="invalid_plan", message=execution.refusals[-1])),)
-    return (AskModel("plan"),)
+    return _prompt_or_suspend(execution, "plan")
+
+
+def _decide_review(execution: ExecutionState) -> tuple[Action, ...]:
+    """Nothing begins before a person has approved the plan as it is now."""
+    reviews = [found for found in execution.suspensions.values() if found.question.kind == "review"]
+    if reviews and reviews[-1].is_open:
+        return _suspend(execution)
+    if reviews and (last := reviews[-1].decision) is not None and not last.approved:
+        return () if _has_running_call(execution) else (RecordEvent(ev.ExecutionRejected()),)
+    return (AskReview(),)
 
 
 def _decide_steps(execution: ExecutionState) -> list[Action]:
@@ -117,10 +106,13 @@ def _decide_steps(execution: ExecutionState) -> list[Action]:
     for state in list_frontier(execution) if execution.stopped_by is None else execution.steps.values():
         if state.status == "pending":
             action = _decide_pending(execution, state)
-        elif state.status == "in_progress":
-            action = _decide_in_progress(execution, state)
-        else:
+        elif state.items is not None and state.status in ("in_progress", "suspended"):
+            actions.extend(decide_items(execution, state))
             continue
+        elif state.status != "in_progress":
+            continue
+        else:
+            action = _decide_in_progress(execution, state)
         if action is not None:
             actions.append(action)
     return actions
@@ -132,14 +124,35 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     if execution.stopped_by is not None:
         return RecordEvent(ev.StepSkipped(step_id=step_id, because=execution.stopped_by))
     ready = True
-    for name in state.step.dependencies:
+    for name in state.needs:
         needed = execution.steps[name]
         if needed.status == "completed" or _may_continue_after(needed, step_id):
+            continue
+        is_unknown = is_unknown_in_rehearsal(execution, needed)
+        if not needs_result(execution, state.step, name) if is_unknown else _may_go_without(execution, state, needed):
             continue
         if needed.status in STEP_TERMINAL:
             return RecordEvent(ev.StepSkipped(step_id=step_id, because=name))
         ready = False
-    return RecordEvent(ev.StepStarted(step_id=step_id)) if ready else None
+    if not ready:
+        return None
+    assert execution.plan is not None
+    is_judged = bool(state.step.when or state.step.loop) or execution.plan.has_inputs_to_check(state.step)
+    return BeginStep(step_id) if is_judged else RecordEvent(ev.StepStarted(step_id=step_id))
+
+
+def _may_go_without(execution: ExecutionState, state: StepState, needed: StepState) -> bool:
+    """A step that was skipped stops others only if they take a value from it for which they have no default."""
+    if needed.status != "skipped":
+        return False
+    plan, found, name = execution.plan, tuple(state.step.list_bindings()), needed.step.step_id
+    assert plan is not None
+    if all(reference.step_id != name for reference in plan.find_needs(found)):
+        return needed.is_passed_over
+    # A condition on a value that is not there does not hold, which is for the step itself to say.
+    judged = [id(condition.value) for condition in state.step.when]
+    others = plan.find_needs(binding for binding in found if id(binding.written) not in judged)
+    return all(has_default for reference, has_default in others.items() if reference.step_id == name)
 
 
 def _may_continue_after(needed: StepState, step_id: str) -> bool:
@@ -156,35 +169,25 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
         elif current is None and call.status not in CALL_SETTLED:
             current = call
     if state.error_code is not None:
-        return _fail(state.step.step_id, code=state.error_code, message=state.error_message or state.error_code)
+        return fail_step(state.step.step_id, code=state.error_code, message=state.error_message or state.error_code)
     if failed is not None:
         return _end_after_failed_call(state, failed)
     if current is not None:
-        return _decide_call(execution, current)
+        return decide_call(execution, current)
+    if any(call.status == "rehearsed" for call in state.calls):
+        # What follows in the step would need the result of a call that was not made.
+        return RecordEvent(ev.StepRehearsed(step_id=state.step.step_id))
     return _reject_after_prompt(execution, state) or _decide_without_call(execution, state)
-
-
-def _decide_call(execution: ExecutionState, call: Call) -> Action | None:
-    """Dispatch the first call that has no outcome yet, act on its rejection, or wait."""
-    if call.status == "running":
-        return None
-    if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
-        suspension = execution.suspensions[call.suspension_id]
-        decision = suspension.decision
-        if decision is not None and not decision.approved and not suspension.question.asker:
-            if suspension.question.kind == "reconcile":
-                message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
-                return _fail(call.step_id, code="outcome_unknown", message=message)
-            return _reject(call.step_id, suspension.question.suspension_id, decision)
-    return DispatchCall(call)
 
 
 def _end_after_failed_call(state: StepState, call: Call) -> Action:
     """End the step after a failed call of the plan, because no model can try another way."""
     if state.step.tool_validation_mode == "advisory":
+        if any(other.status == "rehearsed" for other in state.calls):
+            return RecordEvent(ev.StepRehearsed(step_id=state.step.step_id))
         return RecordEvent(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
     message = f"{call.tool_name} failed: {call.error_message}"
-    return _fail(state.step.step_id, code=call.error_code or "tool_error", message=message)
+    return fail_step(state.step.step_id, code=call.error_code or "tool_error", message=message)
 
 
 def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action | None:
@@ -193,12 +196,12 @@ def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action 
         question, decision = suspension.question, suspension.decision
         if question.kind == "step" and question.step_id == state.step.step_id:
             if decision is not None and not decision.approved:
-                return _reject(state.step.step_id, question.suspension_id, decision)
+                return reject_step(state.step.step_id, question.suspension_id, decision)
             return None
     return None
 
 
-def _decide_without_call(execution: ExecutionState, state: StepState) -> Action:
+def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
     """With no call left, complete the step if the log proves it, else ask the model, within the limits."""
     step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
@@ -213,8 +216,25 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action:
             return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
         tail = f"; never called successfully: {', '.join(missing)}" if missing else ""
         message = f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}"
-        return _fail(step.step_id, code="iterations_exhausted", message=message)
-    return AskModel("step", step.step_id)
+        return fail_step(step.step_id, code="iterations_exhausted", message=message)
+    return _prompt(execution, "step", state.outage, step.step_id)
+
+
+def _prompt(
+    execution: ExecutionState, purpose: ev.Purpose, outage: ModelOutage | None, step_id: str | None = None
+) -> Action | None:
+    """Ask the model, or wait first when its provider has just failed; None while it waits, and after it gave up."""
+    if outage is None:
+        return AskModel(purpose, step_id)
+    if outage.suspension_id is not None:
+        return None if execution.suspensions[outage.suspension_id].is_open else AskModel(purpose, step_id)
+    wait_s = find_wait_s(outage, execution.options.model_patience_s)
+    return None if wait_s is None else WaitForModel(step_id, outage.attempts + 1, outage.failed_at + wait_s)
+
+
+def _prompt_or_suspend(execution: ExecutionState, purpose: ev.Purpose) -> tuple[Action, ...]:
+    action = _prompt(execution, purpose, execution.outage)
+    return _suspend(execution) if action is None else (action,)
 
 
 def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
@@ -232,21 +252,13 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
         f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
         f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)"
     )
-    return _fail(step.step_id, code="tools_not_called", message=message)
-
-
-def _fail(step_id: str, *, code: str, message: str) -> RecordEvent:
-    return RecordEvent(ev.StepFailed(step_id=step_id, code=code, message=message))
-
-
-def _reject(step_id: str, suspension_id: str, decision: ev.RecordedDecision) -> RecordEvent:
-    return RecordEvent(ev.StepRejected(step_id=step_id, suspension_id=suspension_id, reason=decision.reason))
+    return fail_step(step.step_id, code="tools_not_called", message=message)
 
 
 def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
     """Yields the calls that were dispatched and have no recorded result; their steps are in progress."""
     for state in list_frontier(execution):
-        for call in state.calls:
+        for call in state.list_open_calls():
             if call.status == "running":
                 yield call
 
@@ -256,6 +268,9 @@ def _has_running_call(execution: ExecutionState) -> bool:
 
 
 def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
+    if execution.options.rehearse:
+        # No model writes about what did not happen.
+        return (RecordEvent(ev.ExecutionRehearsed()),)
     synthesis = _synthesize(execution) if may_ask else None
     if synthesis is not None:
         return synthesis
@@ -278,11 +293,13 @@ def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
     questions = [found for found in execution.suspensions.values() if found.question.kind == "synthesis"]
     if any(found.is_open for found in questions):
         return _suspend(execution)
-    return (AskModel("synthesize"),) if not questions else None
+    return _prompt_or_suspend(execution, "synthesize") if not questions else None
 
 
 def _suspend(execution: ExecutionState) -> tuple[Action, ...]:
-    """Suspend the execution if only answers are missing; wait if a call is still running."""
-    if execution.open_suspensions and not _has_running_call(execution):
+    """Suspend the execution if only answers are missing, end it if only a provider is; wait if a call still runs."""
+    if _has_running_call(execution):
+        return ()
+    if execution.open_suspensions:
         return (RecordEvent(ev.ExecutionSuspended()),)
-    return ()
+    return (RecordEvent(ev.ExecutionExhausted(budget="modelPatience")),) if has_given_up(execution) else ()

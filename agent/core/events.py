@@ -6,6 +6,9 @@ result of its calls, an execution's summary is computed from its steps.
 An event is stored as a JSON list: its tag, then its fields in the order below. The first letter of a tag says what the
 event is about: Execution, its eXit, Plan, Step, Validation, Model, Tool call, Question. From the first release on a tag
 never changes its meaning, and a new field goes to the end and has a default; a golden file in the tests holds this.
+
+Options, calls and whatever else events hold stands here too, before the first event that holds it; what a question
+consists of stands in `planwarden.agent.core.question`.
 """
 
 from typing import Literal, TypeAlias
@@ -15,19 +18,22 @@ import msgspec
 from planwarden.agent.common.struct import FrozenStruct, JsonValue, StoredStruct
 from planwarden.agent.core.bindings import EarlierResult
 from planwarden.agent.core.plan import Plan, ValidationMode
-from planwarden.agent.core.tool import Effect, OnTimeout, RemoteCall, Risk
+from planwarden.agent.core.question import (
+    AlarmKind,
+    Assurance,
+    CoveredCall,
+    Needs,
+    Question,
+    RecordedDecision,
+    SuspensionKind,
+)
+from planwarden.agent.core.tool import Effect, OnTimeout, Risk
 
 Purpose = Literal["plan", "step", "synthesize"]
-Addressee = Literal["human", "caller", "clock"]
-SuspensionKind = Literal[
-    "confirmation", "input", "approval", "plan", "step", "synthesis", "reconcile", "delegated", "wait"
-]
-Needs = Literal["client", "human", "signed", "second"]
-Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
 ValidationStatus = Literal["passed", "failed", "skipped"]
-AlarmKind = Literal["remind", "escalate"]
-Budget = Literal["modelTokens", "toolCalls", "seconds"]
+Budget = Literal["modelTokens", "toolCalls", "seconds", "modelPatience"]
 ToolMode = Literal["strict", "flexible"]
+Reviewer = Literal["person"]
 
 
 class Options(StoredStruct):
@@ -49,6 +55,12 @@ class Options(StoredStruct):
     prompt_synthesis: str | None = None
     given: tuple[str, ...] = ()
     """Fields set by the call or the thread; a later execution of the thread inherits them."""
+    model_patience_s: float = 86_400.0
+    """How long a prompt waits for a provider that fails or is out of reach; 0 gives up at once."""
+    rehearse: bool = False
+    """Call only what reads, and record what every other call would have done; no later execution inherits it."""
+    review: Reviewer | None = None
+    """Who approves the plan before its first step; no later execution inherits it."""
 
 
 class ProposedCall(StoredStruct):
@@ -58,94 +70,20 @@ class ProposedCall(StoredStruct):
     arguments: dict[str, JsonValue]
 
 
-class CoveredCall(StoredStruct):
-    """A later call that a confirmation decides together with itself, exactly these arguments."""
+class Starter(StoredStruct):
+    """The person whose doing an execution is, in a channel of the operator that no model can use."""
 
-    step_id: str
-    tool_name: str
-    arguments: dict[str, JsonValue]
-    definition_digest: str
-
-
-class ArgumentEdit(StoredStruct):
-    """Arguments of a question that somebody changed after it was asked, who that was, and what it was worth."""
-
-    revision: int
-    """The revision that it made."""
     principal: str
     channel: str
-    assurance: Assurance
-    arguments: tuple[str, ...]
-    """Their names; an argument that is edited again is named in the later edit only."""
+    """As in a decision, or `schedule` for a run of a schedule that the person added."""
 
 
-class Alarm(StoredStruct):
-    """A moment at which people are reminded of a question that is still open."""
+class PlanVersion(StoredStruct):
+    """Which saved plan an execution runs, and which version of it."""
 
-    kind: AlarmKind
-    at: float
-    """Unix seconds by the store's clock."""
-    to: tuple[str, ...] = ()
-    """To whom it is escalated."""
-
-
-class Question(StoredStruct):
-    """One revision of what somebody is asked."""
-
-    suspension_id: str
-    kind: SuspensionKind
-    addressee: Addressee
-    message: str
-    """Only the words of whoever asks: the agent, a tool, or `asker`. What planwarden says stands in `found`."""
-    step_id: str | None = None
-    call_id: str | None = None
-    tool_name: str | None = None
-    arguments: dict[str, JsonValue] | None = None
-    """Exactly what runs after approval, with references resolved and defaults filled in."""
-    definition_digest: str = ""
-    risk: Risk | None = None
-    needs: Needs | None = None
-    digest: str = ""
-    """Approval digest over everything that was shown; changes with every revision."""
-    revision: int = 1
-    expires_at: float | None = None
-    """Unix seconds by the store's clock."""
-    on_timeout: OnTimeout = "reject"
-    form: dict[str, JsonValue] | None = None
-    """JSON Schema that the decision's `content` must satisfy."""
-    prompt: str | None = None
-    """For the caller: what to think about."""
-    offered: tuple[str, ...] = ()
-    """For the caller: tools whose full schemas go with the prompt."""
-    resume_payload: JsonValue = None
-    covers: tuple[CoveredCall, ...] = ()
-    policy: str = ""
-    """The first digits of the digest of the operator's policy when it was asked, to detect a changed policy."""
-    quorum: int = 1
-    """How many different people have to approve."""
-    alarms: tuple[Alarm, ...] = ()
-    """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
-    asker: str = ""
-    """The server or agent that really asks, if it is not planwarden. It receives every decision, rejections too."""
-    edits: tuple[ArgumentEdit, ...] = ()
-    """Oldest first; empty while the arguments are those that were first asked about."""
-    releases: tuple[RemoteCall, ...] = ()
-    """As in `Suspend`."""
-    undecidable: str = ""
-    """As in `Suspend`."""
-    found: tuple[str, ...] = ()
-    """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
-    instructions: str = ""
-    """For the caller: how it answers such a question; most questions of a kind have the same."""
-
-
-class RecordedDecision(StoredStruct):
-    """An answer, as it was accepted."""
-
-    approved: bool
-    reason: str | None = None
-    modified_args: dict[str, JsonValue] | None = None
-    content: JsonValue = None
+    name: str
+    digest: str
+    """Of the content of its file when the execution was created."""
 
 
 class ExecutionCreated(StoredStruct, tag="EC"):
@@ -167,6 +105,13 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     tracestate: str | None = None
     host: str | None = None
     """The program that asked for it, as it named itself; None when it came through another channel."""
+    saved_plan: PlanVersion | None = None
+    retry_of: str | None = None
+    """The execution of the thread that it goes on from; None for one that begins anew."""
+    used_plans: tuple[PlanVersion, ...] = ()
+    """The saved plans that stand in the plan, see `planwarden.agent.core.uses`."""
+    starter: Starter | None = None
+    """None when a program asked for it. For a second person it counts as the owner."""
 
 
 class PlanAccepted(StoredStruct, tag="PA"):
@@ -178,6 +123,66 @@ class PlanAccepted(StoredStruct, tag="PA"):
     """Beginnings of the digests of the tools that the plan names, in the order of `pins.list_tool_names`."""
     earlier: tuple[EarlierResult, ...] = ()
     """What the plan takes from earlier executions of the thread, as it was when the plan was accepted."""
+    inputs: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    """What the run was given, with defaults filled in."""
+
+
+class TakenCall(StoredStruct):
+    """A call that an earlier execution made and that this one does not make again."""
+
+    call_id: str
+    """In this execution."""
+    tool_name: str
+    origin: str
+    """`EXECUTION:CALL` of the log that has its intent; the idempotency key that the tool was given."""
+    proposed: dict[str, JsonValue]
+    arguments: dict[str, JsonValue] | None = None
+    """What was dispatched."""
+    by_model: bool = False
+    effect: Effect = "effect"
+    value: JsonValue = None
+    artifact: str | None = None
+    """As in `ToolReturned`."""
+    beside: JsonValue = None
+    """As in `ToolReturned`."""
+    is_confirmation: bool = False
+    """A person was asked whether to go on, and its value is the answer."""
+    unknown: str | None = None
+    """Why nobody knows whether it happened; None for a call that has a result."""
+
+
+class TakenStep(StoredStruct):
+    """What a step of the plan takes over from the log of an earlier execution."""
+
+    step_id: str
+    execution_id: str
+    """The execution whose log proves it."""
+    calls: tuple[TakenCall, ...] = ()
+    is_completed: bool = False
+    """False for calls of a step that did not complete: it goes on after them."""
+    text: str | None = None
+    """The model's text that is the result of a completed step without calls."""
+    validation: ValidationStatus | None = None
+    items: tuple[JsonValue, ...] | None = None
+    """What its loop went through; None for a step without a loop."""
+
+
+class EarlierRun(StoredStruct):
+    """A step that runs again although it ran before, for the person who is asked about it."""
+
+    step_id: str
+    execution_id: str
+    result: str
+    """The beginning of its result as JSON."""
+
+
+class StepsTakenOver(StoredStruct, tag="ST"):
+    """The plan goes on from an earlier execution of the thread, whose log proves what is not done again."""
+
+    steps: tuple[TakenStep, ...] = ()
+    again: tuple[EarlierRun, ...] = ()
+    rejected: tuple[str, ...] = ()
+    """Steps that were rejected there; whoever is asked about them again is told."""
 
 
 class PlanRefused(StoredStruct, tag="PR"):
@@ -188,10 +193,10 @@ class PlanRefused(StoredStruct, tag="PR"):
 
 
 class PlanRevised(StoredStruct, tag="PC"):
-    """The plan after a model's patch of pending steps, and the ids of the steps that are different."""
+    """The plan after a model's patch or a person's edit of pending steps, and the ids of the steps that differ."""
 
     step_id: str
-    """The step whose reply carried the patch."""
+    """The step whose reply carried the patch; empty when a person edited the plan in a review."""
     plan: Plan
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -224,6 +229,13 @@ class StepStarted(StoredStruct, tag="SB"):
     step_id: str
 
 
+class LoopBegan(StoredStruct, tag="SL"):
+    """The items of the step's loop are known: its calls are made once for each."""
+
+    step_id: str
+    items: tuple[JsonValue, ...]
+
+
 class ModelReplied(StoredStruct, tag="MR"):
     """A model's answer, recorded before it is acted on, so that replay never asks again."""
 
@@ -252,6 +264,10 @@ class ModelFailed(StoredStruct, tag="MF"):
     input_tokens: int = 0
     """Of answers that could not be used."""
     output_tokens: int = 0
+    retryable: bool = False
+    """The provider failed or was out of reach, so the execution waits for it; see `planwarden.agent.core.patience`."""
+    asked_s: float | None = None
+    """Seconds that the provider asked to wait before the next attempt; None if it did not."""
 
 
 class ToolCallIntended(StoredStruct, tag="TI"):
@@ -286,6 +302,21 @@ class ToolFailed(StoredStruct, tag="TF"):
     message: str
 
 
+class CallAttemptFailed(StoredStruct, tag="TA"):
+    """The call failed by its tool's own word, and is made again after a wait."""
+
+    call_id: str
+    code: str
+    message: str
+
+
+class CallRejected(StoredStruct, tag="TX"):
+    """A person left the call out when they approved others of its loop."""
+
+    call_id: str
+    suspension_id: str
+
+
 class ToolOutcomeUnknown(StoredStruct, tag="TU"):
     """The call was intended and may have happened; only a person or the record of its server knows."""
 
@@ -302,6 +333,32 @@ class CallReportedLate(StoredStruct, tag="TL"):
     value: JsonValue = None
     artifact: str | None = None
     """As of `ToolReturned`."""
+
+
+class CallRehearsed(StoredStruct, tag="TH"):
+    """A rehearsal came to a call that it does not make: what exactly it would have been, and what it would have needed.
+
+    Nothing was dispatched, and nobody was asked.
+    """
+
+    call_id: str
+    arguments: dict[str, JsonValue] | None = None
+    definition_digest: str = ""
+    effect: Effect = "effect"
+    risk: Risk | None = None
+    needs: Needs | None = None
+    """The assurance that its question would have needed; None when it would have run unasked."""
+    quorum: int = 1
+    asks: SuspensionKind | None = None
+    """The kind of question that it would have been; None when it would have run unasked."""
+    covers: tuple[CoveredCall, ...] = ()
+    """Later calls that the same answer would have decided."""
+    covered_by: str | None = None
+    """The rehearsed call whose answer would have decided this one too."""
+    grant_id: str | None = None
+    """The standing grant that would have let it through."""
+    found: tuple[str, ...] = ()
+    """As in `Question`."""
 
 
 class Suspended(StoredStruct, tag="QA"):
@@ -403,11 +460,17 @@ class StepRejected(StoredStruct, tag="SR"):
 
 
 class StepSkipped(StoredStruct, tag="SK"):
-    """A step that this one depends on did not complete."""
+    """A step that this one depends on did not complete, or a condition of this one did not hold."""
 
     step_id: str
     because: str
-    """The id of that step."""
+    """The id of that step; `when` if a condition of this one did not hold."""
+
+
+class StepRehearsed(StoredStruct, tag="SH"):
+    """A rehearsal is through with the step; at least one of its calls was not made, so nothing is proven."""
+
+    step_id: str
 
 
 class ExecutionPlanned(StoredStruct, tag="EP"):
@@ -428,6 +491,10 @@ class ExecutionCompleted(StoredStruct, tag="XC"):
     """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
 
 
+class ExecutionRehearsed(StoredStruct, tag="XH"):
+    """A rehearsal is over. It claims no success, whatever its steps did."""
+
+
 class ExecutionRejected(StoredStruct, tag="XR"):
     """It ended, and a person rejected a part of it."""
 
@@ -440,7 +507,7 @@ class ExecutionFailed(StoredStruct, tag="XF"):
 
 
 class ExecutionExhausted(StoredStruct, tag="XB"):
-    """A budget ran out; the execution is `incomplete`."""
+    """A budget ran out, or the patience with a provider did; the execution is `incomplete`."""
 
     budget: Budget
 
@@ -454,18 +521,23 @@ class ExecutionCancelled(StoredStruct, tag="XX"):
 Event: TypeAlias = (
     ExecutionCreated
     | PlanAccepted
+    | StepsTakenOver
     | PlanRefused
     | PlanRevised
     | RevisionRefused
     | ExecutionStarted
     | StepStarted
+    | LoopBegan
     | ModelReplied
     | ModelFailed
     | ToolCallIntended
     | ToolReturned
     | ToolFailed
+    | CallAttemptFailed
+    | CallRejected
     | ToolOutcomeUnknown
     | CallReportedLate
+    | CallRehearsed
     | Suspended
     | SuspensionRevised
     | SuspensionDecided
@@ -478,10 +550,12 @@ Event: TypeAlias = (
     | StepFailed
     | StepRejected
     | StepSkipped
+    | StepRehearsed
     | ExecutionPlanned
     | ExecutionSuspended
     | CancelRequested
     | ExecutionCompleted
+    | ExecutionRehearsed
     | ExecutionRejected
     | ExecutionFailed
     | ExecutionExhausted

@@ -13,7 +13,7 @@ def build_order(steps: Mapping[str, StepState]) -> PlanOrder:
     """Returns the place of each step in the plan, and which steps depend on it."""
     followers: dict[str, list[str]] = {}
     for name, state in steps.items():
-        for needed in state.step.dependencies:
+        for needed in state.needs:
             followers.setdefault(needed, []).append(name)
     places = {name: place for place, name in enumerate(steps)}
     return PlanOrder(places=places, followers={name: tuple(found) for name, found in followers.items()})
@@ -27,7 +27,7 @@ def find_frontier(steps: Mapping[str, StepState]) -> tuple[str, ...]:
 def _is_at_frontier(state: StepState, steps: Mapping[str, StepState]) -> bool:
     if state.status != "pending":
         return state.status not in STEP_TERMINAL
-    needed = state.step.dependencies
+    needed = state.needs
     return not needed or any(name in steps and steps[name].status in STEP_TERMINAL for name in needed)
 
 

@@ -43,7 +43,7 @@ def _list_texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
     """Yields each text in the value, in its order, with its path."""
     if isinstance(value, str):
         yield path, value
-    elif isinstance(value, dict) and "$from" not in value:
+    elif isinstance(value, dict) and "$from" not in value and "$text" not in value:
         for key, child in value.items():
             yield from _list_texts(child, f"{path}/{key}")
     elif isinstance(value, list):

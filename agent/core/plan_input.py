@@ -7,16 +7,18 @@ the schema for MCP; it is short, because every conversation pays for it.
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 StepType = Literal["tool", "reasoning"]
 ValidationMode = Literal["strict", "advisory"]
 OnReject = Literal["skip", "stop", "continue"]
+OnItemFailure = Literal["stop", "continue"]
 
 MAX_STEPS = 50
 MAX_CALLS_PER_STEP = 50
+MAX_CONDITIONS = 20
 MAX_ID_CHARS = 64
 MAX_NAME_CHARS = 128
 MAX_TEXT_CHARS = 20_000
@@ -38,11 +40,41 @@ class CallInput(BaseModel):
         dict[str, JsonValue],
         Field(
             description='Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}; '
-            '"parse": "json" if the result is JSON text'
+            '"parse": "json" if the result is JSON text. {"$text": "Dear {name}", "with": {"name": {"$from": ...}}} '
+            "makes text"
         ),
     ] = Field(default_factory=dict)
-    """Values, or [bindings](#bindings): `{"$from": STEP, "pointer": "/json/pointer"}` takes a part of an earlier
-    result."""
+    """Values, [bindings](#bindings): `{"$from": STEP, "pointer": "/json/pointer"}` takes a part of an earlier result,
+    and [templates](#templates): `{"$text": "Dear {name}", "with": {"name": BINDING}}`."""
+
+
+class ConditionInput(BaseModel):
+    """A condition of a step."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    value: dict[str, JsonValue]
+    """A [binding](#bindings). A value that is not there matches nothing."""
+    matches: dict[str, JsonValue]
+    """JSON Schema that the value has to fit."""
+
+
+class RetryInput(BaseModel):
+    """Further attempts of a step's calls."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    attempts: Annotated[int, Field(ge=2, le=20)]
+    """Calls in all, the first one included."""
+    delayS: Annotated[float, Field(ge=0, le=86_400)] = 1.0
+    """Seconds before the second attempt."""
+    factor: Annotated[float, Field(ge=1, le=10)] = 2.0
+    """By which each further wait is longer."""
+    maxDelayS: Annotated[float, Field(ge=0, le=86_400)] = 3_600.0
+    """The longest wait, in seconds."""
+
+
+def _list_conditions(given: object) -> object:
+    """A single condition stands for a list of one."""
+    return [cast("object", given)] if isinstance(given, dict) else given
 
 
 class StepInput(BaseModel):
@@ -71,36 +103,84 @@ class StepInput(BaseModel):
     """Later steps that this step's confirmation covers."""
     onReject: OnReject | None = None
     """After a rejection: `skip` (default) the steps that depend on it, `stop` all not yet begun, or `continue`."""
+    when: Annotated[list[ConditionInput], Field(max_length=MAX_CONDITIONS), BeforeValidator(_list_conditions)] = Field(
+        default_factory=list[ConditionInput]
+    )
+    """[Conditions](#conditions) that must all hold, else the step is skipped; one, or a list."""
+    forEach: JsonValue = None
+    """A binding to a list, or a list: `toolCalls` are made once for each item, see [loops](#loops)."""
+    maxItems: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Items of `forEach` at most; default 100, at most 10,000."""
+    maxConcurrent: Annotated[int, Field(ge=1, le=32)] | None = None
+    """Items of `forEach` at the same time; default 1, at most 32."""
+    onItemFailure: OnItemFailure | None = None
+    """After an item that failed: `stop` (default), or `continue` with the others."""
+    retry: RetryInput | None = None
+    """Further [attempts](#attempts) of calls that failed."""
 
 
 class PlanInput(BaseModel):
     """A plan."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    inputs: dict[str, JsonValue] | None = None
+    """JSON Schema of an object: what a run of the plan is given. `{"$from": "inputs", "pointer": "/customer"}` takes a
+    part of it."""
     todoList: Annotated[list[StepInput], Field(min_length=1)]
     """The steps, in order."""
 
 
+class UseInput(BaseModel):
+    """A step in whose place another saved plan is put."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
+    """The steps of the plan are called `ID.STEP`."""
+    use: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)]
+    """Name of the saved plan."""
+    inputs: dict[str, JsonValue] = Field(default_factory=dict)
+    """What the plan is given: values, bindings, templates."""
+    description: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
+    """For people who read the plan."""
+    dependencies: list[str] | None = None
+    """As of any step: those steps of the plan wait for them that wait for no other one of it."""
+    when: JsonValue = None
+    """Conditions that each step of the plan has besides its own."""
+
+
 STEPS_KEYS = ("todoList", "steps")
 """The key of the list of steps, and its name in older plans."""
+SCOPES, SCOPE_SCHEMAS, USE = "scopes", "scopeSchemas", "use"
+PLAN_KEYS = (*STEPS_KEYS, "inputs", SCOPES, SCOPE_SCHEMAS)
 ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
 """Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""
+UNLISTED_KEYS = ENGINE_KEYS | {SCOPES, SCOPE_SCHEMAS}
+"""Keys that no writer of a plan is told of."""
 STEP_KEYS = (*StepInput.model_fields, *ENGINE_KEYS)
 CALL_KEYS = tuple(CallInput.model_fields)
+CONDITION_KEYS = tuple(ConditionInput.model_fields)
+RETRY_KEYS = tuple(RetryInput.model_fields)
+USE_KEYS = tuple(UseInput.model_fields)
 
 
 @cache
 def plan_schema(*, described: bool = False) -> dict[str, JsonValue]:
     """Returns the JSON Schema of a plan for its writer, with the fields' short descriptions if `described`."""
-    whole = PlanInput.model_json_schema()
+    whole = _whole_schema()
     return _shorten(whole, whole["$defs"], described=described)
 
 
 @cache
 def call_schema() -> dict[str, JsonValue]:
     """Returns the JSON Schema of one call, without descriptions."""
-    whole = CallInput.model_json_schema()
-    return _shorten(whole, whole["$defs"], described=False)
+    definitions = _whole_schema()["$defs"]
+    return _shorten(definitions["CallInput"], definitions, described=False)
+
+
+@cache
+def _whole_schema() -> dict[str, Any]:
+    """Returns what pydantic says; once, because that takes longer than all else before a server's first answer."""
+    return PlanInput.model_json_schema()
 
 
 def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, described: bool) -> dict[str, JsonValue]:
@@ -126,4 +206,5 @@ def plan_form() -> dict[str, JsonValue]:
     """Returns the JSON Schema of a plan for its reader, who takes each name of the list of steps."""
     properties = plan_schema()["properties"]
     assert isinstance(properties, dict)
-    return {"type": "object", "properties": dict.fromkeys(STEPS_KEYS, properties["todoList"])}
+    lists = dict.fromkeys(STEPS_KEYS, properties["todoList"])
+    return {"type": "object", "properties": {**lists, "inputs": properties["inputs"]}}

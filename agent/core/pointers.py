@@ -12,11 +12,16 @@ from jsonpointer import JsonPointer, JsonPointerException
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import INLINE_VALUES, JSON_TYPE, Artifact
-from planwarden.agent.common.canonical import exceeds, is_larger, read_json
+from planwarden.agent.common.canonical import exceeds, is_larger, measure_encoded, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.bindings import Reference
 
 MAX_ARGUMENT_BYTES = 256 * 1024
+MAX_LISTED = 10_000
+"""Items of a list that a loop goes through."""
+MAX_LIST_BYTES = 4 * 1024 * 1024
+MAX_LIST_VALUES = 200_000
+"""Of such a list: each item is as small as arguments are."""
 MAX_PARSED_CHARS = 256 * 1024
 """Of the texts that the arguments of one call read as JSON, as far as the log holds them."""
 
@@ -28,6 +33,8 @@ class PartAddress(msgspec.Struct, frozen=True):
     pointer: str
     parse: str = ""
     """As in `Reference`."""
+    may_be_list: bool = False
+    """It is taken before a step begins, and may be a list for a loop: see `find_list_fault`."""
 
 
 class ArtifactPart(msgspec.Struct, frozen=True):
@@ -36,10 +43,17 @@ class ArtifactPart(msgspec.Struct, frozen=True):
     value: JsonValue = None
     fault: str | None = None
     """Why there is no value, as the end of a sentence about the pointer."""
+    is_absent: bool = False
+    """Nothing is there; otherwise something is, which cannot be used."""
 
 
 class LeadsNowhere(Exception):
     """Why a pointer has no value, as the end of a sentence about it."""
+
+    def __init__(self, reason: str, *, is_absent: bool = False) -> None:
+        """`is_absent` as in `ArtifactPart`."""
+        super().__init__(reason)
+        self.is_absent = is_absent
 
 
 class ParsedTexts:
@@ -80,11 +94,11 @@ def follow(document: JsonValue, taken: Reference, texts: ParsedTexts) -> JsonVal
         if isinstance(document, str):
             raise LeadsNowhere(_explain_text(taken))
         if not isinstance(document, dict | list) or (isinstance(document, list) and token == "-"):
-            raise LeadsNowhere("has nothing there")
+            raise LeadsNowhere("has nothing there", is_absent=True)
         try:
             document = cast("JsonValue", pointer.walk(document, token))
         except JsonPointerException:
-            raise LeadsNowhere("has nothing there") from None
+            raise LeadsNowhere("has nothing there", is_absent=True) from None
     if wants_text:
         raise LeadsNowhere("meets no text that could be read as JSON; leave 'parse' out")
     return document
@@ -109,9 +123,27 @@ def _read_part(document: JsonValue, address: PartAddress, texts: ParsedTexts) ->
     try:
         value = follow(document, Reference("STEP", address.pointer, address.parse), texts)
     except LeadsNowhere as reason:
-        return ArtifactPart(fault=str(reason))
+        return ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
+    if address.may_be_list and isinstance(value, list):
+        fault = find_list_fault(value)
+        return ArtifactPart(value) if fault is None else ArtifactPart(fault=fault)
     # Counting first costs little, and then only what is small becomes text.
     if exceeds(value, INLINE_VALUES, MAX_ARGUMENT_BYTES) or is_larger(value, MAX_ARGUMENT_BYTES):
         limit = f"{MAX_ARGUMENT_BYTES} bytes or {INLINE_VALUES} values"
         return ArtifactPart(fault=f"leads to more than {limit}; point to the part that is needed")
     return ArtifactPart(value)
+
+
+def find_list_fault(items: list[JsonValue]) -> str | None:
+    """Returns why a loop cannot go through the items, as the end of a sentence about the pointer; None if it can."""
+    if len(items) > MAX_LISTED:
+        return f"leads to {len(items)} items, and a loop has at most {MAX_LISTED}"
+    if exceeds(items, MAX_LIST_VALUES, MAX_LIST_BYTES):
+        return f"leads to a list of more than {MAX_LIST_BYTES} bytes or {MAX_LIST_VALUES} values"
+    total = 0
+    for index, item in enumerate(items):
+        size = measure_encoded(item)
+        if size > MAX_ARGUMENT_BYTES:
+            return f"leads to item {index}, which has more than {MAX_ARGUMENT_BYTES} bytes"
+        total += size
+    return f"leads to a list of more than {MAX_LIST_BYTES} bytes" if total > MAX_LIST_BYTES else None

@@ -273,7 +273,7 @@ def _quote_preview(call: Call, limit: int) -> str:
 def _write_conversation(state: StepState) -> list[str]:
     """Returns a block with what the model wrote in this step and what the calls returned; empty if there is none."""
     by_id = {call.call_id: call for call in state.calls}
-    planned = [call for call in state.calls if not call.by_model and call.status != "proposed"]
+    planned = [call for call in state.calls if (call.origin or not call.by_model) and call.status != "proposed"]
     lines = [_write_call(call) for call in planned]
     for turn in state.turns:
         if turn.content:

@@ -10,15 +10,26 @@ A few bytes can name a large value many times, so the bytes are counted before a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_cut_off
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference, find_references, read_reference
+from planwarden.agent.core.bindings import (
+    INPUTS,
+    ITEM,
+    ITEM_INDEX,
+    Binding,
+    Earlier,
+    EarlierResult,
+    Reference,
+    find_bindings,
+    read_reference,
+)
 from planwarden.agent.core.pointers import (
     MAX_ARGUMENT_BYTES,
     ArtifactPart,
@@ -27,10 +38,14 @@ from planwarden.agent.core.pointers import (
     PartAddress,
     follow,
 )
-from planwarden.agent.core.state import Call, StepState
+from planwarden.agent.core.scopes import Scopes, find_part
+from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.agent.core.templates import fill_template, read_with
 
 MAX_REFERENCES = 1_000
 """Of the arguments of one call."""
+MAX_BUILT = 100
+"""Lists, objects and templates that the arguments of one call take from the inputs of used plans."""
 
 
 class PartsNeeded(Exception):
@@ -41,48 +56,100 @@ class PartsNeeded(Exception):
         self.wanted = wanted
 
 
-_NONE: Mapping[PartAddress, ArtifactPart] = {}
-_NOTHING: Earlier = {}
+class AbsentValue(InvalidArguments):
+    """Nothing is where a binding points, or the step that it names was skipped; its default stands for it."""
 
 
-def resolve(
-    arguments: dict[str, JsonValue],
-    steps: Mapping[str, StepState],
-    parts: Mapping[PartAddress, ArtifactPart] = _NONE,
-    earlier: Earlier = _NOTHING,
-) -> dict[str, JsonValue]:
-    """Returns the arguments with every reference replaced; the same object if there is none.
+class BindingSources(msgspec.Struct, frozen=True):
+    """Where bindings take their values from."""
+
+    steps: Mapping[str, StepState]
+    earlier: Earlier
+    own: Mapping[str, JsonValue]
+    """The values of `inputs`, `item` and `itemIndex`, where there are any."""
+    parts: Mapping[PartAddress, ArtifactPart]
+    """What was read of artifacts so far."""
+    scopes: Scopes = msgspec.field(default_factory=dict[str, dict[str, JsonValue]])
+    """What the plans within the plan are given."""
+    takes_lists: bool = False
+    """A value may be a list for a loop, within larger limits than arguments have."""
+    built: dict[int, JsonValue] = msgspec.field(default_factory=dict[int, JsonValue])
+    """By the identity of a list, object or template in a scope: the value that was made of it."""
+
+
+def list_sources(
+    execution: ExecutionState,
+    parts: Mapping[PartAddress, ArtifactPart] | None = None,
+    item: tuple[JsonValue, int] | None = None,
+) -> BindingSources:
+    """Returns what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
+    own: dict[str, JsonValue] = {}
+    plan = execution.plan
+    if plan is not None and plan.inputs is not None:
+        own[INPUTS] = dict(execution.inputs)
+    if item is not None:
+        own[ITEM], own[ITEM_INDEX] = item
+    scopes = None if plan is None else plan.scopes
+    return BindingSources(execution.steps, execution.earlier, own, parts or {}, scopes or {})
+
+
+def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[str, JsonValue]:
+    """Returns the arguments with every binding and template replaced; the same object if there is none.
 
     Raises:
         InvalidArguments: a step is unknown or unfinished, its result has nothing usable at the pointer, or the
             arguments would have more than `MAX_ARGUMENT_BYTES`.
-        PartsNeeded: a reference leads into an artifact, and `parts` does not have its value.
+        AbsentValue: nothing is there, and the binding has no default.
+        PartsNeeded: a binding leads into an artifact, and the sources do not have its value.
     """
-    found = tuple(islice(find_references(arguments), MAX_REFERENCES + 1))
+    found = tuple(islice(find_bindings(arguments), MAX_REFERENCES + 1))
     if not found:
         return arguments
     if len(found) > MAX_REFERENCES:
         raise InvalidArguments(f"the arguments have more than {MAX_REFERENCES} '$from' references")
-    wanted = (find_address(steps[taken.step_id], taken) for taken in found if taken.step_id in steps)
-    if missing := frozenset(part for part in wanted if part is not None and part not in parts):
-        raise PartsNeeded(missing)
-    texts = ParsedTexts()
-    values = {taken: _find_value(taken, steps, parts, earlier, texts) for taken in dict.fromkeys(found)}
+    values = find_values(found, sources)
     _check_size(found, values)
-    return {key: _replace_references(value, values) for key, value in arguments.items()}
+    return {key: _replace_bindings(value, values) for key, value in arguments.items()}
+
+
+def find_values(
+    found: Iterable[Binding], sources: BindingSources, texts: ParsedTexts | None = None
+) -> dict[Reference, JsonValue]:
+    """Returns what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
+    steps = sources.steps
+    taken = {binding.reference: binding for binding in sorted(found, key=lambda binding: not binding.has_default)}
+    outside = (reference for reference in taken if reference.step_id not in sources.own)
+    inside = (reference for reference in outside if reference.step_id in steps)
+    wanted = (find_address(steps[taken.step_id], taken, takes_lists=sources.takes_lists) for taken in inside)
+    if missing := frozenset(part for part in wanted if part is not None and part not in sources.parts):
+        raise PartsNeeded(missing)
+    texts = texts or ParsedTexts()
+    values: dict[Reference, JsonValue] = {}
+    for reference, binding in taken.items():
+        try:
+            values[reference] = _find_value(reference, sources, texts)
+        except AbsentValue:
+            if not binding.has_default:
+                raise
+    return values
 
 
 def find_result(
-    state: StepState, taken: Reference, parts: Mapping[PartAddress, ArtifactPart], texts: ParsedTexts
+    state: StepState,
+    taken: Reference,
+    parts: Mapping[PartAddress, ArtifactPart],
+    texts: ParsedTexts,
+    *,
+    takes_lists: bool = False,
 ) -> JsonValue:
     """Returns what the reference takes from the result of a completed step.
 
-    `parts` has the part at its `find_address`.
+    `parts` has the part at its `find_address` with the same `takes_lists`.
 
     Raises:
         InvalidArguments: there is nothing usable at the pointer.
     """
-    address = find_address(state, taken)
+    address = find_address(state, taken, takes_lists=takes_lists)
     step_id, pointer = state.step.step_id, taken.pointer
     if address is None and (too_large := _find_stand_ins(state, pointer)):
         sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
@@ -94,69 +161,111 @@ def find_result(
         part = ArtifactPart(follow(state.result, taken, texts)) if address is None else parts[address]
     except LeadsNowhere as reason:
         kept = "; the result was too large to be kept whole" if is_cut_off(state.result) else ""
-        part = ArtifactPart(fault=f"{reason}{kept}")
+        part = ArtifactPart(fault=f"{reason}{kept}", is_absent=reason.is_absent and not kept)
     if part.fault is not None:
-        raise InvalidArguments(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
+        kind = AbsentValue if part.is_absent else InvalidArguments
+        raise kind(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
     return part.value
 
 
-def _check_size(found: Iterable[Reference], values: Mapping[Reference, JsonValue]) -> None:
+def _check_size(found: Collection[Binding], values: Mapping[Reference, JsonValue]) -> None:
     """Raises `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
-    total = 0
-    for taken, times in Counter(found).items():
-        size = measure_at_least(values[taken], MAX_ARGUMENT_BYTES)
-        total += size * times
+    times = Counter(binding.reference for binding in found)
+    total = sum(
+        measure_at_least(binding.written.get("default"), MAX_ARGUMENT_BYTES)
+        for binding in found
+        if binding.reference not in values
+    )
+    if total > MAX_ARGUMENT_BYTES:
+        raise InvalidArguments(f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes by their defaults")
+    for taken, value in values.items():
+        size = measure_at_least(value, MAX_ARGUMENT_BYTES)
+        total += size * times[taken]
         if total > MAX_ARGUMENT_BYTES:
-            often = f"{times} times " if times > 1 else ""
+            often = f"{times[taken]} times " if times[taken] > 1 else ""
             raise InvalidArguments(
                 f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {taken.pointer[:200]!r} "
-                f"of step {taken.step_id!r}, at least {size} bytes, {often}through '$from'; point to the parts that "
+                f"of {taken.step_id[:64]!r}, at least {size} bytes, {often}through '$from'; point to the parts that "
                 "are needed"
             )
 
 
-def _replace_references(value: JsonValue, values: Mapping[Reference, JsonValue]) -> JsonValue:
+def _replace_bindings(value: JsonValue, values: Mapping[Reference, JsonValue]) -> JsonValue:
     if isinstance(value, list):
-        return [_replace_references(child, values) for child in value]
+        return [_replace_bindings(child, values) for child in value]
     if not isinstance(value, dict):
         return value
     if "$from" in value:
-        return values[read_reference(value)]
-    return {key: _replace_references(child, values) for key, child in value.items()}
+        taken = read_reference(value)
+        return values[taken] if taken in values else value["default"]
+    if "$text" in value:
+        return fill_template(value, {name: _replace_bindings(part, values) for name, part in read_with(value).items()})
+    return {key: _replace_bindings(child, values) for key, child in value.items()}
 
 
-def _find_value(
-    taken: Reference,
-    steps: Mapping[str, StepState],
-    parts: Mapping[PartAddress, ArtifactPart],
-    earlier: Earlier,
-    texts: ParsedTexts,
-) -> JsonValue:
-    state = steps.get(taken.step_id)
+def _find_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
+    if taken.step_id in sources.own or taken.step_id in sources.scopes:
+        try:
+            if taken.step_id in sources.scopes:
+                return _find_scope_value(taken, sources, texts)
+            return follow(sources.own[taken.step_id], taken, texts)
+        except LeadsNowhere as reason:
+            kind = AbsentValue if reason.is_absent else InvalidArguments
+            raise kind(f"the pointer {taken.pointer[:200]!r} into {taken.step_id!r} {reason}") from None
+    state = sources.steps.get(taken.step_id)
     if state is not None and state.status == "completed":
-        return find_result(state, taken, parts, texts)
+        return find_result(state, taken, sources.parts, texts, takes_lists=sources.takes_lists)
     if state is not None:
-        raise InvalidArguments(f"'$from' names step {taken.step_id!r}, which has no result: it is {state.status}")
-    known = earlier.get(taken)
+        kind = AbsentValue if state.status == "skipped" else InvalidArguments
+        raise kind(f"'$from' names step {taken.step_id!r}, which has no result: it is {state.status}")
+    known = sources.earlier.get(taken)
     if not isinstance(known, EarlierResult):
         raise InvalidArguments(f"'$from' names step {taken.step_id[:64]!r}, which is not in the plan")
     return known.value
 
 
-def find_address(state: StepState, taken: Reference) -> PartAddress | None:
-    """Returns the part of an artifact that the pointer leads to, or None if the log itself holds the value."""
+def _find_scope_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
+    """Returns what the reference takes from the inputs of a used plan. Raises `LeadsNowhere`, and as `resolve` does."""
+    part = find_part(sources.scopes[taken.step_id], taken.pointer)
+    if part is None:
+        raise LeadsNowhere("has nothing there", is_absent=True)
+    return follow(build_part(part.written, sources, texts), taken._replace(pointer=part.pointer), texts)
+
+
+def build_part(written: JsonValue, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
+    """Returns a part of a scope with the values of its bindings. Raises as `resolve` does."""
+    if not isinstance(written, dict | list):
+        return written
+    if isinstance(written, dict) and "$from" in written:
+        return _replace_bindings(written, find_values(find_bindings(written), sources, texts))
+    if id(written) in sources.built:
+        return sources.built[id(written)]
+    if len(sources.built) >= MAX_BUILT:
+        raise InvalidArguments(f"more than {MAX_BUILT} lists, objects and texts are taken from inputs of used plans")
+    found = tuple(find_bindings(written))
+    values = find_values(found, sources, texts)
+    _check_size(found, values)
+    value = sources.built[id(written)] = _replace_bindings(written, values) if found else written
+    return value
+
+
+def find_address(state: StepState, taken: Reference, *, takes_lists: bool = False) -> PartAddress | None:
+    """Returns the part of an artifact that the pointer leads to, or None if the log itself holds the value.
+
+    With `takes_lists` the part may also be a whole result: a list for a loop.
+    """
     calls, pointer = _list_returned(state), taken.pointer
     if state.status != "completed" or all(call.artifact is None for call in calls):
         return None
     if len(calls) == 1:
-        needed = pointer or taken.parse
-        return PartAddress(calls[0].artifact or "", pointer, taken.parse) if needed else None
+        needed = pointer or taken.parse or takes_lists
+        return PartAddress(calls[0].artifact or "", pointer, taken.parse, takes_lists) if needed else None
     # The result of several calls is the list of their results.
     first, _, rest = pointer.removeprefix("/").partition("/")
     call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
-    if call is None or call.artifact is None or not (rest or taken.parse):
+    if call is None or call.artifact is None or not (rest or taken.parse or takes_lists):
         return None
-    return PartAddress(call.artifact, f"/{rest}" if rest else "", taken.parse)
+    return PartAddress(call.artifact, f"/{rest}" if rest else "", taken.parse, takes_lists)
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:

@@ -11,11 +11,11 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
-from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import ToolFacts, list_earlier_results, parse_plan
+from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
@@ -75,12 +75,18 @@ def build_reply_events(
     )
     if purpose != "plan":
         return (replied,)
+    # A server has answered before the first plan comes.
+    from planwarden.agent.core.inputs import fill_inputs
+    from planwarden.agent.core.plan_parser import parse_plan
+
     try:
         accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps, earlier=earlier)
-    except (InvalidPlan, LimitExceeded) as error:
+        # Nobody gives a run of a model's plan anything: its inputs are their defaults.
+        inputs = fill_inputs(accepted.inputs, None)
+    except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
     pins, taken = build_pins(accepted, tools), list_earlier_results(accepted, earlier)
-    return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken))
+    return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken, inputs=inputs))
 
 
 def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:

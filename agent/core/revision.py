@@ -11,7 +11,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.bindings import Earlier
-from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, parse_plan, plan_to_json
+from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, plan_to_json
+from planwarden.agent.core.plan_parser import parse_plan
 
 MAX_OPERATIONS = 50
 _KEYS: dict[str, frozenset[str]] = {
@@ -76,7 +77,12 @@ def revise(
             "execution"
         )
     revised, _ = parse_plan(
-        {"todoList": [*draft.steps]}, author="model", tools=tools, max_steps=max_steps, earlier=earlier, known=plan
+        {**plan_to_json(plan), "todoList": [*draft.steps]},
+        author="model",
+        tools=tools,
+        max_steps=max_steps,
+        earlier=earlier,
+        known=plan,
     )
     _check_dependencies_on(confirmations, plan, revised)
     return revised, draft.difference

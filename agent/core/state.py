@@ -8,13 +8,14 @@ Rules:
 
     execution   running <-> suspended        step   pending -> in_progress <-> suspended
                 running  -> planned -> running       |            |-> completed | failed | rejected
-                running <-> incomplete               '-> skipped
+                running <-> incomplete               '-> skipped     |-> rehearsed
                 running  -> completed | rejected
                             | failed | cancelled    proposed -> running -> succeeded | failed | outcome_unknown
-                                                    proposed -> suspended -> decided -> running | succeeded
+                            | rehearsed             proposed -> suspended -> decided -> running | succeeded
+                                                    proposed -> rehearsed
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -26,26 +27,31 @@ from planwarden.agent.core.bindings import EarlierResult, Reference
 from planwarden.agent.core.plan import Plan, PlanStep
 
 ExecutionStatus = Literal[
-    "new", "running", "planned", "suspended", "completed", "rejected", "failed", "incomplete", "cancelled"
+    "new", "running", "planned", "suspended", "completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"
 ]
-StepStatus = Literal["pending", "in_progress", "suspended", "completed", "rejected", "failed", "skipped"]
+StepStatus = Literal["pending", "in_progress", "suspended", "completed", "rejected", "failed", "skipped", "rehearsed"]
 CallStatus = Literal[
-    "proposed", "running", "suspended", "decided", "succeeded", "failed", "rejected", "outcome_unknown"
+    "proposed", "running", "suspended", "decided", "succeeded", "failed", "rejected", "outcome_unknown", "rehearsed"
 ]
 
 _WORK: tuple[type[ev.Event], ...] = (
     ev.PlanAccepted,
+    ev.StepsTakenOver,
     ev.PlanRefused,
     ev.PlanRevised,
     ev.RevisionRefused,
     ev.StepStarted,
+    ev.LoopBegan,
     ev.ModelReplied,
     ev.ModelFailed,
     ev.ToolCallIntended,
     ev.ToolReturned,
     ev.ToolFailed,
+    ev.CallAttemptFailed,
+    ev.CallRejected,
     ev.ToolOutcomeUnknown,
     ev.CallReportedLate,
+    ev.CallRehearsed,
     ev.Suspended,
     ev.SuspensionRevised,
     ev.SuspensionDecided,
@@ -58,6 +64,7 @@ _WORK: tuple[type[ev.Event], ...] = (
     ev.StepFailed,
     ev.StepRejected,
     ev.StepSkipped,
+    ev.StepRehearsed,
     ev.CancelRequested,
 )
 
@@ -68,6 +75,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
         ev.ExecutionPlanned: "planned",
         ev.ExecutionSuspended: "suspended",
         ev.ExecutionCompleted: "completed",
+        ev.ExecutionRehearsed: "rehearsed",
         ev.ExecutionRejected: "rejected",
         ev.ExecutionFailed: "failed",
         ev.ExecutionExhausted: "incomplete",
@@ -75,6 +83,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     },
     "planned": {ev.ExecutionStarted: "running", ev.CancelRequested: "running"},
     "suspended": {
+        ev.PlanRevised: "suspended",
         ev.SuspensionDecided: "running",
         ev.SuspensionTimedOut: "running",
         ev.SuspensionWithdrawn: "running",
@@ -89,22 +98,35 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     "failed": {},
     "incomplete": {ev.ExecutionStarted: "running"},
     "cancelled": {},
+    "rehearsed": {},
 }
 
 STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     "pending": {ev.StepStarted: "in_progress", ev.StepSkipped: "skipped"},
     "in_progress": {
+        ev.LoopBegan: "in_progress",
         ev.ModelReplied: "in_progress",
         ev.ModelFailed: "in_progress",
         ev.ToolCallIntended: "in_progress",
         ev.ToolReturned: "in_progress",
         ev.ToolFailed: "in_progress",
+        ev.CallAttemptFailed: "in_progress",
+        ev.CallRejected: "in_progress",
         ev.ToolOutcomeUnknown: "in_progress",
+        ev.CallRehearsed: "in_progress",
         ev.ValidationFailed: "in_progress",
         ev.Suspended: "suspended",
+        # The answer to one of several questions about calls of a loop leaves the others open.
+        ev.SuspensionDecided: "in_progress",
+        ev.SuspensionTimedOut: "in_progress",
+        ev.SuspensionWithdrawn: "in_progress",
+        ev.SuspensionRevised: "in_progress",
+        ev.SuspensionEndorsed: "in_progress",
+        ev.SuspensionReminded: "in_progress",
         ev.StepCompleted: "completed",
         ev.StepFailed: "failed",
         ev.StepRejected: "rejected",
+        ev.StepRehearsed: "rehearsed",
     },
     "suspended": {
         ev.SuspensionDecided: "in_progress",
@@ -113,11 +135,20 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
         ev.SuspensionRevised: "suspended",
         ev.SuspensionEndorsed: "suspended",
         ev.SuspensionReminded: "suspended",
+        # Calls of a loop run beside those that are asked about, or that wait for their next attempt.
+        ev.Suspended: "suspended",
+        ev.ToolCallIntended: "suspended",
+        ev.ToolReturned: "suspended",
+        ev.ToolFailed: "suspended",
+        ev.CallAttemptFailed: "suspended",
+        ev.CallRejected: "suspended",
+        ev.ToolOutcomeUnknown: "suspended",
     },
     "completed": {},
     "rejected": {},
     "failed": {},
     "skipped": {},
+    "rehearsed": {},
 }
 
 CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
@@ -125,13 +156,17 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.ToolCallIntended: "running",
         ev.ToolReturned: "succeeded",
         ev.ToolFailed: "failed",
+        ev.CallRejected: "rejected",
         ev.Suspended: "suspended",
+        ev.CallRehearsed: "rehearsed",
     },
     "running": {
         ev.ToolReturned: "succeeded",
         ev.ToolFailed: "failed",
         ev.ToolOutcomeUnknown: "outcome_unknown",
+        ev.CallAttemptFailed: "proposed",
         ev.Suspended: "suspended",
+        ev.CallRehearsed: "rehearsed",
     },
     "suspended": {
         ev.SuspensionRevised: "suspended",
@@ -157,14 +192,19 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.SuspensionTimedOut: "outcome_unknown",
         ev.ToolCallIntended: "running",
         ev.ToolReturned: "succeeded",
+        ev.CallRehearsed: "rehearsed",
     },
     "succeeded": {},
     "failed": {},
     "rejected": {},
+    "rehearsed": {},
 }
 
-FINISHED: frozenset[ExecutionStatus] = frozenset({"completed", "rejected", "failed", "incomplete", "cancelled"})
-"""Nothing runs and nobody is asked. Only `incomplete` can be continued, with a larger budget."""
+MAX_DIGITS = 10
+FINISHED: frozenset[ExecutionStatus] = frozenset(
+    {"completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"}
+)
+"""Nothing runs and nobody is asked. Only `incomplete` can be continued."""
 STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_TRANSITIONS.items() if not row)
 CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
 
@@ -200,8 +240,16 @@ class Call(FrozenStruct):
     """The artifact that holds the whole result; `value` is its stand-in then."""
     beside: JsonValue = None
     """As in `ToolReturned`."""
+    last_failure: str | None = None
+    """Why the last attempt failed, while the call waits for the next one."""
+    origin: str = ""
+    """`EXECUTION:CALL` of the earlier execution that made it, and so its idempotency key; empty for an own call."""
+    is_confirmation: bool = False
+    """It was taken over, and is the answer of a person who was asked whether to go on."""
     late_report: str | None = None
     """What a process that had lost the execution reported about this call since it was last dispatched."""
+    rehearsed: ev.CallRehearsed | None = None
+    """What it would have been, when a rehearsal did not make it."""
 
 
 class ModelTurn(FrozenStruct):
@@ -211,6 +259,23 @@ class ModelTurn(FrozenStruct):
     call_ids: tuple[str, ...]
     enforced: bool
     """True when the reply answered an enforcement prompt."""
+
+
+class ModelOutage(FrozenStruct):
+    """A prompt that its provider did not answer, from the first failure until there is an answer."""
+
+    attempts: int
+    """How many failed."""
+    since: float
+    """When the first one failed, Unix seconds."""
+    failed_at: float
+    """When the last one failed."""
+    message: str
+    """Why the last one failed."""
+    asked_s: float | None = None
+    """As in `ModelFailed`, of the last one."""
+    suspension_id: str | None = None
+    """The wait after the last failure; None before it begins."""
 
 
 class StepState(FrozenStruct):
@@ -231,6 +296,65 @@ class StepState(FrozenStruct):
     error_message: str | None = None
     rejected_by: str | None = None
     """The suspension whose answer rejected the step."""
+    outage: ModelOutage | None = None
+    skipped_by: str | None = None
+    """Why the step was skipped: what `StepSkipped.because` says."""
+    is_passed_over: bool = False
+    """It was skipped because its condition did not hold, or for want of such a step: others may go on without it."""
+    items: tuple[JsonValue, ...] | None = None
+    """What the step's loop goes through, once that is known; `calls` has those of each item in turn."""
+    items_over: int = 0
+    """Items at the beginning whose calls are all settled, or end with a failed or rejected one."""
+    failed_items: int = 0
+    taken_from: str | None = None
+    """The execution whose log proves it, when it was taken over as completed."""
+    waits_for: tuple[str, ...] = ()
+    """Steps that are not over and that steps before this one, which were taken over, depended on: a confirmation that
+    is asked again holds up everything that it stood before."""
+    kept: ev.TakenStep | None = None
+    """What a loop takes over of its items, until it begins."""
+
+    def list_item_calls(self, index: int) -> tuple[Call, ...]:
+        """The calls of one item, in order."""
+        size = len(self.step.tool_calls)
+        return self.calls[index * size : (index + 1) * size]
+
+    def list_known_calls(self) -> tuple[Call, ...]:
+        """Without those of a step that was taken over which have no result; only the earlier log says why."""
+        return self.calls if self.taken_from is None else tuple(call for call in self.calls if call.origin)
+
+    def find_item(self, call: Call) -> tuple[JsonValue, int] | None:
+        """The item that the call is made for, and its index; None outside of a loop."""
+        if self.items is None:
+            return None
+        index = (int(call.call_id.rpartition(":")[2]) - 1) // len(self.step.tool_calls)
+        return self.items[index], index
+
+    def list_open_calls(self) -> Iterable[Call]:
+        """Every call that may be on its way or asked about, and perhaps others; in a long loop not those of all items.
+
+        Items begin in their order, so nothing is on its way beyond the first one that has not begun.
+        """
+        if self.items is None:
+            return self.calls
+        return self._list_begun_calls()
+
+    def _list_begun_calls(self) -> Iterator[Call]:
+        for index in range(self.items_over, len(self.items or ())):
+            calls = self.list_item_calls(index)
+            yield from calls
+            if all(call.status == "proposed" for call in calls):
+                return
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Every step that must be over first."""
+        return (*self.step.dependencies, *self.waits_for) if self.waits_for else self.step.dependencies
+
+    @property
+    def has_begun(self) -> bool:
+        """Calls that were taken over count: nothing may make the plan forget them."""
+        return self.status != "pending" or self.kept is not None or any(call.origin for call in self.calls)
 
     @property
     def iterations(self) -> int:
@@ -238,11 +362,22 @@ class StepState(FrozenStruct):
 
     @property
     def result(self) -> JsonValue:
-        """What other steps can bind to: the value of the one call, the list of several, or the model's text."""
+        """What other steps can bind to: the value of the one call, the list of several, or the model's text.
+
+        For a loop the list of its items' results, with null for items that failed or were rejected.
+        """
+        if self.items is not None:
+            return [self._build_item_result(index) for index in range(len(self.items))]
         values = [call.value for call in self.calls if call.status == "succeeded"]
         if values:
             return values[0] if len(values) == 1 else values
         return self.turns[-1].content if self.turns else None
+
+    def _build_item_result(self, index: int) -> JsonValue:
+        calls = self.list_item_calls(index)
+        if any(call.status != "succeeded" for call in calls):
+            return None
+        return calls[0].value if len(calls) == 1 else [call.value for call in calls]
 
 
 class EndorsementState(FrozenStruct):
@@ -277,6 +412,19 @@ class SuspensionState(FrozenStruct):
     @property
     def is_open(self) -> bool:
         return self.status == "pending"
+
+    @property
+    def covered(self) -> tuple[ev.CoveredCall, ...]:
+        """The later calls that its approval lets through; of a review none, unless the answer says so."""
+        if self.decision is None or not self.decision.approved:
+            return ()
+        content = self.decision.content
+        is_meant = isinstance(content, dict) and content.get("cover") is True
+        return self.question.covers if self.question.kind != "review" or is_meant else ()
+
+    @property
+    def awaits_review(self) -> bool:
+        return self.is_open and self.question.kind == "review"
 
 
 class TokenUsage(FrozenStruct):
@@ -318,6 +466,8 @@ class ExecutionState(FrozenStruct):
     """For each tool that the plan names or named, the beginning of its digest then; empty text if it had none."""
     earlier: Mapping[Reference, EarlierResult] = msgspec.field(default_factory=dict[Reference, EarlierResult])
     """What the plan takes from earlier executions of the thread."""
+    inputs: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    """What the run was given."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = msgspec.field(default_factory=dict[str, StepState])
@@ -331,6 +481,8 @@ class ExecutionState(FrozenStruct):
     """In the order in which they were opened."""
     revisions: tuple[tuple[str, JsonValue], ...] = ()
     """Patches of the plan that are still to be judged, with the step whose reply carried each."""
+    is_reviewed: bool = False
+    """A person approved the plan as it is now, before it started."""
     synthesis: str | None = None
     usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
     sources: frozenset[str] = frozenset()
@@ -338,11 +490,13 @@ class ExecutionState(FrozenStruct):
     cancel_requested: bool = False
     cancel_reason: str | None = None
     exhausted: str | None = None
-    """The budget that ran out."""
+    """The budget that ran out; `modelPatience` is the time to wait for a provider."""
     error_code: str | None = None
     error_message: str | None = None
     model_error: tuple[str, str] | None = None
     """Code and message of a failed plan or synthesis prompt."""
+    outage: ModelOutage | None = None
+    """Of the plan or synthesis prompt."""
     created_at: float = 0.0
     updated_at: float = 0.0
     active_s: float = 0.0
@@ -356,10 +510,32 @@ class ExecutionState(FrozenStruct):
     tracestate: str | None = None
     host: str | None = None
     """As in `ExecutionCreated`."""
+    saved_plan: ev.PlanVersion | None = None
+    retry_of: str | None = None
+    """As in `ExecutionCreated`."""
+    again: tuple[ev.EarlierRun, ...] = ()
+    """Steps that run again although an earlier execution ran them."""
+    rejected_before: frozenset[str] = frozenset()
+    """Steps that were rejected in the execution that it goes on from."""
+    used_plans: tuple[ev.PlanVersion, ...] = ()
+    is_revised: bool = False
+    """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` and `used_plans` say."""
+    starter: ev.Starter | None = None
+    """As in `ExecutionCreated`."""
 
     @property
     def is_finished(self) -> bool:
         return self.status in FINISHED
+
+    @property
+    def is_as_saved(self) -> bool:
+        """It runs a saved plan from the beginning, and nobody changed the plan or the arguments of a call of it."""
+        return (
+            self.saved_plan is not None
+            and self.retry_of is None
+            and not self.is_revised
+            and not any(found.question.edits for found in self.suspensions.values())
+        )
 
     @property
     def open_suspensions(self) -> tuple[SuspensionState, ...]:
@@ -367,10 +543,12 @@ class ExecutionState(FrozenStruct):
 
     def call(self, call_id: str) -> Call:
         """The call with that id; raises `IllegalTransition` when there is none."""
-        step = self.steps.get(call_id.rpartition(":")[0])
-        for call in step.calls if step else ():
-            if call.call_id == call_id:
-                return call
+        step_id, _, number = call_id.rpartition(":")
+        step = self.steps.get(step_id)
+        # Calls are numbered in their order, from 1.
+        place = int(number) - 1 if number.isdecimal() and len(number) < MAX_DIGITS else -1
+        if step is not None and 0 <= place < len(step.calls) and step.calls[place].call_id == call_id:
+            return step.calls[place]
         raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
 
 

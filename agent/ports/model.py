@@ -18,7 +18,8 @@ class Model(Protocol):
     """Answers planning, step and synthesis prompts."""
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
-        """`tools` are the full definitions of the offered tools. Raises `ModelError` when there is no usable answer."""
+        """`tools` are the full definitions of the offered tools. Raises `ModelError` when there is no usable answer;
+        a `retryable` one makes the execution wait and ask again."""
         ...
 
 

@@ -4,19 +4,21 @@ Times are Unix seconds by the store's clock, but leases run by its steady second
 day. Ids are opaque strings made by the engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import msgspec
 
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, ExecutionStatus
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,9 @@ class Lease:
     fence: int
     is_from_silent: bool = field(default=False, compare=False)
     """It was taken from a process that lives, as far as the store knows, and did not renew it."""
+    left_s: float | None = field(default=None, compare=False)
+    """Seconds since the last commit or renewal of the process that it was taken from, dead or silent; None when nobody
+    had it, or who had it gave it up."""
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,9 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the given plan; kept until the execution is finished."""
     is_only: bool = False
     """Refuse to start when the principal has an unfinished execution of the same plan."""
+    after: str | None = None
+    """Refuse to start unless this execution is the newest of the thread, in the version `after_version`."""
+    after_version: int = 0
 
 
 class StartedExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,26 +112,6 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     """The request that the events start or continue the execution for."""
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A standing approval, as stored; see `planwarden.agent.approval.grants`."""
-
-    grant_id: str
-    tool_name: str
-    definition_digest: str
-    arguments: dict[str, JsonValue]
-    """Values that the call's arguments must have; arguments that are not named here are free."""
-    uses: int
-    used: int = 0
-    expires_at: float
-    owner: str | None
-    """The principal whose executions may use it; None for everybody's."""
-    created_by: str
-    assurance: ev.Assurance
-    channel: str
-    created_at: float
-    revoked_at: float | None = None
-
-
 IdKind = Literal["execution", "suspension", "thread"]
 
 
@@ -142,7 +130,7 @@ class SuspensionRow(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str
     thread_id: str
     principal: str
-    addressee: ev.Addressee
+    addressee: Addressee
     status: str
     digest: str
     created_at: float
@@ -163,7 +151,9 @@ class Changes(msgspec.Struct, frozen=True):
     number: int
     """For the next look; the same number again means that nothing was committed."""
     executions: frozenset[str] | None = None
-    """Those that may have changed; None when any may have."""
+    """Those that may have changed; None when any may have, or a grant."""
+    has_unowned: bool = True
+    """One of them may be running without an owner."""
 
 
 class Store(Protocol):
@@ -174,6 +164,7 @@ class Store(Protocol):
     * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
       lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
+    * What goes on from an execution starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
     * A principal starts one execution with a key (`KeyUsed`), stored in the transaction that starts it.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
@@ -208,6 +199,19 @@ class Store(Protocol):
         """Newest first."""
         ...
 
+    async def list_executions(
+        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
+    ) -> ListedPage:
+        """Executions with what a list shows of them, the one with the newest activity first; no log is read.
+
+        Raises `InvalidArguments` for a foreign cursor.
+        """
+        ...
+
+    async def list_hosts(self) -> tuple[str, ...]:
+        """The hosts of the newest executions, each once, sorted."""
+        ...
+
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         """Executions by id, those with an id above `after`; to look at every one without holding all of them."""
         ...
@@ -227,7 +231,7 @@ class Store(Protocol):
         *,
         principal: str | None = None,
         thread_id: str | None = None,
-        addressee: ev.Addressee | None = None,
+        addressee: Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
@@ -260,16 +264,29 @@ class Store(Protocol):
         """
         ...
 
+    async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
+        """Take the leases of running executions that no process owns, or whose process is gone, the oldest first.
+
+        Processes that ask at the same time take different ones. Those in `skip` are left to others.
+        """
+        ...
+
     async def confirm(self, lease: Lease) -> None:
         """Extend the lease. Raises `LeaseLost` when somebody else holds it, or nobody."""
         ...
 
-    async def orphans(self, limit: int) -> tuple[str, ...]:
-        """Ids of running executions that nobody valid owns: those of processes that are gone have no owner any more."""
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
+        """Ids of running executions that nobody valid owns: those of processes that are gone have no owner any more.
+
+        With `ahead_s` also those whose lease ends within so many seconds.
+        """
         ...
 
-    async def renew(self, owner: str) -> None:
-        """Extend every lease of `owner` on an unfinished execution."""
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
+        """Extend the leases that `owner` has on these executions, those that run in its process.
+
+        It may own others without knowing, when the answer to a takeover was lost. Those run out.
+        """
         ...
 
     async def release(self, lease: Lease) -> None: ...

@@ -40,6 +40,17 @@ class Observer(Protocol):
         """Entered around a prompt, or around the tool call with the id `key`, which starts at `at` at the latest."""
         ...
 
+    def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
+        """Called when this process continues an execution that another one left: it is dead, or lives and is silent.
+
+        `after_s` seconds ago that one committed to the execution or renewed its lease for the last time.
+        """
+        ...
+
+    def woke(self, execution: ExecutionState, after_s: float) -> None:
+        """Called when this process continues an execution by a decision of another one, `after_s` seconds old."""
+        ...
+
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """A transaction of this process that is durable."""

@@ -9,6 +9,7 @@ import logging
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.questions import is_of_policy
 from planwarden.agent.approval.revisions import add_late_report
+from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
@@ -24,9 +25,9 @@ REPORT_CHARS = 200
 """Of a late result that stands in the question itself; the log has all of it."""
 
 
-def create(*events: ev.Event, start: StartRequest | None) -> BuildEvents:
+def create(*events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()) -> BuildEvents:
     """Append exactly these events, the first ones of an execution."""
-    batch = EventBatch(events, start=start)
+    batch = EventBatch(events, start=start, artifacts=artifacts)
     return lambda execution, now: batch
 
 
@@ -121,7 +122,10 @@ def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
             shown = f": {text}" if len(text) <= REPORT_CHARS else f" {len(text)} characters, which the log holds"
             message = f"The process that made the call reported later that it returned{shown}."
             return ev.CallReportedLate(call_id=call_id, message=message, value=value, artifact=artifact)
-        case (ev.ToolFailed(call_id=call_id, message=reason),):
+        case (
+            ev.ToolFailed(call_id=call_id, message=reason) | ev.CallAttemptFailed(call_id=call_id, message=reason),
+            *_,
+        ):
             # A server wrote the reason: quoted, it cannot pass for words of planwarden.
             shown = canonical_json(reason[:REPORT_CHARS])
             message = f"The process that made the call reported later that it failed: {shown}."

@@ -3,6 +3,9 @@
 Every path to a tool leads through `prepare_call`: calls from plans and from models, calls that a decision released, and
 calls that are repeated after a crash. It looks at the folded state and returns events; nothing runs before they are
 committed. What a question stores is exactly what runs after it: references resolved, defaults filled in.
+
+In a rehearsal, `_hold` stands behind all of these paths: it lets through only calls that read, and turns every other
+call and every question into a record.
 """
 
 from typing import Literal
@@ -12,7 +15,8 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.batch import ask_batch, find_row
+from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
 from planwarden.agent.approval.covering import find_covering_suspension
 from planwarden.agent.approval.questions import (
     ask_approval,
@@ -23,11 +27,13 @@ from planwarden.agent.approval.questions import (
     decision_json,
     is_of_policy,
 )
+from planwarden.agent.approval.rehearsing import rehearse_dispatch, rehearse_event
 from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan, has_changed_since_question
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
+from planwarden.agent.core.rehearsal import runs_in_rehearsal
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import Effect, ToolDefinition
 from planwarden.agent.ports.toolbox import Toolbox
@@ -57,6 +63,10 @@ class PreparedCall(msgspec.Struct, frozen=True):
 
 def prepare_call(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
     """What to record for a call that waits for its turn, and what to perform afterwards."""
+    return _hold(execution, call, _prepare(context, execution, call))
+
+
+def _prepare(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
     definition = context.tools.get(call.tool_name)
     if call.status == "outcome_unknown":
         return _prepare_unknown(context, execution, call, definition or _stand_in(call))
@@ -71,6 +81,26 @@ def recover_call(
     context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool = True
 ) -> PreparedCall:
     """A call that another process made and recorded no result of: repeat it if that is allowed, else say so."""
+    return _hold(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
+
+
+def _hold(execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
+    """What may really happen: everything, except in a rehearsal, which makes only calls that read and asks nobody."""
+    if not execution.options.rehearse:
+        return prepared
+    job = prepared.job
+    if job is not None:
+        if runs_in_rehearsal(job.definition):
+            return prepared
+        intent = next((event for event in prepared.events if isinstance(event, ev.ToolCallIntended)), None)
+        return PreparedCall((rehearse_dispatch(job.call, job.definition, intent),))
+    events: list[ev.Event] = []
+    for event in prepared.events:
+        events.extend(rehearse_event(execution, call, event))
+    return PreparedCall(tuple(events))
+
+
+def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *, is_owner_gone: bool) -> PreparedCall:
     definition = context.tools.get(call.tool_name)
     is_gone = definition is None or definition.unavailable is not None
     if call.effect == "effect" or definition is None or is_gone or has_changed_since_plan(execution, definition):
@@ -90,6 +120,9 @@ def _prepare_proposed(
         offered = (*execution.steps[call.step_id].step.required_tools, DELEGATE)
         if call.tool_name not in offered:
             return _fail(call, "unknown_tool", f"this step may call only {', '.join(offered)}")
+    answered = find_row(context, execution, call, definition)
+    if answered is not None:
+        return _prepare_row(context, execution, call, definition, *answered)
     try:
         arguments = complete_arguments(context, execution, call)
     except InvalidArguments as error:
@@ -106,6 +139,28 @@ def _prepare_proposed(
     return _apply_policy(context, execution, call, definition, arguments)
 
 
+def _prepare_row(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    batch: DecidedBatch,
+    row: ev.CoveredCall,
+) -> PreparedCall:
+    """A call of a loop about which a person decided together with others."""
+    question = batch.suspension.question
+    if call.call_id not in batch.approved:
+        return PreparedCall((ev.CallRejected(call_id=call.call_id, suspension_id=question.suspension_id),))
+    if row.definition_digest == definition.digest:
+        return _dispatch(call, definition, row.arguments, suspension_id=question.suspension_id)
+    _, faults = context.tools.complete(call.tool_name, row.arguments)
+    if faults:
+        text = f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
+        return _fail(call, "stale_definition", text)
+    since = replace(question, definition_digest=row.definition_digest)
+    return PreparedCall((ask_approval_of_change(context, execution, call, definition, row.arguments, since=since),))
+
+
 def _apply_policy(
     context: ApprovalContext,
     execution: ExecutionState,
@@ -114,7 +169,10 @@ def _apply_policy(
     arguments: dict[str, JsonValue],
 ) -> PreparedCall:
     """Run the call if the policy, an earlier confirmation or a grant allows it; else ask for approval."""
+    state = execution.steps[call.step_id]
     if has_changed_since_plan(execution, definition):
+        if state.items is not None:
+            return PreparedCall((ask_batch(context, execution, state),))
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments),))
     requirement = context.policy.requirement(definition, arguments)
     covering = find_covering_suspension(context, execution, call, definition, arguments, requirement)
@@ -122,9 +180,11 @@ def _apply_policy(
     if requirement.needs is None or covering is not None or asks_itself:
         return _dispatch(call, definition, arguments, suspension_id=covering)
     now = context.clock.now()
-    grant_id = context.grants.find_covering(definition, arguments, requirement, execution.principal, now)
+    grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now)
     if grant_id is not None:
         return _dispatch(call, definition, arguments, grant_id=grant_id)
+    if state.items is not None:
+        return PreparedCall((ask_batch(context, execution, state),))
     return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement),))
 
 
@@ -137,6 +197,8 @@ def _prepare_decided(
     is_new_policy = not is_of_policy(question, context.policy)
     if not is_new_policy and not _is_intact(context, execution, suspension):
         return _fail(call, "digest_mismatch", "the stored question is not the one that was approved")
+    if question.kind == "wait" and call.last_failure is not None:
+        return _prepare_attempt(context, execution, call, definition, question)
     if question.kind == "approval":
         return _prepare_approved(context, execution, call, definition, question, is_new_policy=is_new_policy)
     arguments = question.arguments or {}
@@ -147,6 +209,23 @@ def _prepare_decided(
         running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
         return PreparedCall((intent,), CallJob("resume", running, definition))
     return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
+
+
+def _prepare_attempt(
+    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition, wait: ev.Question
+) -> PreparedCall:
+    """The next attempt of a call that failed; what released the first one covers it while nothing has changed."""
+    arguments = call.arguments or {}
+    approvals = [execution.suspensions[name].question for name in call.consumed]
+    if approvals and has_changed_since_question(definition, wait):
+        return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments, since=wait),))
+    if approvals and not is_of_policy(approvals[-1], context.policy):
+        requirement = context.policy.requirement(definition, arguments)
+        found = ("The operator's policy changed after it was approved.",)
+        return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
+    if approvals:
+        return _dispatch(call, definition, arguments)
+    return _apply_policy(context, execution, call, definition, arguments)
 
 
 def _prepare_approved(

@@ -9,17 +9,19 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
+from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.ruling import Ruling, rule_on_answer
+from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
     PlanUnfinished,
     PlanwardenError,
@@ -30,32 +32,42 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.ids import RandomIds
+from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.plan_input import MAX_STEPS
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.policy import Policy
-from planwarden.agent.ports.store import StartRequest, Store, SuspensionRow
+from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
+from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.earlier import find_earlier
 from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.run import Run, RunContext, load_execution, settle
+from planwarden.agent.runtime.retry import Retry
+from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
-from planwarden.agent.runtime.silence import SilentOwners
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
 from planwarden.agent.runtime.watches import Watches
+
+if TYPE_CHECKING:
+    from planwarden.agent.approval.forecast import CallForecast
 
 logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
+MAX_ADOPTED = 1_000
+"""Executions of other processes that one takes over at a time, unless it is given another number."""
 
 
 class Engine:
@@ -72,17 +84,20 @@ class Engine:
         max_steps: int = MAX_STEPS,
         adopts: bool = True,
         follows: bool = True,
+        concurrency: int = MAX_ADOPTED,
+        peers: Peers | None = None,
         grace_s: float = GRACE_S,
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
     ) -> None:
         """Without `adopts` it continues only executions that it was asked about: a process that ends soon must not
-        begin what it cannot finish. Without `follows` it records commands and starts no call and no prompt.
+        begin what it cannot finish, and it takes at most `concurrency` at a time from others. Without `follows` it
+        records commands, owns nothing, and starts no call and no prompt; with `peers` it does so for what they must
+        continue, see `Adoption`.
         Running calls have `grace_s` seconds to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
         after commits.
         """
-        self._follows = follows
         self._grace_s = grace_s
         self._outbox = outbox
         self._observer = observer
@@ -102,6 +117,16 @@ class Engine:
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._known = KnownExecutions()
         self._watches = Watches()
+        self._adoption = Adoption(
+            store,
+            self.owner,
+            tools,
+            self._known,
+            follows=follows,
+            concurrency=concurrency,
+            peers=peers,
+            start=self._continue_run,
+        )
         self._scheduler = Scheduler(
             store,
             self.owner,
@@ -110,9 +135,8 @@ class Engine:
             adopts=adopts,
             refresh_grants=self.refresh_grants,
             wake=self._wake,
-            take_over=self._take_over,
+            adoption=self._adoption,
         )
-        self._silent_owners = SilentOwners(store.clock, tools)
         self._lost_store: StoreReplaced | None = None
         """Why the engine ended by itself."""
         self._is_closing = False
@@ -137,8 +161,9 @@ class Engine:
             outbox=self._outbox,
             observer=self._observer,
             on_commit=self._after_commit,
-            on_grant_refused=self.grants.drop,
-            is_closing=lambda: self._is_closing or not self._follows,
+            on_grant_refused=lambda grant_id: self.grants.refuse(grant_id, self.store.clock.now()),
+            is_closing=lambda: self._is_closing,
+            follows=self._adoption.may_run,
             on_stream=self._wake_watcher,
         )
         self._tasks.start_soon(self._run_scheduler)
@@ -158,13 +183,8 @@ class Engine:
         with anyio.move_on_after(self._grace_s, shield=True):
             if not is_wrecked and self._known.is_busy:
                 await self._all_done.wait()
-        self._tasks.cancel_scope.cancel()
         try:
-            if isinstance(error, Exception):
-                # What the body raised is the body's own; a task group would wrap it in a group.
-                await self._tasks.__aexit__(None, None, None)
-            else:
-                await self._tasks.__aexit__(kind, error, traceback)
+            await cancel_tasks(self._tasks, error)
         finally:
             with anyio.CancelScope(shield=True):
                 for run in self._known.runs.values():
@@ -185,25 +205,28 @@ class Engine:
         self,
         *,
         thread_id: str,
-        principal: str,
+        requester: Requester,
         goal: str | None,
         plan: Plan | None = None,
         warnings: tuple[str, ...] = (),
         earlier: tuple[EarlierResult, ...] = (),
+        inputs: dict[str, JsonValue] | None = None,
         options: ev.Options,
         plan_only: bool = False,
         context: str | None = None,
-        client_id: str | None = None,
-        host: str | None = None,
-        chain: tuple[str, ...] = (),
+        saved_plan: ev.PlanVersion | None = None,
+        used_plans: tuple[ev.PlanVersion, ...] = (),
         start: StartRequest | None = None,
+        retry: Retry | None = None,
     ) -> ExecutionState:
         """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
 
-        `warnings` and `earlier` are about the plan, as `parse_plan` and `list_earlier_results` return them.
+        `warnings`, `earlier` and `inputs` are about the plan, as `parse_plan`, `list_earlier_results` and `fill_inputs`
+        return them. `retry` is what it goes on from.
 
         Raises:
             KeyUsed: the principal has used the key before.
+            ThreadMovedOn: the thread is not as `start` says.
             ThreadBusy: the thread has an unfinished execution.
             StoreError: nothing was stored.
         """
@@ -214,19 +237,25 @@ class Engine:
             options=options,
             plan_only=plan_only,
             context=context,
-            client_id=client_id,
-            chain=chain,
+            client_id=requester.client_id,
+            chain=requester.chain,
             traceparent=trace and trace[0],
             tracestate=trace and trace[1],
-            host=host,
+            host=requester.host,
+            saved_plan=saved_plan,
+            retry_of=None if retry is None else retry.execution_id,
+            used_plans=used_plans,
+            starter=requester.starter,
         )
-        new = new_execution(execution_id, thread_id, principal)
+        new = new_execution(execution_id, thread_id, requester.principal)
         if plan is None:
             return await self._create(new, created, start=start)
         pins = build_pins(plan, self.tool_facts())
-        accepted = ev.PlanAccepted(plan=plan, warnings=warnings, pins=pins, earlier=earlier)
+        accepted = ev.PlanAccepted(plan=plan, warnings=warnings, pins=pins, earlier=earlier, inputs=inputs or {})
+        if retry is not None and retry.taken is not None:
+            return await self._create(new, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
         try:
-            found = None if start is None else self._known.find_unfinished_plan(principal, start)
+            found = None if start is None else self._known.find_unfinished_plan(requester.principal, start)
             if found is None:
                 return await self._create(new, created, accepted, start=start)
         except PlanUnfinished as refusal:
@@ -235,9 +264,15 @@ class Engine:
         accepted = msgspec.structs.replace(accepted, warnings=(*warnings, found.message))
         return await self._create(new, created, accepted, start=replace(start, is_only=False))
 
-    async def _create(self, new: ExecutionState, *events: ev.Event, start: StartRequest | None) -> ExecutionState:
+    async def _create(
+        self,
+        new: ExecutionState,
+        *events: ev.Event,
+        start: StartRequest | None,
+        artifacts: tuple[Artifact, ...] = (),
+    ) -> ExecutionState:
         run = self._run(new)
-        await settle(run, Command(commands.create(*events, start=start)))
+        await settle(run, Command(commands.create(*events, start=start, artifacts=artifacts)))
         if start is not None:
             self._known.remember_plan(run.execution, start)
         return run.execution
@@ -260,6 +295,9 @@ class Engine:
 
     async def cancel(self, execution: ExecutionState, reason: str | None) -> ExecutionState:
         """Stop the execution and its running calls. A finished execution stays as it is."""
+        if execution.status == "running":
+            # Asking for orphans frees those whose process is gone, so that this process can end them now.
+            await self.store.orphans(1)
         return await self._command(execution, commands.cancel(reason))
 
     async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState:
@@ -280,6 +318,8 @@ class Engine:
 
         def build(state: ExecutionState, now: float) -> EventBatch:
             nonlocal ruling, wanted
+            if self._adoption.is_outdated and answer.approved is not False:
+                refuse_outdated(state, suspension_id)
             wanted = frozenset()
             try:
                 ruling = rule_on_answer(
@@ -351,6 +391,9 @@ class Engine:
 
     async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState:
         """The state when the execution stops running, or after `seconds`, whichever comes first."""
+        if execution.execution_id not in self._known.runs:
+            # Another process may have answered what stopped here.
+            execution = await self.find(execution.execution_id)
         execution = await self._latest(execution)
         if execution.status != "running":
             return execution
@@ -365,9 +408,17 @@ class Engine:
             return execution
         return await self.find(execution.execution_id)
 
-    async def wait_for_change(self, execution_id: str) -> None:
-        """Returns after the next commit to the execution, by any process, or when more of an answer was streamed."""
-        await self._watches.watch(execution_id).wait()
+    async def wait_for_change(self, seen: ExecutionState) -> ExecutionState:
+        """The state after the next commit to the execution, by any process, or when more of an answer was streamed.
+
+        Returns at once when it is no longer as it was `seen`, so that no commit is missed between two looks.
+        """
+        watch = self._watches.watch(seen.execution_id)
+        found = await self.find(seen.execution_id)
+        if found.version != seen.version:
+            return found
+        await watch.wait()
+        return await self.find(seen.execution_id)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every commit from now on, until the returned function is called."""
@@ -381,6 +432,16 @@ class Engine:
         """The end of the final answer while a model writes it in this process; the answer may still fail."""
         run = self._known.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
+
+    def may_run(self, execution: ExecutionState) -> bool:
+        """False when other processes of the store must continue the execution."""
+        return self._adoption.may_run(execution)
+
+    def forecast(self, execution: ExecutionState, *, has_inputs: bool = True) -> "tuple[CallForecast, ...]":
+        """What can be said of the calls of the execution's plan before they run; see `forecast_calls`."""
+        from planwarden.agent.approval.forecast import forecast_calls
+
+        return forecast_calls(self._approval, execution, has_inputs=has_inputs)
 
     def tool_facts(self) -> dict[str, ToolFacts]:
         """The tools that a plan may name now."""
@@ -401,24 +462,15 @@ class Engine:
     async def _wake(self, row: SuspensionRow) -> None:
         await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id, self.grants.policy))
 
-    async def _take_over(self, execution_id: str) -> None:
-        run = self._known.runs.get(execution_id)
-        if run is not None and run.is_busy:
-            return
-        header = await self.store.header(execution_id)
-        if header is None:
-            return
-        # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
-        execution = await load_execution(self.store, header)
-        grace_s = self._silent_owners.find_grace_s(header, execution)
-        lease = await self.store.claim(execution_id, self.owner, silent_s=grace_s)
-        if lease is None:
-            return
-        self._silent_owners.forget(execution_id)
-        logger.info("taking over execution %s", execution_id)
+    def _continue_run(self, execution: ExecutionState, lease: Lease) -> None:
         assert self._context is not None
         run = Run(self._context, execution, lease)
-        self._known.runs[execution_id] = run
+        self._known.runs[execution.execution_id] = run
+        if self._observer is not None:
+            if lease.left_s is not None:
+                self._observer.took_over(execution, lease.left_s, is_silent=lease.is_from_silent)
+            elif _was_just_decided(execution):
+                self._observer.woke(execution, max(0.0, self.store.clock.now() - execution.updated_at))
         run.refresh()
 
     async def _command(self, execution: ExecutionState, build: BuildEvents) -> ExecutionState:
@@ -473,3 +525,11 @@ class Engine:
             await self.store.release(run.lease)
         except PlanwardenError as error:
             logger.warning("could not release execution %s: %s", run.execution.execution_id, error.message)
+
+
+def _was_just_decided(execution: ExecutionState) -> bool:
+    """Its last transaction holds an answer."""
+    return any(
+        found.status == "decided" and found.decided_at == execution.updated_at
+        for found in execution.suspensions.values()
+    )

@@ -14,12 +14,26 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.questions import ask_approval_of_change, ask_what_tool_asks, decision_json
+from planwarden.agent.approval.questions import (
+    ask_approval_of_change,
+    ask_next_attempt,
+    ask_what_tool_asks,
+    decision_json,
+)
+from planwarden.agent.approval.rehearsing import rehearse_question
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
-from planwarden.agent.common.errors import LeaseLost, ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
+from planwarden.agent.common.errors import (
+    LeaseLost,
+    ModelError,
+    OutcomeUnknown,
+    PlanwardenError,
+    StaleDefinition,
+    ToolError,
+)
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.decide import remaining_budgets
+from planwarden.agent.core.patience import bound_asked_s
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply, build_reply_events
@@ -40,6 +54,8 @@ class CallOutcome(msgspec.Struct, frozen=True):
     event: ev.Event
     artifacts: tuple[Artifact, ...] = ()
     """Stored with the event."""
+    then: ev.Event | None = None
+    """What follows the event in the same transaction."""
 
 
 class Performer:
@@ -63,9 +79,13 @@ class Performer:
         `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
         """
         limit_s = self.limit_s(job)
-        with scope:
-            return await self._attempt(execution, job, confirm_lease)
         call = job.call
+        with scope:
+            outcome = await self._attempt(execution, job, confirm_lease)
+            if execution.options.rehearse and isinstance(outcome.event, ev.Suspended):
+                # What reads may still ask in the middle of its call.
+                return CallOutcome(rehearse_question(execution, call, outcome.event.question))
+            return outcome
         is_late = limit_s is not None and anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
@@ -84,7 +104,7 @@ class Performer:
             execution_id=execution.execution_id,
             step_id=call.step_id,
             call_id=call.call_id,
-            idempotency_key=f"{execution.execution_id}:{call.call_id}",
+            idempotency_key=call.origin or f"{execution.execution_id}:{call.call_id}",
             definition_digest=job.definition.digest,
             chain=execution.chain,
             left=remaining_budgets(execution),
@@ -106,6 +126,8 @@ class Performer:
             return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         except LeaseLost as error:
             return _fail(call, error.code, f"{call.tool_name} was not run: {error.message}")
+        except ToolError as error:
+            return self._fail_or_retry(execution, job, error)
         # A tool may raise any of our errors, not only the one that is meant for it.
         except PlanwardenError as error:
             return _fail(call, error.code, error.message)
@@ -137,6 +159,17 @@ class Performer:
             )
             return CallOutcome(event, result.artifacts)
         return CallOutcome(ev.ToolReturned(call_id=call.call_id, value=result))
+
+    def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> CallOutcome:
+        """The call failed by its tool's own word: make it again later if its step says so and nothing has happened."""
+        retry = execution.steps[job.call.step_id].step.retry
+        attempts = execution.call(job.call.call_id).attempts
+        is_harmless = job.call.effect != "effect" or error.retryable
+        if retry is None or not is_harmless or attempts >= retry.attempts or job.kind == "resume":
+            return _fail(job.call, error.code, error.message)
+        failed = ev.CallAttemptFailed(call_id=job.call.call_id, code=error.code, message=error.message)
+        wait = ask_next_attempt(self._context, execution, job.call, job.definition, retry, attempts)
+        return CallOutcome(failed, then=wait)
 
     def _ask_again(
         self, execution: ExecutionState, job: CallJob, arguments: dict[str, JsonValue], error: StaleDefinition
@@ -233,6 +266,8 @@ def _fail_prompt(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
         message=error.message,
         input_tokens=error.input_tokens,
         output_tokens=error.output_tokens,
+        retryable=error.retryable,
+        asked_s=bound_asked_s(error.asked_s),
     )
 
 

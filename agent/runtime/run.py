@@ -20,10 +20,11 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import (
+    CommitUnknown,
     GrantUsedUp,
     GuardFailed,
-    IllegalTransition,
     LeaseLost,
+    LogUnreadable,
     PlanwardenError,
     StartRefused,
     StoreError,
@@ -35,8 +36,8 @@ from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.ports.store import Append, Header, Lease, Store, SuspensionRow
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import Append, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
@@ -60,8 +61,9 @@ RETRY_S = 1.0
 STREAM_NOTIFY_S = 0.5
 """The shortest time between two notifications of watchers about an answer that a model is writing."""
 STREAM_CHARS = 2_000
-CERTAIN_S = 5.0
-"""Seconds after its last renewal for which a lease needs no new look at the store."""
+CERTAIN_S = 1.0
+"""Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead as
+soon: one that stood still meanwhile would send what another one has settled."""
 
 running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
 """Execution id and thread id of the run that the current task belongs to, for log lines."""
@@ -88,6 +90,8 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     on_commit: Callable[["Run"], None]
     """Called after every commit, and when the run has nothing more to do."""
     is_closing: Callable[[], bool]
+    follows: Callable[[ExecutionState], bool]
+    """False when this process only records commands of the execution, and others continue it."""
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
 
@@ -98,6 +102,15 @@ class _LookedUp:
     def __init__(self) -> None:
         self.parts: dict[PartAddress, ArtifactPart] = {}
         self.earlier: dict[Reference, EarlierResult | str] = {}
+
+
+class _Doubt(msgspec.Struct, frozen=True):
+    """A transaction whose commit has no answer."""
+
+    append: Append
+    transaction: Transaction
+    arrived: set[str]
+    """Keys of the jobs whose outcomes it records."""
 
 
 class Run:
@@ -118,6 +131,7 @@ class Run:
         self._unstored: list[JobOutcome] = []
         """Outcomes that could not be stored; `_retry` brings them again."""
         self._is_retrying = False
+        self._doubt: _Doubt | None = None
         self._is_stale = False
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
@@ -128,7 +142,7 @@ class Run:
     @property
     def is_busy(self) -> bool:
         """Something is running or waiting to be recorded here."""
-        return bool(self._is_committing or self._waiting or self._inflight)
+        return bool(self._is_committing or self._waiting or self._inflight or self._doubt)
 
     def submit(self, fact: JobOutcome | Command | None) -> None:
         """Bring a fact, or None to decide again. Returns at once; `Command.done` is set when a command is settled."""
@@ -187,11 +201,12 @@ class Run:
         if isinstance(job, CallJob):
             confirm = partial(self.confirm_lease, job.key)
             outcome = await self._context.performer.call(self.execution, job, scope, confirm)
-            return JobOutcome(job.key, (outcome.event,), outcome.artifacts)
-        events: tuple[ev.Event, ...] = ()
+            events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
+            return JobOutcome(job.key, events, outcome.artifacts)
+        replied: tuple[ev.Event, ...] = ()
         try:
             with scope:
-                events = await self._context.performer.prompt(
+                replied = await self._context.performer.prompt(
                     job.prompt,
                     self._context.transactions.facts,
                     self._take_streamed_text,
@@ -199,7 +214,7 @@ class Run:
                 )
         finally:
             self.streamed_text = ""
-        return JobOutcome(job.key, events)
+        return JobOutcome(job.key, replied)
 
     def _take_streamed_text(self, text: str) -> None:
         self.streamed_text = text[-STREAM_CHARS:]
@@ -225,16 +240,23 @@ class Run:
     async def _advance(self, facts: list[JobOutcome | Command]) -> list[Job]:
         """Commit the facts and what follows from them in one transaction. Returns the jobs that it announced."""
         try:
+            if self._doubt is not None:
+                facts = await self._settle_doubt(self._doubt, facts)
             if self.is_foreign:
                 self._give_up_outcomes(facts)
             if self._is_stale:
                 await self._catch_up()
+            if not (facts or self.execution.version):
+                return []
             found = _LookedUp()
             for _ in range(MAX_RETRIES):
                 jobs = await self._attempt(facts, found)
                 if jobs is not None:
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
+        except LogUnreadable as error:
+            await self._leave(facts, error)
+            return []
         except StoreError as error:
             self._handle_store_error(facts, error)
             return []
@@ -246,10 +268,15 @@ class Run:
     async def _attempt(self, facts: list[JobOutcome | Command], found: "_LookedUp") -> list[Job] | None:
         """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
-        transaction = await self._build_transaction(facts, arrived, found)
+        follows = self._context.follows(self.execution)
+        transaction = await self._build_transaction(facts, arrived, found, follows=follows)
+        is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
         try:
             if transaction.recorded:
-                await self._commit(transaction)
+                await self._commit(transaction, arrived, follows=follows, is_over=is_over)
+            elif is_over and self.lease is not None:
+                lease, self.lease = self.lease, None
+                await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None:
                 await self._claim()
         except (VersionConflict, GuardFailed) as refusal:
@@ -271,7 +298,7 @@ class Run:
         return transaction.jobs
 
     async def _build_transaction(
-        self, facts: list[JobOutcome | Command], arrived: set[str], found: "_LookedUp"
+        self, facts: list[JobOutcome | Command], arrived: set[str], found: "_LookedUp", *, follows: bool
     ) -> Transaction:
         """The transaction. When its references need what is not read yet, reads it into `found` and builds it again.
 
@@ -283,7 +310,7 @@ class Run:
                 self.execution,
                 now=self._context.store.clock.now(),
                 inflight=self._inflight.keys() - arrived,
-                follow=not (self.is_foreign or self._context.is_closing()),
+                follow=follows and not (self.is_foreign or self._context.is_closing()),
                 is_owner_gone=self._is_owner_gone,
                 parts=found.parts,
                 earlier=found.earlier,
@@ -316,15 +343,16 @@ class Run:
         limit_s = self._context.performer.limit_s(job) if isinstance(job, CallJob) else None
         return anyio.CancelScope(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
 
-    async def _commit(self, transaction: Transaction) -> None:
+    async def _commit(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
+        """With `is_over` this process gives the execution up, because others must continue it."""
         status, outbox = transaction.execution.status, self._context.outbox
         append = Append(
             execution=transaction.execution,
             recorded=transaction.recorded,
             expected_version=self.execution.version,
             lease=self.lease,
-            acquire=self.lease is None and not self.is_foreign,
-            release=status != "running" and not self.is_foreign,
+            acquire=self.lease is None and not self.is_foreign and follows,
+            release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
             owner=self._context.owner,
             guards=transaction.guards,
             start=transaction.start,
@@ -333,8 +361,38 @@ class Run:
             notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
         )
         confirmed_at = self._context.store.clock.steady()
-        self.lease = await self._context.store.append(append)
+        try:
+            self.lease = await self._context.store.append(append)
+        except CommitUnknown:
+            self._doubt = _Doubt(append, transaction, arrived)
+            raise
         self._confirmed_at = confirmed_at
+
+    async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
+        """Look whether the transaction was stored. If so, go on from it as after any commit: nobody else will, and its
+        calls were certainly not sent. Returns the facts that are not stored yet."""
+        append, store = doubt.append, self._context.store
+        tail = await store.read(self.execution.execution_id, self.execution.version)
+        header = await store.header(self.execution.execution_id)
+        self._doubt = None
+        if tail[: len(append.recorded)] != tuple(append.recorded):
+            return facts
+        self._is_stale = len(tail) > len(append.recorded)
+        facts = [fact for fact in facts if not (isinstance(fact, JobOutcome) and fact.key in doubt.arrived)]
+        for key in doubt.arrived:
+            del self._inflight[key]
+        if append.acquire or append.lease is not None:
+            if not append.release and (header is None or header.owner != self._context.owner):
+                self.disown()
+                self._is_stale = True
+                return facts
+            self.lease = None
+            if header is not None and not append.release:
+                self.lease = Lease(header.execution_id, self._context.owner, header.fence)
+        self._apply_commit(doubt.transaction)
+        for job in doubt.transaction.jobs:
+            self._context.tasks.start_soon(self._work, job)
+        return facts
 
     async def _claim(self) -> None:
         """Own the execution before repeating a call that needs no new event."""
@@ -352,6 +410,11 @@ class Run:
             self._is_stale = True
             raise
         self.execution = fold(self.execution, tail)
+        if self._context.observer is not None and self.lease is not None:
+            now = self._context.store.clock.now()
+            for entry in tail:
+                if isinstance(entry.event, ev.SuspensionDecided):
+                    self._context.observer.woke(self.execution, max(0.0, now - entry.at))
 
     async def _lose_lease(self, facts: list[JobOutcome | Command]) -> None:
         """Leave the work to the process that owns the execution, and keep only commands among the facts."""
@@ -402,14 +465,28 @@ class Run:
     def _handle_store_error(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
         """Refuse the commands; keep the outcomes and bring them again, because nobody else knows them.
 
-        An owned execution is tried again even without an outcome, because nobody else will continue it.
+        An owned execution is tried again even without an outcome, because nobody else will continue it; so is one that
+        this process may own since a commit that has no answer.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse(facts, error)
         self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
-        if (self._unstored or self.lease is not None) and not self._is_retrying:
+        if (self._unstored or self._doubt or self.lease is not None) and not self._is_retrying:
             self._is_retrying = True
             self._context.tasks.start_soon(self._retry)
+
+    async def _leave(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
+        """Give the execution to a process that can read it, once the calls that run here are over.
+
+        Their outcomes cannot be recorded. The new owner asks about effects, so none may still be on its way then.
+        """
+        logger.error("execution %s: %s", self.execution.execution_id, error.message)
+        self._refuse(facts, error)
+        for fact in facts:
+            if isinstance(fact, JobOutcome):
+                del self._inflight[fact.key]
+        if not self._inflight:
+            await self._abandon()
 
     def _refuse(self, facts: list[JobOutcome | Command], error: PlanwardenError) -> None:
         for fact in facts:
@@ -443,17 +520,3 @@ async def settle(run: Run, command: Command) -> None:
     await command.done.wait()
     if command.error is not None:
         raise command.error
-
-
-async def load_execution(store: Store, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
-    """The state of the stored execution that `known` belongs to, folded from its log.
-
-    Raises:
-        StoreError: the log says what no execution can do.
-    """
-    execution = new_execution(known.execution_id, known.thread_id, known.principal)
-    recorded = await store.read(known.execution_id)
-    try:
-        return fold(execution, recorded)
-    except IllegalTransition as error:
-        raise StoreError(f"the log of {known.execution_id!r} is damaged: {error.message}; restore a backup") from error

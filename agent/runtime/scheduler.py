@@ -9,7 +9,9 @@ import anyio
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError, StoreReplaced
 from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.silence import LATE_S, RENEW_S
 from planwarden.agent.runtime.watches import Watches
 
 logger = logging.getLogger(__name__)
@@ -17,11 +19,12 @@ logger = logging.getLogger(__name__)
 Row = TypeVar("Row")
 
 TICK_S = 0.5
-RENEW_S = 5.0
 MAX_ROWS = 100
 """Rows of one kind that one turn takes care of."""
 HINTS_S = 0.002
 """For which hints are collected before the next ones are looked at."""
+CLAIMED_AT_ONCE = 16
+"""Executions that one look takes over; the next one follows at once, and leaves other processes their share."""
 AT_ONCE = 16
 """Due questions that are taken care of at the same time, so that their commits share one wait for the disk."""
 
@@ -39,11 +42,11 @@ class Scheduler:
         adopts: bool,
         refresh_grants: Callable[[], Awaitable[None]],
         wake: Callable[[SuspensionRow], Awaitable[None]],
-        take_over: Callable[[str], Awaitable[None]],
+        adoption: Adoption,
     ) -> None:
         """Without `adopts` it looks only after executions in `known`.
 
-        `wake` lets a question time out or its alarm fire; `take_over` continues an execution whose process is gone.
+        `wake` lets a question time out or its alarm fire.
         """
         self._store = store
         self._owner = owner
@@ -52,12 +55,12 @@ class Scheduler:
         self._adopts = adopts
         self._refresh_grants = refresh_grants
         self._wake = wake
-        self._take_over = take_over
+        self._adoption = adoption
         self._changes = 0
         self._due: frozenset[str] = frozenset()
         """The questions that the last turn found due."""
-        self._renewed_at = -math.inf
-        """Steady seconds."""
+        self._renewed_at = self._look_at = -math.inf
+        """Steady seconds: when leases were renewed, and when those of others are looked at again."""
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -82,7 +85,9 @@ class Scheduler:
             try:
                 await self._store.wait_for_changes(self._changes, left_s)
                 if anyio.current_time() < until:
-                    await self._check_other_processes()
+                    if await self._check_other_processes() and self._adopts:
+                        while await self._adopt():
+                            pass
                     await anyio.sleep(HINTS_S)
             except StoreError as error:
                 logger.error("%s", error.message)
@@ -96,18 +101,45 @@ class Scheduler:
         if is_time_to_renew:
             self._renewed_at = now
             if self._known.runs:
-                await self._store.renew(self._owner)
-        due = await self._store.due(MAX_ROWS) if self._adopts else await self._find_due()
+                await self._store.renew(self._owner, list(self._known.runs))
+        due = await self._find_due()
         await _for_each(self._wake, due, at_once=AT_ONCE)
-        if is_time_to_renew:
-            running = await self._store.orphans(MAX_ROWS) if self._adopts else self._list_running()
-            await _for_each(self._take_over, running)
+        has_more = self._adopts and await self._adopt()
+        if self._adopts and now >= self._look_at:
+            await self._take_over_orphans()
+        elif not self._adopts and is_time_to_renew and (running := self._list_running()):
+            # Asking for orphans frees those whose process is gone, before their leases end.
+            await self._store.orphans(1)
+            await _for_each(self._adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
         # What is due again did not go well, and is tried again at the usual pace.
-        return len(due) == MAX_ROWS and self._due.isdisjoint(before)
+        return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
-    async def _find_due(self) -> list[SuspensionRow]:
-        """As `Store.due`, for the executions that this process knows."""
+    async def _adopt(self) -> bool:
+        """Take over what no process owns. True when there may be more of it."""
+        limit = min(CLAIMED_AT_ONCE, self._adoption.count_room())
+        if limit <= 0:
+            return False
+        leases = await self._store.claim_many(self._owner, limit, skip=self._adoption.list_skipped())
+        await _for_each(self._adoption.adopt, leases)
+        return len(leases) == CLAIMED_AT_ONCE
+
+    async def _take_over_orphans(self) -> None:
+        """Continue what has no valid lease, and watch the leases that are late."""
+        # Asked apart: however many are late, those without a valid lease have their turn.
+        orphans = await self._store.orphans(MAX_ROWS)
+        late = await self._store.orphans(MAX_ROWS, ahead_s=LATE_S)
+        found = list(dict.fromkeys((*orphans, *late)))
+        await _for_each(self._adoption.take_over, found)
+        self._look_at = self._adoption.next_look(found)
+
+    async def _find_due(self) -> Sequence[SuspensionRow]:
+        """As `Store.due`; without `adopts` only for the executions that this process knows."""
+        if self._adoption.is_outdated:
+            # Silence approves only under the policy that the question was asked under.
+            return ()
+        if self._adopts:
+            return await self._store.due(MAX_ROWS)
         now = self._store.clock.now()
         questions = [found.question for state in self._known.list_states() for found in state.open_suspensions]
         due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
@@ -118,13 +150,17 @@ class Scheduler:
         """As `Store.orphans`, for the executions that this process knows; some may have a living owner."""
         return [execution_id for execution_id, state in self._known.idle.items() if state.status == "running"]
 
-    async def _check_other_processes(self) -> None:
-        """Wake those who watch executions that run elsewhere; read answers to executions that run here."""
+    async def _check_other_processes(self) -> bool:
+        """Wake those who watch executions that run elsewhere; read answers to executions that run here.
+
+        True when one of them may be running without an owner.
+        """
         changes = await self._store.changes(self._changes)
         if changes.number == self._changes:
-            return
+            return False
         self._changes, changed = changes.number, changes.executions
-        await self._refresh_grants()
+        if changed is None:
+            await self._refresh_grants()
         for execution_id in self._watches.watched:
             if execution_id not in self._known.runs and (changed is None or execution_id in changed):
                 self._known.idle.pop(execution_id, None)
@@ -140,6 +176,7 @@ class Scheduler:
             elif header.version > run.execution.version:
                 run.refresh()
         self._watches.notify(None)
+        return changes.has_unowned
 
 
 async def _for_each(care: Callable[[Row], Awaitable[None]], rows: Sequence[Row], *, at_once: int = 1) -> None:

@@ -14,27 +14,32 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.questions import wait_for_model
+from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier
-from planwarden.agent.core.decide import (
+from planwarden.agent.core.actions import (
     AskModel,
+    AskReview,
+    BeginStep,
     DispatchCall,
     RecordEvent,
     RevisePlan,
-    decide,
-    find_exhausted_budget,
-    find_running_calls,
+    WaitForModel,
 )
+from planwarden.agent.core.beginning import begin_step
+from planwarden.agent.core.bindings import Earlier
+from planwarden.agent.core.decide import decide, find_exhausted_budget, find_running_calls
 from planwarden.agent.core.fold import apply
+from planwarden.agent.core.loops import has_open_batch
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt, build_synthesis_prompt
 from planwarden.agent.core.revision import revise
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
@@ -200,18 +205,43 @@ class Transaction:
                         continue
                     self._record((event,))
                     moved = True
+                case BeginStep(step_id=step_id):
+                    self._record(begin_step(self.execution, step_id, self._approval.parts or {}))
+                    moved = True
                 case DispatchCall(call=call):
-                    if find_exhausted_budget(self.execution) is None and not self._awaits(call.tool_name):
+                    if self._may_dispatch(call):
                         prepared = prepare_call(self._approval, self.execution, call)
                         self._add(prepared)
                         # Nothing more follows from a call that is on its way.
                         moved = moved or prepared.job is None
                 case AskModel(purpose=purpose, step_id=step_id):
                     self._prompt_model(purpose, step_id)
-                case RevisePlan(step_id=step_id, patch=patch):
-                    self._record((self._revise(step_id, patch),))
+                case WaitForModel(step_id=step_id, attempt=attempt, until=until):
+                    self._record((wait_for_model(self._approval, self.execution, step_id, attempt, until),))
                     moved = True
+                case AskReview() | RevisePlan():
+                    moved = self._attend_to_plan(action) or moved
         return moved
+
+    def _attend_to_plan(self, action: AskReview | RevisePlan) -> bool:
+        """Ask about the plan, or judge a patch of it; False when tools that it names are awaited first."""
+        if isinstance(action, RevisePlan):
+            self._record((self._revise(action.step_id, action.patch),))
+            return True
+        if self._awaits(*self.execution.pins):
+            return False
+        self._record((ask_review(self._approval, self.execution),))
+        return True
+
+    def _may_dispatch(self, call: Call) -> bool:
+        # What was prepared just before may have used up a budget, or asked about this call of a loop, too.
+        is_asked = call.status == "proposed" and has_open_batch(self.execution, call.step_id)
+        is_settled = self.execution.call(call.call_id).status != call.status
+        return (
+            not (is_asked or is_settled)
+            and find_exhausted_budget(self.execution) is None
+            and not self._awaits(call.tool_name)
+        )
 
     def _awaits(self, *names: str) -> bool:
         """True while a tool is awaited; a job then waits for it, and what needs it is decided again afterwards.
@@ -235,7 +265,7 @@ class Transaction:
     def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
         context, execution = self._context, self.execution
         assert execution.plan is not None
-        pending = [name for name, state in execution.steps.items() if state.status == "pending"]
+        pending = [name for name, state in execution.steps.items() if not state.has_begun]
         earlier: Earlier = {**self._earlier, **execution.earlier}
         try:
             plan, difference = revise(

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from dev.reference.code import table
-from planwarden.server.cli.parser import EXIT_CODES, Parser, build_parser
+from planwarden.server.cli.command_parser import Parser
+from planwarden.server.cli.exit_codes import EXIT_CODES
+from planwarden.server.cli.parser import build_parser
 
 _EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--version")
 """Described once for all commands."""
@@ -37,7 +39,7 @@ def _actions(made: Parser) -> list[argparse.Action]:
 def _leaves(made: Parser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Parser]]:
     """Yields every command that does something, with the words that call it."""
     groups = [action for action in _actions(made) if action.nargs == argparse.PARSER]
-    if not groups:
+    if not groups or (words and made.get_default("handler") is not None):
         yield words, made
     for group in groups:
         for name, child in cast("Mapping[str, Parser]", group.choices).items():
@@ -45,7 +47,11 @@ def _leaves(made: Parser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def _section(words: tuple[str, ...], made: Parser) -> str:
-    own = [action for action in _actions(made) if not set(action.option_strings) & set(_EVERYWHERE)]
+    own = [
+        action
+        for action in _actions(made)
+        if not set(action.option_strings) & set(_EVERYWHERE) and action.nargs != argparse.PARSER
+    ]
     usage = " ".join([f"planwarden {' '.join(words)}", *map(_in_usage, own)])
     assert made.description
     parts = [f"### {' '.join(words)}", made.description, f"```console\n$ {usage}\n```"]

@@ -10,6 +10,7 @@ from planwarden.server.inbox import security_middleware as inbox_security
 from planwarden.server.mcp import frames
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
+from planwarden.server.plans import folders, plan_file
 from planwarden.server.settings import options
 from planwarden.server.transports import http
 from planwarden.tools.downstream import value_counter
@@ -33,6 +34,10 @@ def limits() -> str:
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
         ("result of a call", f"{inline} in the log; then an artifact, {stored}; then a preview"),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
+        (
+            "saved plans of a folder, a file, all files",
+            f"{folders.MAX_FILES}, {_size(plan_file.MAX_FILE_BYTES)}, {_size(folders.MAX_TOTAL_BYTES)}",
+        ),
         ("goal, description, prompt override", f"{plan_input.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
         ("text of a model", f"{replies.MAX_CONTENT_CHARS:,} characters"),

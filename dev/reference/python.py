@@ -19,6 +19,10 @@ VERBS = (
     "run_goal",
     "create_plan",
     "execute_plan",
+    "run_plan",
+    "plans",
+    "retry",
+    "ask_person",
     "get_execution",
     "list_suspensions",
     "submit_answer",
@@ -85,9 +89,11 @@ def _signature(name: str, target: Callable[..., object]) -> str:
     if node.args.kwonlyargs and pieces:
         pieces.append("*")
     pieces.extend(_spelled(*pair) for pair in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True))
-    result = "" if node.returns is None else _type(node.returns)
+    result = "" if node.returns is None else _type(node.returns).strip('"')
     inside = "".join(f"    {piece},\n" for piece in pieces)
-    return f"{name}(\n{inside})" + (f"  # -> {result}" if result not in ("", "None", "Any") else "")
+    return (f"{name}(\n{inside})" if inside else f"{name}()") + (
+        f"  # -> {result}" if result not in ("", "None", "Any") else ""
+    )
 
 
 def _spelled(argument: ast.arg, default: ast.expr | None) -> str:

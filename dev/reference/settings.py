@@ -12,10 +12,13 @@ from dev.reference.code import field_texts, kind_of, sentence, table, texts_belo
 from planwarden.agent.core import events as ev
 from planwarden.agent.models.provider.endpoint import PROVIDERS
 from planwarden.server.settings import configuration
+from planwarden.server.webhooks.settings import HookSettings
 from planwarden.tools.downstream.config_file import ServerEntry
 
 # The models of the file are private to their module; the reference describes exactly what they accept.
 FILE = configuration._File  # pyright: ignore[reportPrivateUsage]
+LATE: dict[str, type[BaseModel]] = {"tools": configuration.ToolSettings, "hooks": HookSettings}
+"""Tables that are checked after the file."""
 PREFIX = "PLANWARDEN_"
 
 
@@ -27,11 +30,12 @@ def toml() -> str:
         "tools": '[tools."NAME"]',
         "servers": "[servers.NAME]",
         "notify": "[[notify]]",
+        "hooks": "[hooks.NAME]",
     }
     for name in schema["properties"]:
         if name == "model":
             continue
-        model = configuration.ToolSettings if name == "tools" else _model(name)
+        model = LATE.get(name) or _model(name)
         title = tables.get(name, f"[{name}]")
         sections.append(_section(f"`{title}`", model))
         for key, found in model.model_fields.items():

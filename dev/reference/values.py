@@ -13,14 +13,17 @@ from dev.reference.code import camel, field_texts, sentence, summary, table
 from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_input import CallInput, StepInput
+from planwarden.agent.core.plan_input import CallInput, StepInput, UseInput
 from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
 from planwarden.server.views.encoding import HIDDEN_FIELDS, OPTIONAL_FIELDS
-from planwarden.server.views.execution import Execution, Step, Usage
+from planwarden.server.views.execution import Execution, SavedPlanRun, Step, Usage
+from planwarden.server.views.forecast import Allowed, Asking, Forecast, ForecastStep, Impossible, Unforeseen
+from planwarden.server.views.loop_items import LoopItem, LoopItems
 from planwarden.server.views.observations import Observation
+from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
-from planwarden.server.views.tools import Error, ToolCall, ToolLine, ToolView
+from planwarden.server.views.tools import Error, RehearsedCall, ToolCall, ToolLine, ToolView
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",
@@ -125,6 +128,11 @@ def step() -> str:
     return model_table(StepInput)
 
 
+def use() -> str:
+    """The keys of a step that stands for a saved plan."""
+    return model_table(UseInput)
+
+
 def call() -> str:
     """The keys of a call of a step."""
     return model_table(CallInput)
@@ -149,12 +157,23 @@ BLOCKS = {
             Execution,
             Step,
             ToolCall,
+            RehearsedCall,
+            Forecast,
+            Asking,
+            Allowed,
+            Unforeseen,
+            Impossible,
+            ForecastStep,
             Error,
             Suspension,
             CoveredCallView,
             HowToAnswer,
             Endorsement,
             Usage,
+            SavedPlanRun,
+            LoopItems,
+            LoopItem,
+            SavedPlanLine,
             Observation,
             ToolLine,
             ToolView,
@@ -164,6 +183,7 @@ BLOCKS = {
     "errors in logs": errors_in_logs,
     "observations": observed,
     "step": step,
+    "use": use,
     "call": call,
     "built-in tools": built_in,
 }

@@ -3,6 +3,7 @@
 Only a person or an embedding program makes a grant: no MCP tool leads here. Whoever can see a grant may revoke it.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,15 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.approval.grants import MAKERS, MAX_LIFE_S, MAX_USES, is_open
+from planwarden.agent.approval.grants import MAKERS, MAX_LIFE_S, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES
 from planwarden.agent.common.canonical import check_depth, digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.store import Grant
+from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
+from planwarden.server.api.granted_steps import FoundStep, ReadPlan, check_values, find_granted_step
+from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.views.suspension import to_utc
 
 # Channels import the view of a grant before there is an engine.
@@ -32,13 +36,29 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str
     arguments: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """Values that the call must have; other arguments may have any value."""
+    step: GrantedStep | None = None
+    """Where the calls must come from, as `GrantService.find_step` returned it; None for calls of any plan."""
     uses: int
+    """In all, or a day if they are for a step."""
     expires_in_s: float
-    """At most 8 hours."""
+    """At most 8 hours, or 90 days if they are for a step."""
     owner: str | None = None
     """Whose executions may use it; None for everybody's."""
     definition_digest: str | None = None
     """The definition that the person saw; None for the tool as it is now."""
+
+
+class GrantedStepView(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of a saved plan whose calls a grant lets through."""
+
+    plan: str
+    version: str
+    """Of the plan, as its runs record it."""
+    step_id: str
+    used_plans: dict[str, str]
+    """The versions of the plans within it, by name."""
+    has_changed: bool
+    """The plan, or one within it, is another version now, or is gone: runs that begin now are asked about."""
 
 
 class GrantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +67,12 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str
     tool_name: str
     arguments: dict[str, JsonValue]
+    step: GrantedStepView | None
+    """Where calls must come from; None for calls of any plan."""
     uses: int
+    """In all, or on each calendar day in UTC if it is for a step."""
     uses_left: int
+    """In all, or today."""
     expires_at: datetime
     owner: str | None
     created_by: str
@@ -58,7 +82,7 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     definition_digest: str
     is_open: bool
-    """A call may still use it now, unless the tool has changed."""
+    """It has not ended; one for a step may be used up for today. A tool that changed is another matter."""
     is_stale: bool
     """The tool is no longer the one that it was made for."""
 
@@ -66,13 +90,25 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
 class GrantService:
     """The standing grants of one engine."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: "Engine", saved: SavedPlans, read_plan: ReadPlan) -> None:
         self._engine = engine
+        self._saved = saved
+        self._read_plan = read_plan
 
     async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:
         """Returns at most 200 grants, newest first."""
         found = await self._engine.store.grants(only_open=only_open, limit=MAX_LISTED)
-        return tuple(map(self._view, found))
+        versions = await self._saved.read_versions() if any(grant.step is not None for grant in found) else None
+        return tuple(self._view(grant, versions) for grant in found)
+
+    async def find_step(self, plan_name: str, step_id: str, tool_name: str) -> FoundStep:
+        """Returns the step of the saved plan that calls the tool, for a person to look at before it is allowed.
+
+        Raises:
+            UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
+            InvalidArguments: it has no such step, or the step writes no call of the tool.
+        """
+        return await find_granted_step(self._read_plan, plan_name, step_id, tool_name)
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
         """Makes a grant, which holds when this returns.
@@ -80,19 +116,21 @@ class GrantService:
         Raises:
             InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
             UnknownTool: there is no such tool.
-            StaleDefinition: the tool is not the one that the person saw.
+            UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
+            StaleDefinition: the tool or the plan is not the one that the person saw.
         """
         if authority.assurance not in MAKERS:
             raise InvalidArguments(
                 "only a person can allow calls beforehand: in the inbox, or with `planwarden grant add`"
             )
-        definition = self._check(request)
+        definition = await self.check(request)
         now = self._engine.store.clock.now()
         grant = Grant(
             grant_id=self._engine.ids.new(),
             tool_name=definition.name,
             definition_digest=definition.digest,
             arguments=request.arguments,
+            step=request.step,
             uses=request.uses,
             expires_at=now + request.expires_in_s,
             owner=request.owner,
@@ -103,7 +141,7 @@ class GrantService:
         )
         await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=describe_grant(grant)))
         await self._engine.refresh_grants()
-        return self._view(grant)
+        return self._view(grant, None)
 
     async def revoke(self, grant_id: str, authority: Authority) -> None:
         """Revokes a grant now; revoking it again changes nothing.
@@ -121,20 +159,29 @@ class GrantService:
         if not is_revoked and all(g.grant_id != grant_id for g in await self._engine.store.grants(only_open=False)):
             raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
 
-    def _check(self, request: GrantRequest) -> ToolDefinition:
-        definition = self._engine.tools.get(request.tool_name)
+    def _find_tool(self, name: str) -> ToolDefinition:
+        definition = self._engine.tools.get(name)
         if definition is None:
-            raise UnknownTool(f"there is no tool {request.tool_name[:128]!r}; `planwarden tools` lists them")
+            hint = did_you_mean(name, [known.name for known in self._engine.tools.definitions()])
+            raise UnknownTool(f"there is no tool {name[:128]!r}{hint}; `planwarden tools` lists them")
+        return definition
+
+    async def check(self, request: GrantRequest) -> ToolDefinition:
+        """Returns the tool as it is now. Raises as `make`, except for who makes the grant; nothing is stored."""
+        if request.step is not None:
+            # The tools of its servers are known after it was read.
+            await self._check_step(request, request.step)
+        definition = self._find_tool(request.tool_name)
         if request.definition_digest not in (None, definition.digest):
             raise StaleDefinition(f"{definition.name} changed since it was shown; nothing was allowed")
         if definition.is_blocking:
             raise InvalidArguments(f"{definition.name} asks a person; there is nothing to allow beforehand")
         if definition.risk == "read":
             raise InvalidArguments(f"{definition.name} has the risk 'read'; it runs without being approved")
-        if not 1 <= request.uses <= MAX_USES:
-            raise InvalidArguments(f"uses is {request.uses}; it must be between 1 and {MAX_USES}")
-        if not 0 < request.expires_in_s <= MAX_LIFE_S:
-            raise InvalidArguments(f"a grant lasts at most {MAX_LIFE_S / 3600:.0f} hours")
+        self._check_limits(request)
+        needs = self._engine.grants.policy.requirement(definition, request.arguments)
+        if request.step is not None and needs.risk == "critical":
+            raise InvalidArguments(f"{definition.name} is critical; each of its calls is asked about")
         check_depth(request.arguments)
         if is_larger(request.arguments, MAX_ARGUMENT_BYTES):
             raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
@@ -144,14 +191,35 @@ class GrantService:
             raise InvalidArguments(f"{definition.name} has no argument {', '.join(map(repr, unknown))}")
         return definition
 
-    def _view(self, grant: Grant) -> GrantView:
+    def _check_limits(self, request: GrantRequest) -> None:
+        if not 1 <= request.uses <= MAX_USES:
+            raise InvalidArguments(f"uses is {request.uses}; it must be between 1 and {MAX_USES}")
+        if request.step is None and not 0 < request.expires_in_s <= MAX_LIFE_S:
+            raise InvalidArguments(
+                f"a grant lasts at most {MAX_LIFE_S / 3600:.0f} hours, and one for a step of a saved plan "
+                f"{MAX_STEP_DAYS} days"
+            )
+        if not 0 < request.expires_in_s <= MAX_STEP_LIFE_S:
+            raise InvalidArguments(f"a grant for a step of a saved plan lasts at most {MAX_STEP_DAYS} days")
+
+    async def _check_step(self, request: GrantRequest, step: GrantedStep) -> None:
+        found = await find_granted_step(self._read_plan, step.plan_name, step.step_id, request.tool_name)
+        if found.step != step:
+            text = f"the saved plan {step.plan_name!r}, or a plan within it, changed since it was shown"
+            raise StaleDefinition(f"{text}; nothing was allowed")
+        check_values(found.calls, request.arguments)
+
+    def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
+        """`versions` are those of the saved plans by name; None if they need not be looked at, or are not known."""
         definition = self._engine.tools.get(grant.tool_name)
+        now = self._engine.store.clock.now()
         return GrantView(
             grant_id=grant.grant_id,
             tool_name=grant.tool_name,
             arguments=grant.arguments,
+            step=None if grant.step is None else _view_step(grant.step, versions),
             uses=grant.uses,
-            uses_left=max(0, grant.uses - grant.used),
+            uses_left=count_uses_left(grant, now),
             expires_at=to_utc(grant.expires_at),
             owner=grant.owner,
             created_by=grant.created_by,
@@ -160,14 +228,26 @@ class GrantService:
             created_at=to_utc(grant.created_at),
             revoked_at=None if grant.revoked_at is None else to_utc(grant.revoked_at),
             definition_digest=grant.definition_digest,
-            is_open=is_open(grant, self._engine.store.clock.now()),
+            is_open=is_open(grant, now),
             is_stale=definition is None or definition.digest != grant.definition_digest,
         )
 
 
+def _view_step(step: GrantedStep, versions: Mapping[str, str] | None) -> GrantedStepView:
+    wanted = {step.plan_name: step.plan_digest, **step.used_plans}
+    return GrantedStepView(
+        plan=step.plan_name,
+        version=step.plan_digest,
+        step_id=step.step_id,
+        used_plans=step.used_plans,
+        has_changed=versions is not None and any(versions.get(name) != found for name, found in wanted.items()),
+    )
+
+
 def describe_grant(grant: Grant) -> dict[str, JsonValue]:
     """The facts of the row that says that the grant was made."""
-    return {
+    step = grant.step
+    facts: dict[str, JsonValue] = {
         "grant": grant.grant_id,
         "tool": grant.tool_name,
         "definition": grant.definition_digest,
@@ -179,3 +259,8 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
         "channel": grant.channel,
         "principal": grant.created_by,
     }
+    if step is not None:
+        facts |= {"per": "day", "plan": step.plan_name, "version": step.plan_digest, "step": step.step_id}
+        if step.used_plans:
+            facts["within"] = dict[str, JsonValue](step.used_plans)
+    return facts

@@ -68,9 +68,9 @@ def check_wait(wait_seconds: float | None) -> None:
         raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
 
 
-def check_limit(limit: int) -> None:
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidArguments(f"'limit' must be between 1 and {MAX_PAGE}")
+def check_limit(limit: int, most: int = MAX_PAGE) -> None:
+    if not 1 <= limit <= most:
+        raise InvalidArguments(f"'limit' must be between 1 and {most}")
 
 
 def parse_offset(cursor: str | None, total: int) -> int:

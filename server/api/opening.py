@@ -1,4 +1,4 @@
-"""Builds what an open warden consists of: store, downstream servers, engine, and the sender of notifications.
+"""Builds what an open warden consists of: store, downstream servers, engine, sender of notifications, schedules.
 
 This imports most of planwarden, so a warden imports it only when it opens, after a server's first answers.
 """
@@ -6,20 +6,23 @@ This imports most of planwarden, so a warden imports it only when it opens, afte
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-import anyio
-import anyio.to_thread
-
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.observer import close_at_end
+from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import build_outbox
-from planwarden.server.notifications.sender import NotificationSender
+from planwarden.server.plans.library import PlanLibrary
+from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.secrets import find_secrets
+from planwarden.storage.opening import open_store
 from planwarden.storage.ports.notifications import HasNotifications
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.ports.processes import registry_of
+from planwarden.storage.ports.schedules import HasSchedules
 from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 
@@ -27,35 +30,43 @@ if TYPE_CHECKING:
     from planwarden.server.telemetry.telemetry import Telemetry
 
 
-async def open_store(stack: AsyncExitStack, settings: Settings) -> Store:
-    """Opens the store of the home; the stack closes it. Raises `StoreError`."""
-    store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
-    stack.push_async_callback(_close, store)
-    return store
-
-
 async def open_service(
     stack: AsyncExitStack,
     settings: Settings,
     *,
-    store: Store,
+    store: Store | None,
     tools: Registry,
     downstream: DownstreamServers,
+    library: PlanLibrary,
     model: Model,
     observer: "Telemetry | None",
+    role: ProcessRole = "both",
+    concurrency: int | None = None,
 ) -> Service:
     """Starts an engine and returns its service; the stack stops them. Takes over what a dead process left running.
 
+    Without `store` it opens the one that the settings name. The engine takes over at most `concurrency` at a time.
+
     Raises:
         StoreError: the store cannot be used.
+        UsageError: this process has not the key of the store's secrets.
     """
+    if store is None:
+        store = await stack.enter_async_context(open_store(settings.store))
+        downstream.secrets = find_secrets(settings, store)
+        await downstream.secrets.check()
+    else:
+        # A program that gave its own store needs the key of its secrets only for a login.
+        downstream.secrets = find_secrets(settings, store)
     await stack.enter_async_context(downstream)
-    if downstream.never_listed_servers and await store.orphans(1):
+    if role != "front" and downstream.never_listed_servers and await store.orphans(1):
         # An execution that is taken over may need tools of a server that has not listed them yet.
         await downstream.wait_until_all_listed()
     await stack.enter_async_context(close_at_end(observer))
     if observer is not None:
         downstream.observe_request = observer.observe_exchange
+    registry = registry_of(store)
+    peers = None if registry is None else StorePeers(registry, store.clock, tools, settings.policy.policy_digest)
     engine = Engine(
         store,
         tools,
@@ -64,7 +75,13 @@ async def open_service(
         max_steps=settings.max_steps,
         outbox=build_outbox(settings.channels),
         observer=observer,
+        adopts=role != "front",
+        follows=role != "front",
+        concurrency=MAX_ADOPTED if concurrency is None else concurrency,
+        peers=peers,
     )
+    if peers is not None:
+        await stack.enter_async_context(peers.publish(engine.owner, role))
     await stack.enter_async_context(engine)
     if observer is not None:
         await stack.enter_async_context(observer.count_open_questions(store))
@@ -73,16 +90,16 @@ async def open_service(
         settings.options,
         max_steps=settings.max_steps,
         downstream=downstream,
+        library=library,
         is_caller_model=isinstance(model, CallerModel),
         retention_days=settings.retention_days,
     )
     if settings.channels and isinstance(store, HasNotifications):
+        # Most homes have no channels, and a cold resume waits for every import.
+        from planwarden.server.notifications.sender import NotificationSender
+
         sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
         await stack.enter_async_context(sender)
+    if isinstance(store, HasSchedules):
+        await stack.enter_async_context(ScheduleTicker(store, store.schedules, service))
     return service
-
-
-async def _close(store: SqliteStore) -> None:
-    """Closes the store even if the task was cancelled."""
-    with anyio.CancelScope(shield=True):
-        await store.close()

@@ -4,8 +4,9 @@ A principal sees only its own threads; those of another principal look as if the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
 
@@ -13,16 +14,16 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
     InvalidArguments,
-    InvalidPlan,
     LimitExceeded,
+    PlanChanged,
     UnknownArtifact,
-    UnknownSuspension,
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.plan import Plan, list_earlier_results, parse_plan, read_tool_names
-from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
+from planwarden.agent.core.plan_input import MAX_ID_CHARS
+from planwarden.agent.core.question import Addressee
+from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
@@ -35,10 +36,10 @@ from planwarden.server.api.limits import (
     check_wait,
     parse_offset,
 )
-from planwarden.server.auth.proof import assess_authority
 from planwarden.server.settings.configuration import RETENTION_DAYS
-from planwarden.server.settings.options import combine_options, parse_options
-from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view
+from planwarden.server.settings.options import check_is_run, combine_options, continue_run, parse_options
+from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
+from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
 from planwarden.server.views.tools import ToolPage, ToolSchemas, build_tool_line, build_tool_view
@@ -47,7 +48,16 @@ from planwarden.tools.delegate.chain import MAX_DEPTH
 # A server answers its first requests before there is an engine, and without importing one.
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
+    from planwarden.server.plans.folders import PlanCatalogue
+    from planwarden.server.plans.library import PlanLibrary
+    from planwarden.server.views.forecast import Forecast
+    from planwarden.server.views.saved_plans import SavedPlanLine
     from planwarden.tools.downstream.servers import DownstreamServers
+
+ASKED_WITHIN_S = 5.0
+"""How long `ask_person` waits until the question is asked, whatever the caller says: nobody can answer before."""
+LOOK_AGAIN_S = 3.0
+"""How often `ask_person` looks whether another process recorded the answer."""
 
 
 class InboxOpener(Protocol):
@@ -72,13 +82,17 @@ class Service:
         *,
         max_steps: int,
         downstream: "DownstreamServers | None" = None,
+        library: "PlanLibrary | None" = None,
         is_caller_model: bool = False,
         retention_days: int = RETENTION_DAYS,
     ) -> None:
         # Imported here because a server answers its first requests before it constructs a service.
         from planwarden.server.api.audit import AuditReader
         from planwarden.server.api.grants import GrantService
+        from planwarden.server.api.plan_checker import PlanChecker
+        from planwarden.server.api.saved_plans import SavedPlans
         from planwarden.server.api.starts import Starts
+        from planwarden.server.api.suspension_reader import SuspensionReader
         from planwarden.server.api.threads import Threads
 
         self.engine = engine
@@ -90,13 +104,18 @@ class Service:
         if downstream is not None:
             engine.listen(downstream.handle_commit)
             downstream.watch_agents(engine)
+        self._saved = SavedPlans(library)
         self._options = options
         self._max_steps = max_steps
         self._attempts = AttemptLimiter(engine.store.clock)
         self._threads = Threads(engine, options)
+        self._checker = PlanChecker(engine, self._saved, self._threads, downstream, options, max_steps=max_steps)
         self._starts = Starts(engine)
-        self.grants = GrantService(engine)
+        self.grants = GrantService(engine, self._saved, self._checker.read_saved)
         self.audit = AuditReader(engine.store)
+        self.suspensions = SuspensionReader(
+            engine, self._attempts, build_view=self.build_view, find_inbox=self.find_inbox
+        )
         self.inbox_url: str | None = None
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
@@ -110,138 +129,285 @@ class Service:
         key: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
-        principal: str,
+        requester: Requester,
         plan_only: bool = False,
-        client_id: str | None = None,
-        host: str | None = None,
-        chain: Sequence[str] = (),
     ) -> Execution:
         """Plans for the goal and runs the plan; with `plan_only` stops at `planned`. A known `key` starts nothing."""
         check_text(goal, "goal", MAX_GOAL_CHARS)
         check_wait(wait_seconds)
         call = parse_options(options)
-        request = self._starts.build_goal_request(key, goal)
-        await self._check_chain(chain, principal)
+        if plan_only:
+            check_is_run(call)
+        request = self._starts.build_goal_request(key, goal, call)
+        await self._check_chain(requester)
 
         async def start(request: StartRequest | None) -> ExecutionState:
             await self.wait_for_catalogue()
             thread, combined, context = await self._threads.prepare(
-                thread_id, principal, {"synthesize": not plan_only, **call}, implied="synthesize", given=options
+                thread_id,
+                requester.principal,
+                {"synthesize": not plan_only, **call},
+                implied="synthesize",
+                given=options,
             )
             return await self.engine.create(
                 thread_id=thread,
-                principal=principal,
+                requester=requester,
                 goal=goal,
                 options=combined,
                 plan_only=plan_only,
                 context=context,
-                client_id=client_id,
-                host=host,
-                chain=tuple(chain),
                 start=request,
             )
 
-        execution = await self._starts.start_once(principal, request, start)
+        execution = await self._starts.start_once(requester.principal, request, start)
         return await self._wait(execution, wait_seconds, call)
 
     async def execute_plan(
         self,
         plan: JsonValue = None,
         *,
+        inputs: Mapping[str, JsonValue] | None = None,
         goal: str | None = None,
         thread_id: str | None = None,
         key: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
-        principal: str,
-        client_id: str | None = None,
-        host: str | None = None,
-        chain: Sequence[str] = (),
+        requester: Requester,
     ) -> Execution:
-        """Runs the given plan, the planned one of the thread, or its incomplete one with a larger budget.
+        """Runs the given plan with `inputs`, the planned one of the thread, or its incomplete one with a larger budget.
 
         A known `key` starts nothing. Without a key, the execution warns of an unfinished one of the same plan.
         """
         call = parse_options(options)
         check_wait(wait_seconds)
         if plan is None:
-            execution = await self._run_planned(thread_id, key, call, principal, client_id)
+            if inputs:
+                raise InvalidArguments("inputs go with a plan; the one of the thread was given its inputs before")
+            execution = await self._run_planned(thread_id, key, call, requester)
             return await self._wait(execution, wait_seconds, call)
         if goal is not None:
             check_text(goal, "goal", MAX_GOAL_CHARS)
         # A key is looked up before the plan is checked: its tools may be gone since the plan ran.
-        request = None if key is None else self._starts.build_plan_request(key, goal, plan)
-        await self._check_chain(chain, principal)
+        request = None if key is None else self._starts.build_plan_request(key, goal, plan, inputs, call)
+        await self._check_chain(requester)
 
         async def start(request: StartRequest | None) -> ExecutionState:
-            names = read_tool_names(plan)
-            await self.wait_for_tools(names)
-            self._check_servers(names)
-            parsed, warnings, earlier = await self._check_plan(plan, thread_id, principal)
-            thread, combined, _ = await self._threads.prepare(thread_id, principal, call)
-            return await self.engine.create(
-                thread_id=thread,
-                principal=principal,
-                goal=goal,
-                plan=parsed,
-                warnings=warnings,
-                earlier=earlier,
-                options=combined,
-                client_id=client_id,
-                host=host,
-                chain=tuple(chain),
-                start=request or self._starts.build_plan_request(None, goal, plan),
-            )
+            return await self._start_plan(plan, inputs, goal, call, thread_id, requester, request)
 
-        execution = await self._starts.start_once(principal, request, start)
+        execution = await self._starts.start_once(requester.principal, request, start)
         return await self._wait(execution, wait_seconds, call)
 
-    async def _check_plan(
-        self, plan: JsonValue, thread_id: str | None, principal: str
-    ) -> tuple[Plan, tuple[str, ...], tuple[EarlierResult, ...]]:
-        """The plan, warnings about it, and what it takes from earlier executions of the thread."""
-        earlier: dict[Reference, EarlierResult | str] = {}
-        while True:
-            try:
-                parsed, warnings = parse_plan(
-                    plan,
-                    author="caller",
-                    tools=self.engine.tool_facts(),
-                    max_steps=self._max_steps,
-                    earlier=None if thread_id is None else earlier,
-                )
-                return parsed, warnings, list_earlier_results(parsed, earlier)
-            except EarlierNeeded as needed:
-                assert thread_id is not None
-                await self._threads.read_headers(thread_id, principal)
-                asking = new_execution("", thread_id, principal)
-                earlier |= await self.engine.find_earlier(asking, needed.wanted)
-
-    async def get_execution(
-        self, thread_id: str, *, observations_after: int | None = None, principal: str
+    async def run_plan(
+        self,
+        name: str,
+        inputs: Mapping[str, JsonValue] | None = None,
+        *,
+        thread_id: str | None = None,
+        key: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        requester: Requester,
+        shown: Sequence[ev.PlanVersion] | None = None,
     ) -> Execution:
-        """Returns the thread's newest execution; with `observations_after` also what happened after that number."""
-        execution = await self._threads.load_newest(thread_id, principal)
-        if observations_after is None:
-            return self.build_view(execution)
-        if observations_after < 0:
-            raise InvalidArguments("observationsAfter must be 0 or more")
-        recorded = await self.engine.store.read(execution.execution_id, observations_after)
-        shown = [entry for entry in recorded if entry.sequence <= execution.version]
-        return build_execution_view(
-            execution, self.engine.tools, list(build_observations(shown, execution)), inbox=self.find_inbox(execution)
+        """Runs the saved plan of that name as its file is now, as `execute_plan` does, and records which version ran.
+
+        A known `key` starts nothing, also when the file has changed or is gone since. `shown` are the versions
+        that a person saw: of the plan, then of those in it.
+
+        Raises:
+            PlanChanged: the versions are not those that were shown.
+        """
+        call = parse_options(options)
+        check_wait(wait_seconds)
+        request = self._starts.build_saved_request(key, name, inputs, call)
+        await self._check_chain(requester)
+
+        async def start(request: StartRequest | None) -> ExecutionState:
+            saved = await self._saved.find(name)
+            version = ev.PlanVersion(name=saved.name, digest=saved.digest)
+            seen = None if shown is None else tuple(shown)
+            return await self._start_plan(
+                saved.document, inputs, saved.title, call, thread_id, requester, request, version, seen
+            )
+
+        execution = await self._starts.start_once(requester.principal, request, start)
+        return await self._wait(execution, wait_seconds, call)
+
+    async def plans(self) -> "tuple[SavedPlanLine, ...]":
+        """Returns the saved plans by name. Files that cannot be used are left out; `planwarden doctor` names them."""
+        return await self._saved.list()
+
+    async def look_at_plans(self) -> "PlanCatalogue":
+        """Returns what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
+        return await self._saved.look()
+
+    async def expand_plan(self, plan: JsonValue, name: str | None) -> tuple[JsonValue, tuple[ev.PlanVersion, ...]]:
+        """Returns the plan with the saved plans that it uses in their places, and which versions these are.
+
+        `name` is that of the plan, if it is a saved one. Raises `InvalidPlan` or `LimitExceeded`.
+        """
+        return await self._checker.expand(plan, name)
+
+    async def _start_plan(
+        self,
+        plan: JsonValue,
+        inputs: Mapping[str, JsonValue] | None,
+        goal: str | None,
+        call: Mapping[str, object],
+        thread_id: str | None,
+        requester: Requester,
+        request: StartRequest | None,
+        saved_plan: ev.PlanVersion | None = None,
+        shown: tuple[ev.PlanVersion, ...] | None = None,
+    ) -> ExecutionState:
+        """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
+        # A server has answered before the first plan comes.
+        from planwarden.agent.core.inputs import fill_inputs
+
+        name = None if saved_plan is None else saved_plan.name
+        checked = await self._checker.check(plan, name=name, thread_id=thread_id, principal=requester.principal)
+        if shown is not None and shown != (saved_plan, *checked.used_plans):
+            raise PlanChanged
+        filled = fill_inputs(checked.plan.inputs, inputs)
+        thread, combined, _ = await self._threads.prepare(thread_id, requester.principal, call)
+        if request is None or request.plan is None:
+            of_plan = self._starts.build_plan_request(None, goal, plan, inputs, call)
+            request = of_plan if request is None else replace(request, plan=of_plan.plan)
+        return await self.engine.create(
+            thread_id=thread,
+            requester=requester,
+            goal=goal,
+            plan=checked.plan,
+            warnings=checked.warnings,
+            earlier=checked.earlier,
+            inputs=filled,
+            options=combined,
+            saved_plan=saved_plan,
+            used_plans=checked.used_plans,
+            start=request,
         )
 
-    async def _check_chain(self, chain: Sequence[str], principal: str) -> None:
+    async def ask_person(
+        self,
+        message: str,
+        *,
+        details: JsonValue = None,
+        form: JsonValue = None,
+        addressee: str | None = None,
+        key: str | None = None,
+        wait_seconds: float | None = None,
+        requester: Requester,
+    ) -> Execution:
+        """Asks a person for a confirmation, or to fill in the form; waits for the answer as `wait_seconds` says."""
+        # A server has answered before the first question comes.
+        from planwarden.server.api.asking import build_question_plan
+
+        check_wait(wait_seconds)
+        plan = build_question_plan(message, details, form, addressee)
+        view = await self.execute_plan(plan, key=key, wait_seconds=0, requester=requester)
+        execution = await self.engine.find(view.execution_id)
+        seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
+        execution = await self.engine.wait(execution, max(seconds, ASKED_WITHIN_S))
+        with anyio.move_on_after(seconds):
+            while not execution.is_finished:
+                with anyio.move_on_after(LOOK_AGAIN_S):
+                    await self.engine.wait_for_change(execution)
+                execution = await self.engine.wait(await self.engine.find(execution.execution_id), seconds)
+        return self.build_view(execution)
+
+    async def retry(
+        self,
+        thread_id: str,
+        *,
+        from_step: str | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
+        plan: JsonValue = None,
+        key: str | None = None,
+        wait_seconds: float | None = None,
+        requester: Requester,
+    ) -> Execution:
+        """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
+        # A server has answered before the first retry comes.
+        from planwarden.agent.core.plan_parser import read_tool_names
+        from planwarden.server.api.retries import RetryRequest, RetryStarter
+
+        check_wait(wait_seconds)
+        if from_step is not None:
+            check_text(from_step, "fromStep", MAX_ID_CHARS)
+        request = self._starts.build_retry_request(key, thread_id, from_step=from_step, inputs=inputs, plan=plan)
+        await self._check_chain(requester)
+
+        async def start(new: StartRequest | None) -> ExecutionState:
+            source = await self._threads.load_newest(thread_id, requester.principal)
+            _, _, context = await self._threads.prepare(thread_id, requester.principal, {})
+            document, used_plans = await self.expand_plan(plan, None)
+            asked = RetryRequest(
+                from_step=from_step, inputs=inputs, plan=document, used_plans=used_plans, requester=requester
+            )
+            await self.wait_for_tools({*source.pins, *read_tool_names(document)})
+            starter = RetryStarter(self.engine, max_steps=self._max_steps, check_servers=self._checker.check_servers)
+            return await starter.start(source, asked, new or request, context)
+
+        return await self._wait(await self._starts.start_once(requester.principal, request, start), wait_seconds)
+
+    async def forecast_plan(
+        self,
+        plan: JsonValue,
+        *,
+        inputs: Mapping[str, JsonValue] | None = None,
+        name: str | None = None,
+        version: str | None = None,
+        principal: str,
+    ) -> "Forecast":
+        """Returns what can be said of a plan before it runs. Nothing runs, and nothing is stored.
+
+        `name` and `version` are those of the plan, if it is a saved one.
+
+        Without the inputs that it needs, what depends on them is not known.
+
+        Raises:
+            InvalidPlan, LimitExceeded, InvalidArguments: as for `execute_plan`.
+        """
+        return await self._checker.forecast(plan, inputs, name=name, version=version, principal=principal)
+
+    async def get_execution(
+        self,
+        thread_id: str,
+        *,
+        observations_after: int | None = None,
+        step_id: str | None = None,
+        items_from: int | None = None,
+        items_limit: int = PAGE_ITEMS,
+        principal: str,
+    ) -> Execution:
+        """Returns the thread's newest execution; with `observations_after` also what happened after that number.
+
+        With `step_id` it has that step alone, of a loop with the results of `items_limit` items from `items_from` on.
+        """
+        if step_id is None and items_from is not None:
+            raise InvalidArguments("itemsFrom needs the stepId of the loop")
+        check_limit(items_limit, MAX_PAGE_ITEMS)
+        execution = await self._threads.load_newest(thread_id, principal)
+        view = self.build_view(execution)
+        if observations_after is not None:
+            if observations_after < 0:
+                raise InvalidArguments("observationsAfter must be 0 or more")
+            recorded = await self.engine.store.read(execution.execution_id, observations_after)
+            shown = [entry for entry in recorded if entry.sequence <= execution.version]
+            view = replace(view, observations=tuple(build_observations(shown, execution)))
+        return view if step_id is None else show_step(view, execution, step_id, items_from, items_limit)
+
+    async def _check_chain(self, requester: Requester) -> None:
         """Refuses a goal that was delegated too often, or that an execution of the same principal delegated.
 
         The caller must not learn of executions of others; a goal that goes round through them ends at the limit.
         """
-        if len(chain) > MAX_DEPTH:
-            raise LimitExceeded(f"this goal was delegated {len(chain)} times, the limit is {MAX_DEPTH}")
-        for execution_id in chain:
+        if len(requester.chain) > MAX_DEPTH:
+            raise LimitExceeded(f"this goal was delegated {len(requester.chain)} times, the limit is {MAX_DEPTH}")
+        for execution_id in requester.chain:
             header = await self.engine.store.header(execution_id)
-            if header is not None and header.principal == principal:
+            if header is not None and header.principal == requester.principal:
                 raise LimitExceeded(f"this goal comes back to where it was delegated, execution {execution_id!r}")
 
     async def read_artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
@@ -262,7 +428,7 @@ class Service:
         self,
         *,
         thread_id: str | None = None,
-        addressee: ev.Addressee | None = None,
+        addressee: Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
         principal: str | None,
@@ -301,6 +467,9 @@ class Service:
         check_wait(wait_seconds)
         execution = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
+        # A server has answered before the first decision comes.
+        from planwarden.server.auth.proof import assess_authority
+
         authority = assess_authority(authority, execution)
         if caller_only and suspension is not None and suspension.question.addressee != "caller":
             raise InvalidArguments(
@@ -328,60 +497,6 @@ class Service:
             kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id
         )
         await self.engine.store.audit((entry,))
-
-    async def view_suspension(
-        self, thread_id: str, suspension_id: str, *, principal: str | None
-    ) -> tuple[Suspension, bool]:
-        """Returns the suspension as it is now, and whether it is still open.
-
-        Raises:
-            UnknownSuspension: the principal's thread has no such suspension.
-        """
-        execution, found = await self._find_suspension(thread_id, suspension_id, principal)
-        view = build_suspension_view(execution, found, self.engine.tools, inbox=self.find_inbox(execution))
-        return view, found.is_open
-
-    async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
-        """Returns the execution as it was when it first waited with this question; None if that is not open any more.
-
-        Raises:
-            UnknownSuspension: the principal's thread has no such suspension.
-        """
-        execution, found = await self._find_suspension(thread_id, suspension_id, principal)
-        if not found.is_open:
-            return None
-        # The engine has imported this by now.
-        from planwarden.agent.core.fold import apply
-
-        state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
-        for entry in await self.engine.store.read(execution.execution_id, 0):
-            state = apply(state, entry.event, entry.at)
-            if suspension_id in state.suspensions and state.status != "running":
-                break
-        return build_execution_view(state, self.engine.tools)
-
-    async def view_awaiting(
-        self,
-        thread_id: str,
-        suspension_id: str,
-        *,
-        principal: str,
-        attempt: Literal["approval", "answer"] | None = None,
-    ) -> Execution:
-        """Returns the execution with the sentence that asks for a person, unless the suspension is decided by now.
-
-        `attempt` counts against the limit: an `approval` without authority, or an `answer` that decided nothing.
-
-        Raises:
-            UnknownSuspension: the principal's thread has no such suspension.
-            RateLimited: the caller tried too often.
-        """
-        execution, found = await self._find_suspension(thread_id, suspension_id, principal)
-        if not found.is_open:
-            return self.build_view(execution)
-        if attempt is not None:
-            self._attempts.count(suspension_id, attempt)
-        return ask_for_person(self.build_view(execution), suspension_id)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> Execution:
         """Stops the thread's execution; returns a finished one unchanged."""
@@ -417,18 +532,7 @@ class Service:
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
         """Waits a limited time until the downstream servers that the unknown names point to have listed their tools."""
-        if self.downstream is not None:
-            await self.downstream.wait_until_listed(names)
-
-    def _check_servers(self, names: Iterable[str]) -> None:
-        """Raises `InvalidPlan` that says why a server's tools are missing, which `unknown tool` would not."""
-        if self.downstream is None:
-            return
-        found = {name: why for name in sorted(names) if (why := self.downstream.unavailable_reason(name)) is not None}
-        if found:
-            text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(found.items())[:10])
-            missing: list[JsonValue] = [name[:128] for name in found]
-            raise InvalidPlan(f"the plan needs tools that are not available: {text}", details={"unknownTools": missing})
+        await self._checker.wait_for_tools(names)
 
     async def wait_for_catalogue(self) -> None:
         """Waits a limited time until every downstream server has listed its tools once."""
@@ -436,7 +540,13 @@ class Service:
             await self.downstream.wait_until_all_listed()
 
     def build_view(self, execution: ExecutionState) -> Execution:
-        return build_execution_view(execution, self.engine.tools, inbox=self.find_inbox(execution))
+        view = build_execution_view(execution, self.engine.tools, inbox=self.find_inbox(execution))
+        if execution.status != "planned" or execution.plan is None:
+            return view
+        # A server has answered before the first plan is made.
+        from planwarden.server.views.forecast import build_forecast
+
+        return replace(view, forecast=build_forecast(execution.plan, self.engine.forecast(execution), is_whole=False))
 
     def find_inbox(self, execution: ExecutionState) -> str | None:
         """Returns the address of the inbox; opens one if the execution waits for a person and an opener is set."""
@@ -457,29 +567,18 @@ class Service:
         """Returns the folded state of the thread's newest execution."""
         return await self._threads.load_newest(thread_id, principal)
 
-    async def _find_suspension(
-        self, thread_id: str, suspension_id: str, principal: str | None
-    ) -> tuple[ExecutionState, SuspensionState]:
-        held = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
-        execution = await self.engine.find(held.execution_id)
-        found = execution.suspensions.get(suspension_id)
-        if found is None or found.question.addressee == "clock":
-            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
-        return execution, found
-
     async def _run_planned(
         self,
         thread_id: str | None,
         key: str | None,
         call: Mapping[str, object],
-        principal: str,
-        client_id: str | None,
+        requester: Requester,
     ) -> ExecutionState:
         if thread_id is None:
             raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
 
         async def start(request: StartRequest | None) -> ExecutionState:
-            execution = await self._threads.load_newest(thread_id, principal)
+            execution = await self._threads.load_newest(thread_id, requester.principal)
             if execution.status not in ("planned", "incomplete"):
                 raise InvalidArguments(
                     f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
@@ -488,14 +587,16 @@ class Service:
             from planwarden.agent.core.decide import find_exhausted_budget
 
             options = combine_options(self._options, execution.options, call)
+            if execution.status == "incomplete":
+                options = continue_run(execution.options, options, call)
             spent = find_exhausted_budget(replace(execution, options=options))
             if spent is not None:
                 raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
             await self.wait_for_tools(execution.pins)
-            return await self.engine.start(execution, options, client_id=client_id, request=request)
+            return await self.engine.start(execution, options, client_id=requester.client_id, request=request)
 
         request = self._starts.build_thread_request(key, thread_id)
-        return await self._starts.start_once(principal, request, start, thread_id=thread_id)
+        return await self._starts.start_once(requester.principal, request, start, thread_id=thread_id)
 
     async def _wait(
         self, execution: ExecutionState, wait_seconds: float | None, call: Mapping[str, object] | None = None

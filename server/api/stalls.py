@@ -88,10 +88,14 @@ async def watch_stalls(home: Path) -> AsyncGenerator[None]:
     tasks.start_soon(StallWatch(home / FILE).run)
     try:
         yield
-    finally:
+    except BaseException as error:
         tasks.cancel_scope.cancel()
-        # A task group would wrap what the block raised in a group.
-        await tasks.__aexit__(None, None, None)
+        # A task group would wrap what the block raised in a group; it has to know of a cancellation from outside.
+        known = None if isinstance(error, Exception) else error
+        await tasks.__aexit__(None if known is None else type(known), known, None)
+        raise
+    tasks.cancel_scope.cancel()
+    await tasks.__aexit__(None, None, None)
 
 
 def read_stalls(home: Path) -> Stalls | None:

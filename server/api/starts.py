@@ -1,6 +1,6 @@
 """Starts executions, once for each key that a caller sends with the request."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -27,16 +27,40 @@ class Starts:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
 
-    def build_goal_request(self, key: str | None, goal: str) -> StartRequest | None:
+    def build_goal_request(self, key: str | None, goal: str, call: Mapping[str, object]) -> StartRequest | None:
         """What the store keeps of a goal: nothing without a key. Raises `InvalidArguments`."""
-        return _build_request(key, {"goal": goal})
+        return _build_request(key, {"goal": goal, **_describe_run(call)})
 
     def build_thread_request(self, key: str | None, thread_id: str) -> StartRequest | None:
         """What the store keeps of the wish to run what a thread has planned: nothing without a key."""
         return _build_request(key, {"thread": thread_id})
 
-    def build_plan_request(self, key: str | None, goal: str | None, plan: JsonValue) -> StartRequest:
-        """What the store keeps of a plan as the caller wrote it, whether or not it can run.
+    def build_retry_request(
+        self,
+        key: str | None,
+        thread_id: str,
+        *,
+        from_step: str | None,
+        inputs: Mapping[str, JsonValue] | None,
+        plan: JsonValue,
+    ) -> StartRequest:
+        """What the store keeps of the wish to go on from a thread's last execution. Raises as `build_plan_request`."""
+        given: JsonValue = None if inputs is None else dict(inputs)
+        check_depth([plan, given])
+        asked: JsonValue = {"retry": thread_id, "fromStep": from_step, "inputs": given, "plan": plan}
+        return _build_request(key, asked) or StartRequest()
+
+    def build_plan_request(
+        self,
+        key: str | None,
+        goal: str | None,
+        plan: JsonValue,
+        inputs: Mapping[str, JsonValue] | None,
+        call: Mapping[str, object],
+    ) -> StartRequest:
+        """What the store keeps of a plan and its inputs as the caller wrote them, whether or not it can run.
+
+        A rehearsal is no second run of the plan, and warns of none.
 
         Raises:
             InvalidArguments: the key is not usable, or the plan is not JSON.
@@ -44,12 +68,30 @@ class Starts:
         """
         if key is not None:
             # Without a key the plan is parsed first, which checks it.
-            check_depth(plan)
-        plan_digest = digest(plan, context="plan")
-        request = _build_request(key, {"goal": goal, "plan": plan_digest})
+            check_depth([plan, dict(inputs or {})])
+        plan_digest = digest([plan, dict(inputs)] if inputs else plan, context="plan")
+        request = _build_request(key, {"goal": goal, "plan": plan_digest, **_describe_run(call)})
+        if call.get("rehearse"):
+            return request or StartRequest()
         # Only warnings come from it, and it is stored twice with every unfinished execution.
         plan_digits = plan_digest[:PLAN_DIGITS]
         return StartRequest(plan=plan_digits, is_only=True) if request is None else replace(request, plan=plan_digits)
+
+    def build_saved_request(
+        self, key: str | None, name: str, inputs: Mapping[str, JsonValue] | None, call: Mapping[str, object]
+    ) -> StartRequest | None:
+        """What the store keeps of the wish to run a saved plan: nothing without a key.
+
+        The content of the plan is no part of it: who sends a request again wants what the first one started.
+
+        Raises:
+            InvalidArguments: the key is not usable, or the inputs are not JSON.
+            LimitExceeded: the inputs are nested too deeply.
+        """
+        given: JsonValue = dict(inputs or {})
+        if key is not None:
+            check_depth(given)
+        return _build_request(key, {"savedPlan": name, "inputs": given, **_describe_run(call)})
 
     async def start_once(
         self, principal: str, request: StartRequest | None, start: Start, *, thread_id: str | None = None
@@ -92,6 +134,11 @@ class Starts:
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
     """True when the key made a plan that waits, and the request is to run it."""
     return thread_id is not None and execution.status == "planned"
+
+
+def _describe_run(call: Mapping[str, object]) -> dict[str, JsonValue]:
+    """A key that began a rehearsal does not stand for the real run."""
+    return {"rehearse": True} if call.get("rehearse") else {}
 
 
 def _build_request(key: str | None, asked: JsonValue) -> StartRequest | None:

@@ -16,7 +16,8 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.state import new_execution
-from planwarden.agent.ports.store import Grant, Header, Store
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.grants import describe_grant
 from planwarden.server.signatures.audit import SignatureCheck
 from planwarden.storage.ports.keys import HasKeys, SigningKey
@@ -28,7 +29,19 @@ ATTEMPTS = 10
 """How often an execution is read that others continue meanwhile."""
 
 _FROM_LOGS = frozenset(
-    {"asked", "revised", "endorsed", "decided", "timed_out", "withdrawn", "reminded", "escalated", "granted", "covered"}
+    {
+        "plan_run",
+        "asked",
+        "revised",
+        "endorsed",
+        "decided",
+        "timed_out",
+        "withdrawn",
+        "reminded",
+        "escalated",
+        "granted",
+        "covered",
+    }
 )
 
 

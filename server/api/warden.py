@@ -3,6 +3,7 @@
 The program is the operator: its decisions carry the assurance `embedder` and the `principal` that it passes.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -15,15 +16,18 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core import events as ev
+from planwarden.agent.common.imports import collector_at_rest
+from planwarden.agent.core.question import Addressee
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.settings.catalogue import build_downstream, build_registry
-from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load_settings
 from planwarden.server.settings.models import build_model
+from planwarden.server.settings.roles import ProcessRole
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import SuspensionPage
 from planwarden.server.views.tools import ToolPage, ToolSchemas
@@ -32,7 +36,10 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
+    from planwarden.server.plans.library import PlanLibrary
+    from planwarden.server.plans.plan_file import SavedPlan
     from planwarden.server.telemetry.telemetry import Telemetry
+    from planwarden.server.views.saved_plans import SavedPlanLine
     from planwarden.tools.downstream.servers import DownstreamServers
 
 
@@ -56,11 +63,15 @@ class Warden:
         tracer_provider: "TracerProvider | None" = None,
         meter_provider: "MeterProvider | None" = None,
         whole_process: bool = False,
+        role: ProcessRole = "both",
+        concurrency: int | None = None,
     ) -> None:
         """`home` holds the database and `planwarden.toml`; `tools` are functions decorated with `@planwarden.tool`.
 
         Spans and metrics go to the given providers; without any, `[otel]` and OpenTelemetry's variables decide. With
-        `whole_process` they become the providers of the process, which suits a process that only serves.
+        `whole_process` they become the providers of the process, which suits a process that only serves. With the role
+        `front` it runs nothing: other processes that share the store do. `concurrency` limits how many executions of
+        other processes it takes over at a time.
 
         Raises:
             UsageError: a setting, a tool or the model is not usable.
@@ -78,6 +89,8 @@ class Warden:
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
         self._whole_process = whole_process
+        self._role: ProcessRole = role
+        self._concurrency = concurrency
         # A server answers its first request while it opens, and that request needs a span too.
         self.observer = self._build_observer() if whole_process else None
         """Observes the requests of a server; None without telemetry, or when only the engine is observed."""
@@ -88,6 +101,26 @@ class Warden:
     def downstream(self) -> "DownstreamServers":
         """The downstream servers."""
         return build_downstream(self.settings, self.tools)
+
+    @cached_property
+    def library(self) -> "PlanLibrary":
+        """The saved plans."""
+        from planwarden.server.plans.library import build_library
+
+        return build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
+
+    async def list_saved_plans(self) -> "tuple[SavedPlan, ...]":
+        """The saved plans, as they were a few seconds ago at most; also before the warden is open.
+
+        While none of their folders exists, nothing is imported for them: a server's first answers ask for the list.
+        """
+        if "library" not in vars(self) and not await anyio.to_thread.run_sync(self._has_plan_folder):
+            return ()
+        return (await self.library.list()).plans
+
+    def _has_plan_folder(self) -> bool:
+        folders = (self.settings.home / PLAN_FOLDER, *(path for _, path in self.settings.plan_folders))
+        return any(map(os.path.lexists, folders))
 
     def _build_observer(self) -> "Telemetry | None":
         return build_observer(
@@ -114,17 +147,17 @@ class Warden:
     async def _open(self) -> Self:
         # On another thread, so that a server can answer while it opens.
         opening = await anyio.to_thread.run_sync(_import_opening)
-        store = self._given
-        if store is None:
-            store = await opening.open_store(self._stack, self.settings)
         self._service = await opening.open_service(
             self._stack,
             self.settings,
-            store=store,
+            store=self._given,
             tools=self.tools,
             downstream=self.downstream,
+            library=self.library,
             model=self._model,
             observer=self.observer or self._build_observer(),
+            role=self._role,
+            concurrency=self._concurrency,
         )
         if self._whole_process:
             from planwarden.server.api.stalls import watch_stalls
@@ -168,7 +201,12 @@ class Warden:
             ThreadBusy: the thread has an unfinished execution.
         """
         return await self.service.run_goal(
-            goal, thread_id=thread_id, key=key, options=options, wait_seconds=wait_seconds, principal=principal
+            goal,
+            thread_id=thread_id,
+            key=key,
+            options=options,
+            wait_seconds=wait_seconds,
+            requester=Requester(principal),
         )
 
     async def create_plan(
@@ -197,7 +235,7 @@ class Warden:
             key=key,
             options=options,
             wait_seconds=wait_seconds,
-            principal=principal,
+            requester=Requester(principal),
             plan_only=True,
         )
 
@@ -205,6 +243,7 @@ class Warden:
         self,
         plan: Mapping[str, JsonValue] | None = None,
         *,
+        inputs: Mapping[str, JsonValue] | None = None,
         goal: str | None = None,
         thread_id: str | None = None,
         key: str | None = None,
@@ -214,41 +253,167 @@ class Warden:
     ) -> Execution:
         """Runs a plan, or without one the planned one of the thread; returns the execution as `run_goal` does.
 
-        A `key` works as in `run_goal`. Without one, `warnings` names an unfinished execution of the same plan.
+        `inputs` are what the plan's own `inputs` declare. A `key` works as in `run_goal`. Without one, `warnings` names
+        an unfinished execution of the same plan.
 
         Raises:
             InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
             LimitExceeded: it has too many steps or is nested too deeply.
-            InvalidArguments: the key or an option is not usable, or there is nothing to run.
+            InvalidArguments: the inputs, the key or an option are not usable, or there is nothing to run.
             KeyConflict: the key started something else; the details name it.
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
         return await self.service.execute_plan(
             dict(plan) if plan is not None else None,
+            inputs=inputs,
             goal=goal,
             thread_id=thread_id,
             key=key,
             options=options,
             wait_seconds=wait_seconds,
-            principal=principal,
+            requester=Requester(principal),
+        )
+
+    async def run_plan(
+        self,
+        name: str,
+        inputs: Mapping[str, JsonValue] | None = None,
+        *,
+        thread_id: str | None = None,
+        key: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> Execution:
+        """Runs a saved plan as its file is now; returns the execution as `run_goal` does, with the plan's version.
+
+        A `key` works as in `run_goal`, also when the file has changed or is gone since it was used.
+
+        Raises:
+            UnknownPlan: no file has that name, or it cannot be used; the details list the plans.
+            InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
+            InvalidArguments: the inputs, the key or an option are not usable.
+            KeyConflict: the key started something else; the details name it.
+            UnknownThread: the principal has no such thread.
+            ThreadBusy: the thread has an unfinished execution.
+        """
+        return await self.service.run_plan(
+            name,
+            inputs,
+            thread_id=thread_id,
+            key=key,
+            options=options,
+            wait_seconds=wait_seconds,
+            requester=Requester(principal),
+        )
+
+    async def plans(self) -> "tuple[SavedPlanLine, ...]":
+        """Returns the saved plans by name, without files that cannot be used, which `planwarden doctor` names."""
+        return await self.service.plans()
+
+    async def ask_person(
+        self,
+        message: str,
+        *,
+        details: JsonValue = None,
+        form: Mapping[str, JsonValue] | None = None,
+        addressee: str | None = None,
+        key: str | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> Execution:
+        """Asks a person, durably and without a plan; returns the execution after the answer or after `wait_seconds`.
+
+        Without `form`, a JSON Schema of an object, the person approves or rejects; with it, the answer stands in the
+        result of the one step under `content`. `details` are shown with the question, and so is the `addressee`, who
+        should answer; anybody who may decide can. A `key` works as in `run_goal`.
+
+        Raises:
+            InvalidArguments: a text is empty, the form is not usable, or the key or an option is not.
+            LimitExceeded: the message, the details or the form are too large.
+            KeyConflict: the key started something else; the details name it.
+        """
+        return await self.service.ask_person(
+            message,
+            details=details,
+            form=None if form is None else dict(form),
+            addressee=addressee,
+            key=key,
+            wait_seconds=wait_seconds,
+            requester=Requester(principal),
+        )
+
+    async def retry(
+        self,
+        thread_id: str,
+        *,
+        from_step: str | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
+        plan: Mapping[str, JsonValue] | None = None,
+        key: str | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> Execution:
+        """Goes on from the thread's last execution, which is over, as a new one; returns it as `run_goal` does.
+
+        Completed steps and calls that succeeded are taken over from the log that proves them. A call of which nobody
+        knows whether it happened is asked about first, and every gate before what is left asks again. `from_step` runs
+        that step again and everything that depends on it, perhaps with another `plan` or other `inputs`, of which those
+        that are not named stay. A `key` works as in `run_goal`.
+
+        Raises:
+            NotRetryable: it is completed and no step is named, a step would be done twice, or the thread moved on.
+            InvalidPlan: the plan cannot run as written.
+            InvalidArguments: the inputs, the step or the key are not usable.
+            LimitExceeded: what would be taken over is too large.
+            KeyConflict: the key started something else; the details name it.
+            UnknownThread: the principal has no such thread, or it was pruned.
+            ThreadBusy: the execution is not over.
+        """
+        return await self.service.retry(
+            thread_id,
+            from_step=from_step,
+            inputs=inputs,
+            plan=None if plan is None else dict(plan),
+            key=key,
+            wait_seconds=wait_seconds,
+            requester=Requester(principal),
         )
 
     async def get_execution(
-        self, thread_id: str, *, observations_after: int | None = None, principal: str = LOCAL
+        self,
+        thread_id: str,
+        *,
+        observations_after: int | None = None,
+        step_id: str | None = None,
+        items_from: int | None = None,
+        items_limit: int = 100,
+        principal: str = LOCAL,
     ) -> Execution:
         """Returns the thread's newest execution; with `observations_after` also what happened after that place.
 
+        With `step_id` it has that step alone. Of a loop it has `item_results` then: at most `items_limit` (1 to 1,000)
+        items from `items_from` (0) on; `items.next` is where the next page begins, None after the last one.
+
         Raises:
             UnknownThread: the principal has no such thread.
+            InvalidArguments: there is no such step or item, or the limit is not usable.
         """
-        return await self.service.get_execution(thread_id, observations_after=observations_after, principal=principal)
+        return await self.service.get_execution(
+            thread_id,
+            observations_after=observations_after,
+            step_id=step_id,
+            items_from=items_from,
+            items_limit=items_limit,
+            principal=principal,
+        )
 
     async def list_suspensions(
         self,
         *,
         thread_id: str | None = None,
-        addressee: ev.Addressee | None = None,
+        addressee: Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
         principal: str = LOCAL,
@@ -345,6 +510,7 @@ class Warden:
 
 
 def _import_opening():
-    from planwarden.server.api import opening
+    with collector_at_rest():
+        from planwarden.server.api import opening
 
     return opening

@@ -11,7 +11,7 @@ import shlex
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,8 +24,13 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
-from planwarden.server.cli.health import DoctorReport, HealthCheck
+from planwarden.server.cli.grant_checks import check_grants
+from planwarden.server.cli.health import DoctorReport, HealthCheck, run_check
+from planwarden.server.cli.plan_checks import check_plans
+from planwarden.server.cli.replay_check import Replay, check_replay
 from planwarden.server.cli.server_checks import check_downstream
+from planwarden.server.cli.shared_checks import check_shared
+from planwarden.server.cli.start_checks import check_starts
 from planwarden.server.settings.catalogue import build_command_prefix, build_registry
 from planwarden.server.settings.configuration import (
     FILE,
@@ -35,17 +40,27 @@ from planwarden.server.settings.configuration import (
     load_settings,
 )
 from planwarden.server.settings.models import build_model
-from planwarden.storage.sqlite.database import latest_version, needs_write_lock
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.opening import open_store
+from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search_service import search_endpoint_from_environment
 
+SLOW_COMMIT_MS = 250
+LATE_SEAL_MS = 10_000
+"""Rows of the audit are sealed every half second while a process lives; after this, no process seals."""
 
-def run_checks(home: Path | None, model: str | None, mcp_config: Path | None = None) -> DoctorReport:
+
+def run_checks(
+    home: Path | None,
+    model: str | None,
+    mcp_config: Path | None = None,
+    store: str | None = None,
+    replay: Replay | None = None,
+) -> DoctorReport:
     """Runs every check, after those that it depends on. It starts the downstream servers and ends them again."""
     folder = find_home(home, os.environ)
     is_named = home is not None or bool(os.environ.get(HOME_VARIABLE))
     home_check = _check_home(folder, is_named=is_named)
-    settings, *read = _read_settings(home, model, mcp_config, folder)
+    settings, *read = _read_settings(home, model, mcp_config, store, folder)
     is_broken = read[0].status == "broken"
     no_settings = "the settings are broken" if is_broken else None
     no_servers = no_settings or (None if len(read) == 1 else "the file of the servers is broken")
@@ -54,14 +69,19 @@ def run_checks(home: Path | None, model: str | None, mcp_config: Path | None = N
         read[0],
         # Before the store check: opening the store tightens the mode of the folder.
         _check_file_modes(settings),
-        _run_check("store", lambda: _check_store(settings)),
+        run_check("store", lambda: _check_store(settings)),
+        *check_shared(settings),
+        *check_replay(settings, replay),
         _check_sqlite(),
-        _run_check("model", lambda: _check_model(settings), needs=no_settings),
-        _run_check("tools", lambda: _check_tools(settings), needs=no_servers),
+        run_check("model", lambda: _check_model(settings), needs=no_settings),
+        run_check("tools", lambda: _check_tools(settings), needs=no_servers),
+        run_check("plans", lambda: check_plans(settings), needs=no_settings),
         _check_web_extra(),
-        _run_check("search", lambda: _check_search(settings), needs=no_settings),
-        _run_check("notify", lambda: _check_notify(settings), needs=no_settings),
+        run_check("search", lambda: _check_search(settings), needs=no_settings),
+        run_check("notify", lambda: _check_notify(settings), needs=no_settings),
         *(read[1:] or check_downstream(settings, needs=no_settings, has_home=folder.is_dir())),
+        *(() if is_broken else check_starts(settings)),
+        *(() if is_broken else check_grants(settings)),
         *_check_stalls(settings),
     )
     return DoctorReport(
@@ -85,31 +105,19 @@ def _check_home(folder: Path, *, is_named: bool) -> HealthCheck:
     return HealthCheck(name="home", status="broken" if is_named else "off", message=text, facts=facts)
 
 
-def _run_check(name: str, check: Callable[[], HealthCheck], *, needs: str | None = None) -> HealthCheck:
-    """Runs the check, unless what it `needs` is broken: it would tell of defaults that do not hold."""
-    if needs is not None:
-        return HealthCheck(name=name, status="off", message=f"not checked, because {needs}")
-    try:
-        return check()
-    except PlanwardenError as error:
-        return HealthCheck(name=name, status="broken", message=error.message)
-    except OSError as error:
-        return HealthCheck(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
-
-
 def _read_settings(
-    home: Path | None, model: str | None, mcp_config: Path | None, folder: Path
+    home: Path | None, model: str | None, mcp_config: Path | None, store: str | None, folder: Path
 ) -> tuple[Settings, *tuple[HealthCheck, ...]]:
     """Returns the settings as far as they can be read, the check of their file, and the one of the servers' file where
     that is broken.
     """
     try:
-        settings = load_settings(home=home, model=model, mcp_config=mcp_config, has_servers=False)
+        settings = load_settings(home=home, model=model, mcp_config=mcp_config, store=store, has_servers=False)
     except PlanwardenError as error:
         return Settings(home=folder), HealthCheck(name="settings", status="broken", message=error.message)
     check = _check_settings(settings)
     try:
-        return load_settings(home=home, model=model, mcp_config=mcp_config), check
+        return load_settings(home=home, model=model, mcp_config=mcp_config, store=store), check
     except PlanwardenError as error:
         return settings, check, HealthCheck(name="downstream", status="broken", message=error.message)
 
@@ -126,37 +134,42 @@ def _check_settings(settings: Settings) -> HealthCheck:
 
 
 def _check_store(settings: Settings) -> HealthCheck:
-    path = settings.database
-    if not path.exists():
-        text = f"{path} does not exist yet; the first execution creates it"
-        return HealthCheck(name="store", status="off", message=text, facts={"file": str(path)})
+    location = settings.store
+    place: dict[str, JsonValue] = {"url" if location.path is None else "file": str(location)}
+    if not location.is_made:
+        text = f"{location} does not exist yet; the first execution creates it"
+        return HealthCheck(name="store", status="off", message=text, facts=place)
 
     async def read() -> dict[str, int | str]:
-        store = await anyio.to_thread.run_sync(SqliteStore.open, path)
-        try:
+        async with open_store(location) as store:
             return await store.check()
-        finally:
-            await store.close()
 
     found = anyio.run(read)
     facts: dict[str, JsonValue] = {
-        "file": str(path),
+        **place,
         "sizeBytes": found["size_bytes"],
         "integrity": found["integrity"],
         "schema": found["schema"],
-        "newestSchema": latest_version(),
         "executions": found["executions"],
         "running": found["running"],
         "pendingSuspensions": found["pending"],
     }
     if found["integrity"] != "ok":
-        text = f"{path} is damaged: {found['integrity']}; restore a backup, or move it away to start afresh"
+        text = f"{location} is damaged: {found['integrity']}; restore a backup, or move it away to start afresh"
         return HealthCheck(name="store", status="broken", message=text, facts=facts)
+    kind = ""
+    if "server" in found:
+        kind = f"PostgreSQL {found['server']}, a commit takes {found['commit_ms']} ms, "
+        facts["serverVersion"] = found["server"]
+        facts["commitMs"] = found["commit_ms"]
+        facts["audit"] = {"unsealed": found["unsealed"], "unsealedForMs": found["unsealed_ms"]}
+        facts["leases"] = {"held": found["leases"], "runOut": found["expired_leases"]}
     text = (
-        f"{path}: {_format_size(int(found['size_bytes']))}, schema {found['schema']}, intact; "
+        f"{location}: {kind}{_format_size(int(found['size_bytes']))}, schema {found['schema']}, intact; "
         f"{found['executions']} executions, {found['running']} running, open questions: {found['pending']}"
     )
-    return HealthCheck(name="store", status="ok", message=text, facts=facts)
+    is_slow = int(found.get("commit_ms", 0)) > SLOW_COMMIT_MS or int(found.get("unsealed_ms", 0)) > LATE_SEAL_MS
+    return HealthCheck(name="store", status="warning" if is_slow else "ok", message=text, facts=facts)
 
 
 def _check_file_modes(settings: Settings) -> HealthCheck:
@@ -164,7 +177,9 @@ def _check_file_modes(settings: Settings) -> HealthCheck:
     if sys.platform == "win32":
         return HealthCheck(name="privacy", status="off", message="file modes are not checked on Windows")
     wanted = {settings.home: 0o700}
-    wanted |= {Path(f"{settings.database}{tail}"): 0o600 for tail in ("", "-wal", "-shm", ".lock")}
+    database = settings.store.path
+    if database is not None:
+        wanted |= {Path(f"{database}{tail}"): 0o600 for tail in ("", "-wal", "-shm", ".lock")}
     modes: dict[str, JsonValue] = {}
     open_to_others: list[str] = []
     for path, mode in wanted.items():
@@ -177,7 +192,7 @@ def _check_file_modes(settings: Settings) -> HealthCheck:
             open_to_others.append(f"others can read {path} (mode {found:04o}): chmod {mode:o} {path}")
     if open_to_others:
         # Before the first execution the home holds only what a person put there.
-        status = "broken" if settings.database.exists() else "warning"
+        status = "broken" if database is not None and database.exists() else "warning"
         return HealthCheck(name="privacy", status=status, message="; ".join(open_to_others), facts={"modes": modes})
     text = "only this user can read the home" if modes else "no home yet"
     return HealthCheck(name="privacy", status="ok" if modes else "off", message=text, facts={"modes": modes})
@@ -251,13 +266,10 @@ def _check_notify(settings: Settings) -> HealthCheck:
 
 def _count_waiting(settings: Settings) -> Mapping[str, int]:
     async def read() -> Mapping[str, int]:
-        store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
-        try:
+        async with open_store(settings.store) as store:
             return await store.notifications.waiting()
-        finally:
-            await store.close()
 
-    if settings.database.exists():
+    if settings.store.is_made:
         # The check of the store reports its problems.
         with suppress(PlanwardenError):
             return anyio.run(read)

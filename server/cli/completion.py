@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from planwarden.server.cli.parser import Parser
+from planwarden.server.cli.command_parser import Parser
 
 BASH = """\
 _planwarden_offer() {{

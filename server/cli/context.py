@@ -14,31 +14,41 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-import anyio.to_thread
+import anyio
 import msgspec
 
 from planwarden.agent.common.errors import UnknownSuspension, UsageError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.ports.watchers import Observer
+from planwarden.agent.runtime.adoption import find_missing_tools
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.observer import build_observer, close_at_end
+from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
+from planwarden.server.api.waiting import describe_waiting
+from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.terminal.screen import ScreenUpdate
 from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
-from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load_settings
 from planwarden.server.settings.models import build_model
+from planwarden.server.settings.secrets import find_secrets, open_secrets
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.opening import open_store
+from planwarden.storage.ports.complete import CompleteStore
+from planwarden.storage.ports.processes import registry_of
 from planwarden.tools.downstream.health import ServerHealth
 from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 
 Result = TypeVar("Result")
 
+LEFT_S = 5.0
 CANDIDATES = 5
 """Ids that are named where several begin as the user wrote."""
 
@@ -60,6 +70,8 @@ class CliContext(msgspec.Struct, frozen=True):
     """The user gave --home, so a command line that planwarden prints needs it too."""
     mcp_config: Path | None = None
     """The value of --mcp-config, which a printed command line needs too."""
+    store: str | None = None
+    """The value of --store, as well."""
 
     @classmethod
     def load(
@@ -67,25 +79,44 @@ class CliContext(msgspec.Struct, frozen=True):
         home: Path | None,
         model: str | None,
         environment: Mapping[str, str] | None = None,
-        mcp_config: Path | None = None,
     ) -> "CliContext":
         """Raises `UsageError` when the settings, a tool or the model are not usable."""
-        settings = load_settings(home=home, model=model, environment=environment, mcp_config=mcp_config)
-        tools = build_registry(settings)
-        downstream = build_downstream(settings, tools)
-        chosen = build_model(settings.model, settings.environment)
-        return cls(settings, tools, downstream, chosen, has_home_option=home is not None, mcp_config=mcp_config)
+        settings = load_settings(home=home, model=model, environment=environment)
+        return cls._build(settings, has_home_option=home is not None)
 
     @classmethod
     def from_arguments(cls, arguments: Namespace) -> "CliContext":
         """As `load`, with the options of a parsed command line."""
-        return cls.load(arguments.home, arguments.model, mcp_config=arguments.mcp_config)
+        return cls._build(
+            read_settings(arguments),
+            has_home_option=arguments.home is not None,
+            mcp_config=arguments.mcp_config,
+            store=arguments.store,
+        )
+
+    @classmethod
+    def _build(
+        cls, settings: Settings, *, has_home_option: bool, mcp_config: Path | None = None, store: str | None = None
+    ) -> "CliContext":
+        tools = build_registry(settings)
+        downstream = build_downstream(settings, tools)
+        chosen = build_model(settings.model, settings.environment)
+        return cls(
+            settings, tools, downstream, chosen, has_home_option=has_home_option, mcp_config=mcp_config, store=store
+        )
+
+    @property
+    def library(self) -> PlanLibrary:
+        """The saved plans of the home and of `[plans] folders`; each time one that has not looked yet."""
+        return build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
 
     def command(self, *words: str) -> str:
         """Returns a command line that works on this home, for people to copy."""
         home = ("--home", str(self.settings.home)) if self.has_home_option else ()
         servers = ("--mcp-config", str(self.mcp_config)) if self.mcp_config is not None else ()
-        return shlex.join(["planwarden", *home, *servers, *words])
+        # Not the password of the URL: what is printed may be copied anywhere.
+        store = ("--store", self.settings.store.safe_url) if self.store is not None else ()
+        return shlex.join(["planwarden", *home, *store, *servers, *words])
 
     def build_catalogue_service(self) -> Service:
         """Returns a service for operations that need no stored executions, such as searching for tools."""
@@ -95,7 +126,7 @@ class CliContext(msgspec.Struct, frozen=True):
     async def open_for_reading(self) -> AsyncGenerator[Service]:
         """Opens a service for operations that only read. It creates no database."""
         async with AsyncExitStack() as stack:
-            store: Store = await self._open_store(stack) if self.settings.database.exists() else MemoryStore()
+            store: Store = await self._open_store(stack) if self.settings.store.is_made else MemoryStore()
             yield self._build_service(self._build_engine(store))
 
     @asynccontextmanager
@@ -112,12 +143,19 @@ class CliContext(msgspec.Struct, frozen=True):
             observer = await stack.enter_async_context(
                 close_at_end(build_observer(self.settings.observation, self.settings.model))
             )
-            engine = self._build_engine(store, follows=follows, observer=observer)
+            engine = self._build_engine(store, follows=follows, peers=await self._find_peers(store), observer=observer)
             if not self.downstream.is_open:
+                self.downstream.secrets = find_secrets(self.settings, store)
                 await stack.enter_async_context(self.downstream)
             await stack.enter_async_context(engine)
             stack.callback(self.downstream.stop_watching_agents)
             yield self._build_service(engine)
+
+    @asynccontextmanager
+    async def run_servers(self) -> AsyncGenerator[None]:
+        """Runs downstream servers without a service. Raises `StoreError` when their logins cannot be read."""
+        async with open_secrets(self.settings) as self.downstream.secrets, self.downstream:
+            yield
 
     @contextmanager
     def keep_servers_running(self) -> Generator[CoroutineRunner]:
@@ -129,7 +167,7 @@ class CliContext(msgspec.Struct, frozen=True):
             is_open, may_close = asyncio.Event(), asyncio.Event()
 
             async def hold_open() -> None:
-                async with self.downstream:
+                async with self.run_servers():
                     is_open.set()
                     await may_close.wait()
 
@@ -149,14 +187,13 @@ class CliContext(msgspec.Struct, frozen=True):
                 runner.run(close_servers())
 
     def check_tools(self, execution: ExecutionState) -> None:
-        """Raises `UsageError` when the remaining steps need tools that are not known here: their calls would fail."""
-        needed = {
-            name
-            for state in execution.steps.values()
-            if state.status in ("pending", "in_progress", "suspended")
-            for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
-        }
-        missing = sorted(name for name in needed if self.tools.get(name) is None and not self.downstream.owns(name))
+        """Raises `UsageError` when the remaining steps need tools that are not known here: their calls would fail.
+
+        On a shared store they would not: another process that has the tools makes the calls.
+        """
+        if self.settings.store.path is None:
+            return
+        missing = [name for name in find_missing_tools(execution, self.tools) if not self.downstream.owns(name)]
         if missing:
             raise UsageError(
                 f"this execution needs the tool(s) {', '.join(map(repr, missing))}, which are not known here; name "
@@ -203,17 +240,26 @@ class CliContext(msgspec.Struct, frozen=True):
     async def list_servers(self) -> tuple[ServerHealth, ...]:
         """Starts the servers whose tools were never listed, and returns the health of every server."""
         if self.downstream.never_listed_servers:
-            async with self.downstream:
+            async with self.run_servers():
                 await self.downstream.wait_until_all_listed()
                 return self.downstream.health()
         return self.downstream.health()
 
-    async def _open_store(self, stack: AsyncExitStack) -> SqliteStore:
-        store = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
-        stack.push_async_callback(store.close)
-        return store
+    async def _open_store(self, stack: AsyncExitStack) -> CompleteStore:
+        return await stack.enter_async_context(open_store(self.settings.store))
 
-    def _build_engine(self, store: Store, *, follows: bool = True, observer: Observer | None = None) -> Engine:
+    async def _find_peers(self, store: Store) -> Peers | None:
+        """Returns the processes that share the store, as they are now; None for a store of one machine."""
+        registry = registry_of(store)
+        if registry is None:
+            return None
+        peers = StorePeers(registry, store.clock, self.tools, self.settings.policy.policy_digest)
+        await peers.refresh()
+        return peers
+
+    def _build_engine(
+        self, store: Store, *, follows: bool = True, peers: Peers | None = None, observer: Observer | None = None
+    ) -> Engine:
         return Engine(
             store,
             self.tools,
@@ -222,6 +268,7 @@ class CliContext(msgspec.Struct, frozen=True):
             max_steps=self.settings.max_steps,
             adopts=False,
             follows=follows,
+            peers=peers,
             # Processes that run longer than a command send its notifications.
             outbox=build_outbox(self.settings.channels),
             observer=observer,
@@ -229,7 +276,9 @@ class CliContext(msgspec.Struct, frozen=True):
 
     def _build_service(self, engine: Engine) -> Service:
         settings = self.settings
-        return Service(engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream)
+        return Service(
+            engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream, library=self.library
+        )
 
 
 async def watch_execution(
@@ -237,7 +286,8 @@ async def watch_execution(
 ) -> ExecutionState:
     """Shows every change until the execution ends or needs an answer, and returns its last state.
 
-    An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`.
+    An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`; one that
+    other processes must continue, until none of them has begun for `LEFT_S`.
     """
     engine = service.engine
     while True:
@@ -245,8 +295,11 @@ async def watch_execution(
         left_s = _seconds_until_deadline(execution, engine.store.clock.now())
         if execution.status != "running" and (left_s is None or left_s > patience_s):
             return execution
-        await engine.wait_for_change(execution.execution_id)
-        execution = await engine.find(execution.execution_id)
+        is_left = execution.status == "running" and not engine.may_run(execution)
+        with anyio.move_on_after(LEFT_S if is_left else math.inf) as waiting:
+            execution = await engine.wait_for_change(execution)
+        if waiting.cancelled_caught and await describe_waiting(engine.store, execution) is not None:
+            return execution
 
 
 def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:

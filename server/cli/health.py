@@ -1,9 +1,12 @@
 """What `doctor` reports: the result of each check, and whether planwarden can be used."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 from pydantic import JsonValue
+
+from planwarden.agent.common.errors import PlanwardenError
 
 CheckStatus = Literal["ok", "off", "warning", "broken"]
 
@@ -38,3 +41,15 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
                 for check in self.checks
             ],
         }
+
+
+def run_check(name: str, check: Callable[[], HealthCheck], *, needs: str | None = None) -> HealthCheck:
+    """Runs the check, unless what it `needs` is broken: it would tell of defaults that do not hold."""
+    if needs is not None:
+        return HealthCheck(name=name, status="off", message=f"not checked, because {needs}")
+    try:
+        return check()
+    except PlanwardenError as error:
+        return HealthCheck(name=name, status="broken", message=error.message)
+    except OSError as error:
+        return HealthCheck(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")

@@ -1,96 +1,22 @@
 """The command line as an argument parser: every command, its arguments and the name of its handler.
 
+What serves, runs plans and decides stands here; what an operator needs besides stands in `operator_commands`.
+
 A handler is named as `MODULE:FUNCTION` in `planwarden.server.cli.commands`. `planwarden.server.main` imports it when
 its command runs, so that no command waits for the imports of another one.
 """
 
 import argparse
-import sys
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
+from planwarden.server.cli.command_parser import CommandGroup, Parser
+from planwarden.server.cli.exit_codes import EXIT_CODES
+from planwarden.server.cli.operator_commands import add_config, add_schedules, add_store, add_tokens, add_tools
+from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
+from planwarden.server.views.states import STATUSES
 
-from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.server.cli.exit_codes import EXIT_CODES, USAGE
-from planwarden.server.cli.hosts import CLIENTS
-
-if TYPE_CHECKING:
-    # The class is private in argparse, and generic only for type checkers.
-    Subparsers = argparse._SubParsersAction["Parser"]  # pyright: ignore[reportPrivateUsage]
-
-
-MAX_QUOTED_CHARS = 200
-SHELLS = ("bash", "zsh", "fish")
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a usage error in one sentence, with the word that was probably meant."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
-
-    # The overloads of argparse say only which type of namespace comes back.
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Refuses what it does not know here, because each command knows only its own options."""
-        words = list[str](sys.argv[1:] if args is None else args)
-        self._refuse_unknown(self._find_unknown_option(words))
-        parsed, unknown = super().parse_known_args(words, namespace)
-        self._refuse_unknown(unknown)
-        return parsed, unknown
-
-    def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
-        """Returns the first unknown option in front of everything else, which would make its value a command."""
-        place = 0
-        while place < len(words) and len(words[place]) > 1 and words[place].startswith("-") and words[place] != "--":
-            name, has_value, _ = words[place].partition("=")
-            action = self._option_string_actions.get(name)
-            if action is None:
-                return [words[place]]
-            place += 1 if has_value or action.nargs == 0 else 2
-        return []
-
-    def _refuse_unknown(self, words: Sequence[str]) -> None:
-        if words:
-            name = words[0].partition("=")[0]
-            hint = did_you_mean(name, self._option_string_actions) if name.startswith("-") else ""
-            self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            known = list(map(str, action.choices))
-            kind = "command" if action.nargs == argparse.PARSER else str(action.metavar or action.dest).lower()
-            hint = did_you_mean(str(value), known) or f"; choose from {', '.join(known)}"
-            self.error(f"there is no {kind} {str(value)[:MAX_QUOTED_CHARS]!r}{hint}")
-
-
-class CommandGroup(msgspec.Struct, frozen=True):
-    """Adds commands to one level of the command line."""
-
-    subparsers: "Subparsers"
-    options: Parser
-    """--home and --model, which every command takes."""
-    server_options: Parser
-    """--mcp-config, which commands take that may call tools."""
-
-    def add(self, name: str, handler: str, text: str, *, has_json: bool = True, uses_servers: bool = False) -> Parser:
-        """Add a command and return its parser, which still lacks the command's own arguments."""
-        parents = [self.options, self.server_options] if uses_servers else [self.options]
-        parser = self.subparsers.add_parser(name, help=text, description=text, parents=parents, allow_abbrev=False)
-        parser.set_defaults(handler=handler)
-        if has_json:
-            parser.add_argument("--json", action="store_true", help="print one JSON document on standard output")
-        else:
-            parser.set_defaults(json=False)
-        return parser
-
-    def add_group(self, name: str, commands: str, text: str) -> "CommandGroup":
-        """Add a command that has sub-commands; `commands` names them for its usage line."""
-        parser = self.subparsers.add_parser(name, help=text, description=text)
-        subparsers = parser.add_subparsers(metavar=commands, required=True, parser_class=Parser)
-        return CommandGroup(subparsers, self.options, self.server_options)
+GRAPH_FORMS = ("text", "svg", "mermaid")
 
 
 def build_parser() -> Parser:
@@ -105,7 +31,7 @@ def build_parser() -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"planwarden {version('planwarden')}")
-    parser.set_defaults(handler="serve:handle_serve", json=False, http=False, accepts_trust=False)
+    parser.set_defaults(handler="serve:handle_serve", json=False, http=False, accepts_trust=False, role="both")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     # Without a default, so that a command does not reset what was given before its name.
     options, server_options = _build_options(argparse.SUPPRESS), _build_server_options(argparse.SUPPRESS)
@@ -113,11 +39,12 @@ def build_parser() -> Parser:
     _add_serve(commands)
     _add_executions(commands)
     _add_decisions(commands)
-    _add_tools(commands)
+    add_tools(commands)
+    add_schedules(commands)
     _add_approvals(commands)
-    _add_store(commands)
-    _add_tokens(commands)
-    _add_config(commands)
+    add_store(commands)
+    add_tokens(commands)
+    add_config(commands)
     return parser
 
 
@@ -128,6 +55,12 @@ def _build_options(default: str | None) -> Parser:
         type=Path,
         metavar="DIR",
         help="folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder",
+    )
+    options.add_argument(
+        "--store",
+        metavar="URL",
+        help="postgresql://USER@HOST/DATABASE or sqlite:///FILE; default: PLANWARDEN_STORE, else planwarden.toml, else "
+        "planwarden.db in the home",
     )
     options.add_argument(
         "--model",
@@ -168,8 +101,31 @@ def _add_serve(commands: CommandGroup) -> None:
         help="allow [approvals] trust_caller on an address that other machines can reach",
     )
 
+    serve.add_argument(
+        "--role",
+        choices=PROCESS_ROLES,
+        default="both",
+        help="on a store that several processes share: front answers and runs nothing, worker is the command worker; "
+        "default %(default)s",
+    )
+    worker = commands.add(
+        "worker",
+        "worker:handle_worker",
+        "Run executions of a store that several processes share, without serving MCP.",
+        has_json=False,
+        uses_servers=True,
+    )
+    worker.add_argument(
+        "--concurrency",
+        type=_count,
+        default=CONCURRENCY,
+        metavar="N",
+        help="executions at a time, at most 10000; default %(default)s",
+    )
+
 
 def _add_executions(commands: CommandGroup) -> None:
+    _add_plans(commands)
     commands.add(
         "init", "init:handle_init", "Make the folder with settings, a tool and a plan that runs, where there are none."
     )
@@ -178,7 +134,10 @@ def _add_executions(commands: CommandGroup) -> None:
     )
     demo.add_argument("--yes", action="store_true", help="answer the confirmation with yes")
     run = commands.add("run", "run:handle_run", "Run a plan and ask its questions here.", uses_servers=True)
-    run.add_argument("plan", metavar="PLAN.json", help="file of the plan, or - for standard input")
+    run.add_argument(
+        "plan", metavar="PLAN", help="name of a saved plan, or the file of any plan, or - for JSON on standard input"
+    )
+    _add_inputs(run)
     run.add_argument(
         "--yes",
         action="store_true",
@@ -186,10 +145,17 @@ def _add_executions(commands: CommandGroup) -> None:
         "forms are still asked",
     )
     run.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="only call what reads, and show what every other call would do and whom it would ask",
+    )
+    run.add_argument(
         "--key",
         metavar="KEY",
         help="idempotency key, 1 to 200 characters: run again with the same key, it goes on with the run that it began",
     )
+    text = "Check a plan, and say whom it will ask and what only the run will know. Nothing runs."
+    _add_check(commands, "check", "check:handle_check", text)
     goal = commands.add(
         "run-goal",
         "run:handle_run_goal",
@@ -216,9 +182,21 @@ def _add_executions(commands: CommandGroup) -> None:
         "list", "show:handle_list", "List open questions and the newest executions.", uses_servers=True
     )
     listing.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="number of questions, at most 100; default %(default)s"
+        "--limit", type=int, default=20, metavar="N", help="number of lines, at most 100; default %(default)s"
     )
     listing.add_argument("--cursor", help="continue after the page that printed this cursor")
+    listing.add_argument(
+        "--executions",
+        action="store_true",
+        help="list executions, the newest activity first; the options below do so too",
+    )
+    listing.add_argument(
+        "--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id"
+    )
+    listing.add_argument("--state", choices=tuple(STATUSES), help="only those in this state")
+    listing.add_argument("--tool", metavar="TOOL", help="only those that name this tool")
+    listing.add_argument("--host", metavar="NAME", help="only those that this program asked for, as it names itself")
+    listing.add_argument("--plan", metavar="NAME", help="only the runs of this saved plan")
     show = commands.add("show", "show:handle_show", "Show a thread's newest execution.", uses_servers=True)
     show.add_argument(
         "thread",
@@ -228,7 +206,56 @@ def _add_executions(commands: CommandGroup) -> None:
     )
     show.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
     show.add_argument(
+        "--at",
+        type=int,
+        metavar="SEQUENCE",
+        help="show the execution as it was after this event; --observations 0 shows their numbers",
+    )
+    show.add_argument("--step", metavar="STEP", help="show this step alone; of a loop what its items came to, by pages")
+    show.add_argument("--items-from", type=int, metavar="N", help="with --step: begin with this item, counted from 0")
+    show.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="with --step: items, at most 1000; default %(default)s"
+    )
+    show.add_argument(
+        "--graph",
+        nargs="?",
+        const=GRAPH_FORMS[0],
+        choices=GRAPH_FORMS,
+        metavar="FORM",
+        help="instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text",
+    )
+    show.add_argument(
         "--artifact", metavar="ID", help="instead write one large result, complete and unchanged, to standard output"
+    )
+
+
+def _add_plans(commands: CommandGroup) -> None:
+    plans = commands.add_group("plans", "show|check|graph|keep", "List saved plans.", handler="plans:handle_list")
+    show = plans.add("show", "plans:handle_show", "Show a saved plan: what it takes, and its steps.")
+    show.add_argument("name", metavar="NAME", help="name of the plan")
+    _add_check(plans, "check", "check:handle_check", "Check a plan as `planwarden check` does. Nothing runs.")
+    _add_check(plans, "graph", "check:handle_graph", "Print the graph of a plan as Mermaid text. Nothing runs.")
+    keep = plans.add(
+        "keep", "plans:handle_keep", "Make a saved plan of a finished run; values of its goal become inputs."
+    )
+    keep.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
+    keep.add_argument("name", metavar="NAME", help="name of the new plan: letters, digits, - and _, at most 64")
+
+
+def _add_check(commands: CommandGroup, name: str, handler: str, text: str) -> None:
+    check = commands.add(name, handler, text, uses_servers=True)
+    check.add_argument(
+        "plan", metavar="PLAN", help="name of a saved plan, or the file of any plan, or - for JSON on standard input"
+    )
+    _add_inputs(check)
+
+
+def _add_inputs(
+    parser: Parser, meaning: str = "an input; the value is JSON, or text where the plan takes text"
+) -> None:
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=meaning)
+    parser.add_argument(
+        "--inputs", metavar="FILE", help="file with inputs as one object, YAML or JSON; --input adds to it"
     )
 
 
@@ -265,6 +292,24 @@ def _add_decisions(commands: CommandGroup) -> None:
     cancel.add_argument(
         "--yes", action="store_true", help="do not ask; a terminal asks when something has had its effect"
     )
+    retry = commands.add(
+        "retry",
+        "retry:handle_retry",
+        "Go on from a thread's last execution without repeating what is completed.",
+        uses_servers=True,
+    )
+    retry.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
+    retry.add_argument(
+        "--from", dest="from_step", metavar="STEP", help="run this step again, and everything that depends on it"
+    )
+    retry.add_argument("--plan", metavar="PLAN", help="another plan for what is left, as for run")
+    _add_inputs(retry, "another value for an input; the others stay as they were. Written as for run")
+    retry.add_argument(
+        "--key",
+        metavar="KEY",
+        help="idempotency key, 1 to 200 characters: again with the same key, it goes on with what that one started",
+    )
+    retry.add_argument("--yes", action="store_true", help="as for run")
     inbox = commands.add("inbox", "inbox:handle_inbox", "Open the inbox in the browser, with a one-time code.")
     inbox.add_argument(
         "--as", dest="name", metavar="NAME", help="name of the person who decides; default: the user name"
@@ -275,41 +320,9 @@ def _add_decisions(commands: CommandGroup) -> None:
     other.add_argument(
         "--set-passphrase", action="store_true", help="ask for the passphrase of [inbox] and store its hash"
     )
-
-
-def _add_tools(commands: CommandGroup) -> None:
-    tools = commands.add("tools", "tools:handle_tools", "List the tools that plans may name.", uses_servers=True)
-    tools.add_argument("query", nargs="*", metavar="QUERY", help="words to search for; best matches first")
-    tools.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
-    tools.add_argument("--cursor", help="continue after the page that printed this cursor")
-    trust = commands.add(
-        "trust",
-        "trust:handle_trust",
-        "Let tools of a downstream server run without asking, if the server says that they only read.",
-        uses_servers=True,
+    other.add_argument(
+        "--forget-passphrase", action="store_true", help="delete the hash that --set-passphrase wrote into PostgreSQL"
     )
-    trust.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
-    trust.add_argument(
-        "tools",
-        nargs="*",
-        metavar="TOOL",
-        help="only these tools, as planwarden or the server calls them; default: all",
-    )
-    trust.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
-    login = commands.add(
-        "login",
-        "login:handle_login",
-        "Log in to a downstream server, in the browser.",
-        has_json=False,
-        uses_servers=True,
-    )
-    login.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
-    login.add_argument("--no-open", action="store_true", help="only print the address")
-    login.add_argument("--forget", action="store_true", help="instead delete the stored login")
-    commands.add("doctor", "doctor:handle_doctor", "Check store, settings, model and tools.", uses_servers=True)
-    notify = commands.add_group("notify", "test", "The channels that notify people of questions.")
-    test = notify.add("test", "notify:handle_test", "Send a test notification now.")
-    test.add_argument("--channel", metavar="NAME", help="send it only to this channel; default: to every channel")
 
 
 def _add_approvals(commands: CommandGroup) -> None:
@@ -321,17 +334,24 @@ def _add_approvals(commands: CommandGroup) -> None:
     add = grants.add("add", "grants:handle_add", "Allow calls of a tool in advance; asks at the terminal.")
     add.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
     add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
-    add.add_argument("--uses", type=int, required=True, metavar="N", help="number of calls, at most 1000")
-    add.add_argument("--for", dest="duration", required=True, metavar="TIME", help="duration: 30m, 2h; at most 8h")
+    add.add_argument("--uses", type=int, metavar="N", help="number of calls, at most 1000")
+    add.add_argument("--plan", metavar="NAME", help="only for runs of this saved plan, as it is now")
+    add.add_argument("--step", metavar="ID", help="with --plan: only for calls that this step of it writes")
+    text = "with --plan: number of calls on each calendar day in UTC, at most 1000"
+    add.add_argument("--uses-per-day", type=int, metavar="N", help=text)
+    text = "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan"
+    add.add_argument("--for", dest="duration", required=True, metavar="TIME", help=text)
     add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
     revoke = grants.add("revoke", "grants:handle_revoke", "End a standing approval now.", has_json=False)
     revoke.add_argument("grant", metavar="GRANT", help="id of the grant, as `planwarden grant list` shows it")
     keys = commands.add_group(
-        "key", "list|revoke", "Keys with which people sign approvals; people add them in the inbox."
+        "key", "list|revoke|new-secret", "Keys with which people sign approvals; people add them in the inbox."
     )
     keys.add("list", "keys:handle_list", "List the keys of all people.")
     revoke = keys.add("revoke", "keys:handle_revoke", "End a key now, such as a lost one.", has_json=False)
     revoke.add_argument("key", metavar="KEY", help="id of the key, or the beginning of it")
+    text = "Print a fresh key for PLANWARDEN_SECRET_KEY, which seals the secrets in PostgreSQL, and nothing else."
+    keys.add("new-secret", "keys:handle_new_secret", text, has_json=False)
     audit = commands.add_group("audit", "show|verify|export", "The record of every question, decision and grant.")
     show = audit.add("show", "audit:handle_show", "Show the record, oldest first.")
     show.add_argument("--thread", metavar="THREAD", help="only the rows of this thread")
@@ -343,49 +363,11 @@ def _add_approvals(commands: CommandGroup) -> None:
     export.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
 
 
-def _add_store(commands: CommandGroup) -> None:
-    prune = commands.add(
-        "prune", "store:handle_prune", "Say which old finished executions it would delete, ask, and delete them."
-    )
-    prune.add_argument(
-        "--days",
-        type=int,
-        metavar="N",
-        help="delete those that have not changed for N days; default: [retention] days",
-    )
-    prune.add_argument("--yes", action="store_true", help="do not ask before deleting; needed without a terminal")
-    backup = commands.add("backup", "store:handle_backup", "Copy the database while it is in use.")
-    backup.add_argument("file", type=Path, metavar="FILE", help="a new file; an existing file is not overwritten")
-
-
-def _add_tokens(commands: CommandGroup) -> None:
-    tokens = commands.add_group("token", "add|list|revoke", "Bearer tokens for MCP over HTTP: make, list, revoke.")
-    add = tokens.add("add", "tokens:handle_add", "Make a token and show it once.")
-    add.add_argument("name", metavar="NAME", help="its principal, who owns everything that is done with the token")
-    add.add_argument("--days", type=int, metavar="N", help="valid for N days; default: until it is revoked")
-    add.add_argument(
-        "--role",
-        choices=("caller", "approver"),
-        default="caller",
-        help="caller: for MCP clients, the default; approver: for a person, and MCP refuses it",
-    )
-    tokens.add("list", "tokens:handle_list", "List tokens, without their secrets.")
-    revoke = tokens.add("revoke", "tokens:handle_revoke", "End a token, or all tokens of a name.")
-    revoke.add_argument("name", metavar="TOKEN", help="a name, for all of its tokens, or the id of one token")
-
-
-def _add_config(commands: CommandGroup) -> None:
-    config = commands.add_group("config", "print", "Configuration for MCP hosts.")
-    block = config.add("print", "config:handle_print", "Print the block for a host, ready to paste.", has_json=False)
-    block.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=f"the host: {', '.join(CLIENTS)}")
-    completion = commands.add(
-        "completion",
-        "completion:handle_completion",
-        "Print a script that completes commands and options: `source <(planwarden completion bash)`, or "
-        "`planwarden completion fish | source`.",
-        has_json=False,
-    )
-    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"the shell: {', '.join(SHELLS)}")
+def _count(text: str) -> int:
+    count = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= count <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 10000")
+    return count
 
 
 def _port(text: str) -> int:

@@ -12,6 +12,7 @@ from planwarden.server.cli.health import HealthCheck
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.settings.catalogue import build_command_prefix, build_downstream, build_registry
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings
+from planwarden.server.settings.secrets import open_secrets
 from planwarden.tools.downstream.health import ServerHealth
 from planwarden.tools.downstream.tools import says_it_only_reads
 from planwarden.tools.registry import Registry
@@ -48,7 +49,7 @@ def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -
 
 async def _start_servers(settings: Settings, registry: Registry) -> tuple[ServerHealth, ...]:
     downstream = build_downstream(settings, registry)
-    async with downstream:
+    async with open_secrets(settings) as downstream.secrets, downstream:
         await downstream.start_all()
         return downstream.health()
 

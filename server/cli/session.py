@@ -15,6 +15,7 @@ from typing import cast
 
 import msgspec
 from msgspec.structs import replace
+from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import Expired
@@ -164,6 +165,11 @@ class CliSession(msgspec.Struct, frozen=True):
         self.terminal.say(TerminalLine(((text, "warn"),), "note"))
         return False
 
+    def find_faults(self, tool_name: str, arguments: dict[str, JsonValue]) -> tuple[str, ...]:
+        """Returns why the arguments do not fit the tool; nothing for a tool that is not known here."""
+        tools = self.context.tools
+        return () if tools.get(tool_name) is None else tools.complete(tool_name, arguments)[1]
+
     def build_view(self, execution: ExecutionState, suspension: SuspensionState) -> Suspension:
         return build_suspension_view(execution, suspension, self.context.tools)
 
@@ -217,8 +223,8 @@ class CliSession(msgspec.Struct, frozen=True):
             return Decision(approved=True), YES_CHANNEL
         if not self.terminal.can_ask:
             return None, CHANNEL
-        terminal_question.show(self.terminal, suspension)
-        return terminal_question.ask(self.terminal, suspension), CHANNEL
+        terminal_question.show(self.terminal, suspension, is_paged=True)
+        return terminal_question.ask(self.terminal, suspension, self.find_faults), CHANNEL
 
 
 def _next_question(execution: ExecutionState) -> SuspensionState | None:

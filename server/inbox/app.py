@@ -15,9 +15,15 @@ from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.execution import build_execution_routes
 from planwarden.server.inbox.pages.grants import build_grant_routes
 from planwarden.server.inbox.pages.pairing import build_pairing_routes
+from planwarden.server.inbox.pages.plan_actions import build_plan_action_routes
+from planwarden.server.inbox.pages.plan_list import build_plan_list_routes
 from planwarden.server.inbox.pages.question import build_question_routes
 from planwarden.server.inbox.pages.question_list import build_list_routes
 from planwarden.server.inbox.request import NotFound, render_error_page
+from planwarden.server.inbox.saved.list_page import build_saved_list_routes
+from planwarden.server.inbox.saved.schedule_form import build_schedule_form_routes
+from planwarden.server.inbox.saved.schedule_page import build_schedule_routes
+from planwarden.server.inbox.saved.start_page import build_start_routes
 from planwarden.server.inbox.security_middleware import Hosts, SecurityMiddleware
 from planwarden.server.inbox.site import InboxSite, load_assets
 
@@ -30,7 +36,13 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
             *build_pairing_routes(site),
             *build_question_routes(site),
             *build_list_routes(site),
+            *build_plan_list_routes(site),
             *build_execution_routes(site),
+            *build_plan_action_routes(site),
+            *build_saved_list_routes(site),
+            *build_start_routes(site),
+            *build_schedule_form_routes(site),
+            *build_schedule_routes(site),
             *build_grant_routes(site),
             *build_key_routes(site),
         ],

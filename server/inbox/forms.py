@@ -66,6 +66,8 @@ class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
     """The texts of the inputs by key, to show them again."""
     faults: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """The faults of the inputs by key."""
+    omitted: frozenset[str] = frozenset()
+    """The keys of the inputs that are left out."""
 
 
 def build_argument_fields(
@@ -98,10 +100,12 @@ def fill_form(fields: Sequence[InputField], sent: Mapping[str, str]) -> FilledFo
     values: dict[str, JsonValue] = {}
     texts: dict[str, str] = {}
     faults: dict[str, str] = {}
+    omitted: set[str] = set()
     for item in fields:
         text = sent.get(item.key, item.text).replace("\r\n", "\n")
         texts[item.key] = text
         if sent.get(f"omit.{item.key}") and item.can_be_left_out:
+            omitted.add(item.key)
             continue
         if text == item.text and item.is_present:
             values[item.name] = item.value
@@ -116,7 +120,7 @@ def fill_form(fields: Sequence[InputField], sent: Mapping[str, str]) -> FilledFo
             faults[item.key] = escape_text(error.message)
         except ValueError as error:
             faults[item.key] = str(error)
-    return FilledForm(values=values, texts=texts, faults=faults)
+    return FilledForm(values=values, texts=texts, faults=faults, omitted=frozenset(omitted))
 
 
 def read_answer(fields: Sequence[InputField], filled: FilledForm) -> JsonValue:
@@ -131,9 +135,18 @@ def derive_key(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
-def format_texts(fields: Sequence[InputField], values: Mapping[str, JsonValue]) -> dict[str, str]:
-    """The texts of the inputs by key, for values other than the initial ones."""
-    return {item.key: _format_text(item.kind, values[item.name]) if item.name in values else "" for item in fields}
+def refill_form(fields: Sequence[InputField], values: dict[str, JsonValue]) -> FilledForm:
+    """The form as somebody filled it in before, for values other than the initial ones."""
+    omitted = frozenset(item.key for item in fields if item.can_be_left_out and item.name not in values)
+    texts = {
+        item.key: _format_text(item.kind, values[item.name])
+        if item.name in values
+        else item.text
+        if item.key in omitted
+        else ""
+        for item in fields
+    }
+    return FilledForm(values=values, texts=texts, omitted=omitted)
 
 
 def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> bool:
@@ -230,7 +243,12 @@ def _parse(item: InputField, text: str) -> JsonValue:
         if all(text != option for option, _ in item.options):
             raise ValueError("choose an option from the list")
         return read_json(text)
-    value = read_json(text)
+    try:
+        value = read_json(text)
+    except PlanwardenError:
+        if item.kind == "number":
+            raise ValueError("write a number") from None
+        raise
     if item.kind == "number" and type(value) not in (int, float):
         raise ValueError("write a number")
     return value

@@ -106,8 +106,7 @@ class InboxLauncher:
 
         site = InboxSite(
             service=lambda: self._service,
-            home=self._settings.home,
-            passphrase_file=self._settings.passphrase_file,
+            settings=self._settings,
             on_activity=self.record_activity,
             origin=listening.origin,
         )

@@ -1,18 +1,22 @@
 """The optional passphrase of the inbox: a secret that a person needs in addition to a one-time code.
 
-The file holds one line, `scrypt:N:R:P:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
+What is stored is one line, `scrypt:N:R:P:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
+With SQLite it is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, so that all
+inboxes ask for the same; there it counts without a setting, and the setting only makes sure that there is one.
 """
 
 import hashlib
 import hmac
-import os
-import secrets
 import unicodedata
-from pathlib import Path
+from secrets import token_bytes
 
+import anyio.to_thread
 import msgspec
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.secrets import PASSPHRASE
+from planwarden.storage.ports.secrets import SecretStore
 
 COST, BLOCK_BYTES, LANES = 2**15, 8, 1
 """Each guess costs 32 MiB of memory and about 100 ms."""
@@ -31,22 +35,15 @@ class Passphrase(msgspec.Struct, frozen=True):
     hash: bytes
 
     @classmethod
-    def read(cls, path: Path) -> "Passphrase":
-        """Read the file; raises `UsageError` if it cannot be read or holds no hash, and then nobody can log in."""
+    def parse(cls, data: bytes) -> "Passphrase | None":
+        """Reads the stored line; None when it is not one."""
         try:
-            name, cost, block, lanes, salt, digest = path.read_text(encoding="ascii").strip().split(":")
+            name, cost, block, lanes, salt, digest = data.decode("ascii").strip().split(":")
             made = cls(int(cost), int(block), int(lanes), bytes.fromhex(salt), bytes.fromhex(digest))
-        except OSError as error:
-            raise UsageError(
-                f"cannot read the passphrase file {str(path)!r}: {error.strerror}; `planwarden inbox "
-                "--set-passphrase` writes it"
-            ) from error
         except ValueError:
-            raise _build_invalid_file_error(path) from None
+            return None
         fits = 2 <= made.cost <= MAX_COST and 1 <= made.block <= MAX_BLOCK_BYTES and 1 <= made.lanes <= MAX_LANES
-        if name != "scrypt" or not fits or len(made.salt) < 8 or len(made.hash) < 16:
-            raise _build_invalid_file_error(path)
-        return made
+        return made if name == "scrypt" and fits and len(made.salt) >= 8 and len(made.hash) >= 16 else None
 
     def matches(self, text: str) -> bool:
         """Whether the text is the passphrase. Slow on purpose; call it in a thread."""
@@ -54,26 +51,59 @@ class Passphrase(msgspec.Struct, frozen=True):
         return hmac.compare_digest(derived, self.hash)
 
 
-def write_passphrase(path: Path, text: str) -> None:
-    """Write the hash of `text` to a file of mode 0600; replaces an existing file.
+class InboxPassphrase:
+    """The stored passphrase of one inbox. An inbox asks for it when there is one, or when the settings want one."""
 
-    Raises:
-        UsageError: the passphrase is too short, or the file cannot be written.
-    """
-    if not MIN_CHARS <= len(text) <= MAX_CHARS:
-        raise UsageError(f"a passphrase has {MIN_CHARS} to {MAX_CHARS} characters")
-    salt = secrets.token_bytes(16)
-    derived = _derive(text, salt, COST, BLOCK_BYTES, LANES, 32)
-    line = f"scrypt:{COST}:{BLOCK_BYTES}:{LANES}:{salt.hex()}:{derived.hex()}\n"
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(line)
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write the passphrase file {str(path)!r}: {error.strerror}") from error
+    def __init__(self, settings: Settings, secrets: SecretStore) -> None:
+        self._secrets = secrets
+        self._is_wanted = settings.passphrase_file is not None
+        # A file counts only while a setting names it.
+        self._is_possible = self._is_wanted or settings.store.path is None
+
+    async def is_asked(self) -> bool:
+        """Whether a person needs a passphrase besides a code. Needs no key."""
+        return self._is_wanted or (self._is_possible and await self._secrets.version(PASSPHRASE) is not None)
+
+    async def read(self) -> Passphrase | None:
+        """The stored one, None when nobody is asked for any.
+
+        Raises:
+            UsageError: one is asked for, and there is none that anybody could know; nobody can log in.
+            StoreError: it cannot be read.
+        """
+        data = await self._secrets.read(PASSPHRASE) if self._is_possible else None
+        if data is None and not self._is_wanted:
+            return None
+        found = None if data is None else Passphrase.parse(data)
+        if found is None:
+            why = "does not exist" if data is None else "does not hold the hash of a passphrase"
+            place = self._secrets.locate(PASSPHRASE)
+            raise UsageError(f"{place} {why}; `planwarden inbox --set-passphrase` writes it")
+        return found
+
+    async def replace(self, text: str) -> None:
+        """Store the hash of `text` in place of what there was.
+
+        Raises:
+            UsageError: the passphrase is too short or too long.
+            StoreError: it cannot be stored.
+        """
+        if not MIN_CHARS <= len(text) <= MAX_CHARS:
+            raise UsageError(f"a passphrase has {MIN_CHARS} to {MAX_CHARS} characters")
+        salt = token_bytes(16)
+        derived = await anyio.to_thread.run_sync(_derive, text, salt, COST, BLOCK_BYTES, LANES, 32)
+        line = f"scrypt:{COST}:{BLOCK_BYTES}:{LANES}:{salt.hex()}:{derived.hex()}\n"
+        await self._secrets.replace(PASSPHRASE, line.encode())
+
+    async def forget(self) -> bool:
+        """Ask for none from now on; False when nobody was asked.
+
+        Raises:
+            UsageError: the settings want one.
+        """
+        if self._is_wanted:
+            raise UsageError("planwarden.toml wants a passphrase; remove passphrase_file under [inbox] first")
+        return self._is_possible and await self._secrets.delete(PASSPHRASE)
 
 
 def _derive(text: str, salt: bytes, cost: int, block: int, lanes: int, length: int) -> bytes:
@@ -81,9 +111,3 @@ def _derive(text: str, salt: bytes, cost: int, block: int, lanes: int, length: i
     data = unicodedata.normalize("NFKC", text).encode("utf-8", "surrogatepass")
     memory = max(MEMORY_BYTES, 256 * cost * block)
     return hashlib.scrypt(data, salt=salt, n=cost, r=block, p=lanes, maxmem=memory, dklen=length)
-
-
-def _build_invalid_file_error(path: Path) -> UsageError:
-    return UsageError(
-        f"{str(path)!r} does not hold the hash of a passphrase; `planwarden inbox --set-passphrase` writes it"
-    )

@@ -13,21 +13,30 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import EarlierResult, Reference, find_references
+from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, find_changes, format_name
 from planwarden.server.views.facts import (
+    PlannedStep,
     count_hidden,
     cut_text,
     describe_claimant,
     describe_source,
     escape_text,
     format_value,
+    list_planned_steps,
 )
+from planwarden.server.views.lineage_facts import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
-from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view, read_titles
+from planwarden.server.views.suspension import (
+    Endorsement,
+    Suspension,
+    build_edit_views,
+    build_suspension_view,
+    read_titles,
+)
 from planwarden.server.views.voices import (
     GOAL_CHARS,
     build_label,
@@ -39,6 +48,7 @@ from planwarden.server.views.voices import (
     format_words,
 )
 
+_OWN = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
 CLAIM_CHARS = 500
 """Longest description of a tool that a page shows."""
 
@@ -52,6 +62,14 @@ class ArgumentView(msgspec.Struct, frozen=True, kw_only=True):
     """Where the value came from, as far as the log proves it."""
     shown_below_as: str = ""
     """Names the part of the page that shows this value: the form to fill in."""
+
+
+class PlannedStepView(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a plan under review."""
+
+    heading: str
+    calls: tuple["CallView", ...]
+    facts: tuple[tuple[str, ValueView], ...]
 
 
 class CallView(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,10 +93,20 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """Planwarden's question."""
     place: "PlaceView"
+    lineage: tuple[LineageFact, ...]
+    """Where the execution and the step come from."""
     found: tuple[str, ...]
     """What planwarden found, in sentences."""
     call: CallView | None
+    steps: tuple[PlannedStepView, ...]
+    """For a review: the steps of the plan."""
+    plan: dict[str, JsonValue] | None
+    """For a review: the plan, as a person may edit it."""
     covered: tuple[CallView, ...]
+    """Calls that the same decision covers; not the rows of a loop, of which a page shows a part."""
+    row_count: int
+    """Calls of the one question about many calls of a loop; 0 for every other question."""
+    row_tools: tuple[str, ...]
     released: tuple[CallView, ...]
     """Calls that the asking agent makes after an approval, as it says."""
     asker: str
@@ -116,12 +144,12 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_yes_or_no(self) -> bool:
         """Yes or no answers the question completely, so a person can decide it together with others."""
-        return self.kind in ("approval", "confirmation")
+        return self.kind in ("approval", "confirmation") and not self.row_count
 
     @property
     def can_be_granted(self) -> bool:
         """A person who may approve this call may also allow calls like it in advance."""
-        return self.kind == "approval" and self.needs in ("client", "human")
+        return self.kind == "approval" and self.call is not None and self.needs in ("client", "human")
 
     @property
     def is_asked_in_words(self) -> bool:
@@ -185,11 +213,16 @@ def build_question_view(
             goal=cut_text(escape_text((place.goal or "")[:GOAL_CHARS]), GOAL_CHARS),
             host=format_host(place.host or ""),
         ),
+        lineage=tuple(list_lineage_facts(place.lineage)),
         found=tuple(format_found(view, escaped_count=escaped)),
         call=_build_own_call_view(execution, view, question, tools),
+        steps=tuple(_build_step_view(step, tools) for step in list_planned_steps(view)),
+        plan=place.plan,
         covered=tuple(
             _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None) for c in view.confirms
         ),
+        row_count=len(view.calls),
+        row_tools=tuple(sorted({escape_text(call.tool_name) for call in view.calls})),
         released=tuple(
             _build_call_view(call.tool_name, call.arguments, "", tools, None, source=escape_text(view.asker or ""))
             for call in view.releases
@@ -210,12 +243,44 @@ def build_question_view(
         words=words,
         words_whole=None if words == format_words(view, is_cut=False) else ValueView(view.message),
         form=None if question.form is None else ValueView(question.form),
-        changes=() if first is None else find_changes(first.arguments or {}, question.arguments or {}),
+        changes=() if first is None else _find_changes_since(first, question),
         risk_before=None if first is None or first.risk == question.risk else first.risk,
         quorum=view.quorum,
         votes=tuple(map(_build_vote_view, view.endorsements)),
         is_open=found.is_open and not execution.is_finished,
         decision=build_decision_view(execution, found),
+    )
+
+
+def _find_changes_since(first: ev.Question, question: ev.Question) -> tuple[ArgumentChange, ...]:
+    """The arguments that are not those first asked about; of rows with the place of each."""
+    if not question.is_batch:
+        return find_changes(first.arguments or {}, question.arguments or {})
+    before, after = dict[str, JsonValue](), dict[str, JsonValue]()
+    for place, (was, becomes) in enumerate(zip(first.covers, question.covers, strict=False)):
+        if was.arguments != becomes.arguments:
+            before |= {f"row {place}: {name}": value for name, value in was.arguments.items()}
+            after |= {f"row {place}: {name}": value for name, value in becomes.arguments.items()}
+    return find_changes(before, after)
+
+
+def build_row_call(question: ev.Question, place: int, tools: Toolbox, call: Call | None) -> CallView:
+    """The call of one row of a question about many, with who edited which of its arguments."""
+    row, start = question.covers[place], f"{place}/"
+    editors = {
+        name.removeprefix(start): describe_editor(view)
+        for view in build_edit_views(question)
+        for name in view.arguments
+        if name.startswith(start)
+    }
+    return _build_call_view(row.tool_name, row.arguments, "", tools, call, editors)
+
+
+def _build_step_view(step: PlannedStep, tools: Toolbox) -> PlannedStepView:
+    return PlannedStepView(
+        heading=step.heading,
+        calls=tuple(_build_call_view(name, arguments, "", tools, None) for name, arguments in step.calls),
+        facts=tuple((key, ValueView(value)) for key, value in step.shown.items()),
     )
 
 
@@ -274,7 +339,7 @@ def _build_own_call_view(
     """The call that the question is about; None if it is not about a call."""
     if view.tool_call is None:
         return None
-    step, proposed = escape_text(question.step_id or ""), _find_call(execution, view.tool_call.call_id)
+    step, proposed = escape_text(question.step_id or ""), find_call(execution, view.tool_call.call_id)
     name, arguments = view.tool_call.tool_name, view.tool_call.arguments
     editors = {edited: describe_editor(edit) for edit in view.edits for edited in edit.arguments}
     below = _find_arguments_shown_below(question)
@@ -333,6 +398,8 @@ def _find_origins(name: str, call: Call | None, earlier: Mapping[Reference, Earl
 
 def _describe_origin(taken: Reference, earlier: EarlierResult | None) -> str:
     where = f" at {escape_text(taken.pointer)}" if taken.pointer else ""
+    if earlier is None and taken.step_id in _OWN:
+        return f"{_OWN[taken.step_id]}{where}"
     read = ", read as JSON" if taken.parse else ""
     execution = "" if earlier is None else f" in the earlier execution {escape_text(earlier.execution_id)}"
     return f"from the result of {escape_text(taken.step_id)}{where}{execution}{read}"
@@ -344,7 +411,7 @@ def _find_arguments_shown_below(question: ev.Question) -> dict[str, str]:
     return {name: "the form" for name, value in arguments if question.form is not None and value == question.form}
 
 
-def _find_call(execution: ExecutionState, call_id: str) -> Call | None:
+def find_call(execution: ExecutionState, call_id: str) -> Call | None:
     try:
         return execution.call(call_id)
     except IllegalTransition:

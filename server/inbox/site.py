@@ -4,15 +4,16 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.passphrase import Passphrase
+from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.secrets import find_secrets
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")
@@ -23,9 +24,7 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
 
     service: Callable[[], Service]
     """Returns the service; raises `StoreError` while there is none."""
-    home: Path
-    """The home folder; it keeps the cookies of several homes on one host apart."""
-    passphrase_file: Path | None = None
+    settings: Settings
     on_activity: Callable[[], None] | None = None
     """Called for every request with an open session."""
     origin: str | None = None
@@ -33,15 +32,18 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cookie_name(self) -> str:
-        return f"planwarden_inbox_{hashlib.sha256(str(self.home).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+        """Keeps the inboxes of several homes on one host apart; the same for all processes that share a store."""
+        scope = self.settings.store.database or str(self.settings.home)
+        return f"planwarden_inbox_{hashlib.sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
-    def access(self, *, pairing: bool = False) -> InboxAccess:
-        """Codes and sessions. With `pairing`, also reads the passphrase file; raises `UsageError` if it cannot."""
-        store = self.service().engine.store
-        passphrase = None
-        if pairing and self.passphrase_file is not None:
-            passphrase = Passphrase.read(self.passphrase_file)
-        return InboxAccess(store, passphrase)
+    @property
+    def passphrase(self) -> InboxPassphrase:
+        """What may be asked for besides a code; raises `StoreError` while there is no service."""
+        return InboxPassphrase(self.settings, find_secrets(self.settings, self.service().engine.store))
+
+    def access(self, passphrase: Passphrase | None = None) -> InboxAccess:
+        """Codes and sessions; codes are redeemed only with the passphrase."""
+        return InboxAccess(self.service().engine.store, passphrase)
 
 
 class Asset(msgspec.Struct, frozen=True):

@@ -1,24 +1,27 @@
 """Completions of the arguments of prompts and of resource addresses.
 
-Thread ids and suspension ids are the caller's own, newest first. Tool names are those of the catalogue. Any other
-argument has no completions, which is not an error.
+Thread ids and suspension ids are the caller's own, newest first. Tool names are those of the catalogue. An input of a
+saved plan has the values that its schema lists. Any other argument has no completions, which is not an error.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, CompleteRequestParams, CompleteResult, Completion, PromptReference
 
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.resources import TEMPLATES
+from planwarden.server.plans.inputs import list_input_fields
+from planwarden.server.plans.plan_file import SavedPlan
 
 MAX_VALUES = 100
 """The protocol's limit."""
@@ -28,9 +31,13 @@ MAX_EXECUTIONS = 1_000
 Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 
 
-async def complete(context: ServerRequestContext[LazyService, Any], params: CompleteRequestParams) -> CompleteResult:
-    """Serves `completion/complete`."""
+async def complete(
+    context: ServerRequestContext[LazyService, Any], params: CompleteRequestParams, plans: Sequence[SavedPlan] = ()
+) -> CompleteResult:
+    """Serves `completion/complete`; `plans` are those that are prompts."""
     source = _find_source(params)
+    if source is None:
+        source = _find_choices(params, plans)
     if source is None:
         return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
     lazy_service = context.lifespan_context
@@ -51,6 +58,23 @@ def _find_source(params: CompleteRequestParams) -> Source | None:
     else:
         arguments = _ADDRESSES.get(params.ref.uri, frozenset[str]())
     return _SOURCES.get(params.argument.name) if params.argument.name in arguments else None
+
+
+def _find_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> Source | None:
+    """The source of the values that the schema of a plan's input lists."""
+    if not isinstance(params.ref, PromptReference):
+        return None
+    inputs = next((plan.inputs for plan in plans if plan.name == params.ref.name), None)
+    fields = (field for field in list_input_fields(inputs) if field.name == params.argument.name)
+    listed = next((field.schema.get("enum") for field in fields), None)
+    if not isinstance(listed, list):
+        return None
+    choices = [value if isinstance(value, str) else canonical_json(value) for value in listed]
+
+    async def list_choices(service: Service, principal: str) -> Iterable[str]:
+        return choices
+
+    return list_choices
 
 
 async def _list_thread_ids(service: Service, principal: str) -> Iterable[str]:

@@ -62,7 +62,7 @@ async def wait_until_decided(service: Service, suspension: Suspension, context: 
         beats += 1
         await context.report_progress(beats, message="waiting for the person")
         with anyio.move_on_after(HEARTBEAT_S):
-            await service.engine.wait_for_change(suspension.execution_id)
+            await service.engine.wait_for_change(execution)
 
 
 async def wait_for_decision(
@@ -92,7 +92,7 @@ async def _report_progress(service: Service, execution_id: str, context: AnyCont
             beats, message=format_progress(execution, service.engine.streamed_text(execution_id))
         )
         with anyio.move_on_after(HEARTBEAT_S):
-            await service.engine.wait_for_change(execution_id)
+            await service.engine.wait_for_change(execution)
 
 
 def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
@@ -100,9 +100,20 @@ def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
     if streamed_text:
         ending = escape_text(streamed_text[-STREAMED_CHARS:])[-STREAMED_CHARS:]
         return f'{format_progress(execution)}; writing: "...{ending}"'
+    waiting_text = _describe_outage(execution)
     if not execution.steps:
-        return "planning"
+        return f"planning{waiting_text}"
     done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())
     running = [state.step.step_id for state in execution.steps.values() if state.status == "in_progress"]
     running_text = f"; running {', '.join(running[:5])}" if running else ""
-    return f"{done} of {len(execution.steps)} steps done{running_text}"
+    return f"{done} of {len(execution.steps)} steps done{running_text}{waiting_text}"
+
+
+def _describe_outage(execution: ExecutionState) -> str:
+    if not execution.open_suspensions:
+        return ""
+    # A server answers its first requests without an execution that waits.
+    from planwarden.server.views.outages import describe_next_attempt
+
+    outage = describe_next_attempt(execution)
+    return f"; {outage}" if outage else ""

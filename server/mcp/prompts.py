@@ -25,6 +25,9 @@ MAX_SHOWN = 20
 MAX_FACTS = 2_000
 """The limit of the facts of one question, in characters."""
 
+WAIT_FOR_PERSON = (
+    "When a question waits for a person, tell me what it asks and where I decide, and wait: the decision is mine."
+)
 _GOAL = "What is to be done, in plain words"
 _THREAD = "Only the questions of this thread"
 
@@ -38,8 +41,7 @@ async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
         raise _invalid_params(f"'goal' has {len(stated)} characters, the limit is {MAX_GOAL_CHARS}")
     return (
         "Call planwarden's run_goal with the goal below, word for word, then do what nextAction in each result says "
-        "until status is completed. When a question waits for a person, tell me what it asks and where I decide, and "
-        f"wait: the decision is mine.\n\nGoal:\n{stated}"
+        f"until status is completed. {WAIT_FOR_PERSON}\n\nGoal:\n{stated}"
     )
 
 

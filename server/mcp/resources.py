@@ -20,7 +20,7 @@ from planwarden.server.views.tools import ToolPage, build_tool_line
 
 JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
-ARTIFACTS = "planwarden://artifacts"
+ARTIFACTS, PLANS = "planwarden://artifacts", "planwarden://plans"
 
 _FOR_MODELS = Annotations(audience=["assistant"], priority=0.3)
 _FOR_BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
@@ -41,6 +41,15 @@ RESOURCES: tuple[Resource, ...] = (
         name="suspensions",
         title="Open questions",
         description="To people and to the caller, oldest first.",
+        mime_type=JSON,
+        icons=ICONS,
+        annotations=_FOR_BOTH,
+    ),
+    Resource(
+        uri=PLANS,
+        name="plans",
+        title="Saved plans",
+        description="What run_plan takes: each plan with its inputs.",
         mime_type=JSON,
         icons=ICONS,
         annotations=_FOR_BOTH,
@@ -156,6 +165,11 @@ def _build_piece(found: Artifact, start: int) -> JsonValue:
     }
 
 
+async def _read_plans(service: Service, name: str, principal: str) -> JsonValue:
+    """The same for every principal: the operator's plans."""
+    return {"plans": [to_short_json(plan) for plan in await service.plans()]}
+
+
 async def _read_suspensions(service: Service, name: str, principal: str) -> JsonValue:
     return to_short_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal), lists=True)
 
@@ -165,7 +179,7 @@ async def _read_suspension(service: Service, name: str, principal: str) -> JsonV
     row = await service.engine.store.find_suspension(name)
     if row is None or row.principal != principal:
         raise _unknown_suspension(name)
-    view, is_open = await service.view_suspension(row.thread_id, name, principal=principal)
+    view, is_open = await service.suspensions.view(row.thread_id, name, principal=principal)
     if not is_open:
         raise _unknown_suspension(name)
     return to_short_json(view)
@@ -175,7 +189,7 @@ def _unknown_suspension(name: str) -> UnknownSuspension:
     return UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
 
 
-_READERS_BY_URI: Mapping[str, Reader] = {TOOLS: _read_tools, SUSPENSIONS: _read_suspensions}
+_READERS_BY_URI: Mapping[str, Reader] = {TOOLS: _read_tools, SUSPENSIONS: _read_suspensions, PLANS: _read_plans}
 _READERS_BY_PREFIX: Mapping[str, Reader] = {
     TOOLS: _read_tool,
     EXECUTIONS: _read_execution,

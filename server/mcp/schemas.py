@@ -26,10 +26,14 @@ OPTIONS: JsonSchema = {
         "taefMaxRetries": INTEGER,
         "toolMode": {"type": "string", "enum": ["strict", "flexible"]},
         "synthesize": {"type": "boolean"},
+        "rehearse": {"type": "boolean"},
+        "review": {"enum": ["person"]},
         "budgets": {"type": "object", "properties": {"modelTokens": INTEGER, "toolCalls": INTEGER, "seconds": NUMBER}},
         "prompts": {"type": "object", "properties": {"planning": STRING, "execution": STRING, "synthesis": STRING}},
     },
 }
+
+SAME_OPTIONS: JsonSchema = {"type": "object", "description": "As of execute_plan"}
 
 PLAN: JsonSchema = plan_schema(described=True)
 
@@ -124,6 +128,7 @@ EXECUTION_OUT: JsonSchema = {
                 "failed",
                 "incomplete",
                 "cancelled",
+                "rehearsed",
             ]
         },
         "goal": STRING,

@@ -1,4 +1,4 @@
-"""The MCP server object: planwarden's ten tools, its resources and prompts on the SDK's `MCPServer`.
+"""The MCP server object: planwarden's tools, its resources and prompts on the SDK's `MCPServer`.
 
 Anything else that is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each
 request acts for the principal that `identify` returns: `local` over stdio and on loopback addresses, and the owner of
@@ -6,11 +6,11 @@ the bearer token where tokens are required.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from importlib.metadata import version
 from io import TextIOWrapper
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import anyio
@@ -19,10 +19,13 @@ from mcp.server.apps import client_supports_apps
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
@@ -30,8 +33,11 @@ from mcp.types import (
     INVALID_PARAMS,
     CallToolResult,
     CompleteRequestParams,
+    CompleteResult,
+    EmptyResult,
     GetPromptResult,
     InputRequiredResult,
+    Prompt,
     Resource,
     ResourceTemplate,
     SubscribeRequestParams,
@@ -49,24 +55,24 @@ from planwarden.agent.common.errors import (
     UnknownThread,
     UnknownTool,
 )
+from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
-from planwarden.server.mcp.completions import complete
 from planwarden.server.mcp.frames import StandardInput
 from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.results import build_error_result
-from planwarden.server.mcp.state_key import load_request_state_key
-from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
+from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatch
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
 from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
 
 if TYPE_CHECKING:
+    from planwarden.server.plans.plan_file import SavedPlan
     from planwarden.server.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -84,6 +90,8 @@ QUESTION_TTL_S = 30 * 24 * 3600.0
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
 _BY_CLIENT = CacheHint(ttl_ms=3_600_000, scope="private")
 """Private, because hosts that draw apps get another list."""
+_WITH_PLANS_MS = 5_000
+"""How long lists may be kept that follow the files of saved plans."""
 _DEFINITIONS = [tool.definition for tool in TOOLS]
 
 
@@ -91,11 +99,26 @@ class InternalFailure(PlanwardenError):
     """An error inside planwarden; its log has the details. The execution, if there is one, is kept."""
 
 
+class PlanSource(msgspec.Struct, frozen=True):
+    """Where a server finds the saved plans."""
+
+    list: "Callable[[], Awaitable[tuple[SavedPlan, ...]]]"
+    """Returns the plans, as they were some seconds ago at most."""
+    as_tools: bool = False
+    """Each plan is a tool too."""
+
+    @classmethod
+    def of_warden(cls, warden: Warden) -> "PlanSource":
+        return cls(warden.list_saved_plans, warden.settings.plans_as_tools)
+
+
 class PlanwardenServer(MCPServer[LazyService]):
     """Serves one service; `build_server` makes it."""
 
     identify: Identify
     """Returns the caller of the request that is being served."""
+    plans: PlanSource
+    """The saved plans, the same for every principal."""
     nonces: Nonces
     """The nonces of the views that show questions now."""
     tasks: Tasks
@@ -121,9 +144,21 @@ class PlanwardenServer(MCPServer[LazyService]):
             text.detach()
 
     async def list_tools(self) -> list[Tool]:
-        """The ten tools; for hosts that draw apps, with their view and with the tool that only the view calls."""
+        """Our tools; for hosts that draw apps, with their view and with the tool that only the view calls.
+
+        If the operator says so, each saved plan is a tool too.
+        """
         ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _DEFINITIONS
-        return [*ours, *await super().list_tools()]
+        others = await super().list_tools()
+        plans = await self.plans.list()
+        if not plans:
+            return [*ours, *others]
+        # Most homes have no saved plans.
+        from planwarden.server.mcp.saved_plans import list_in_description, list_plan_tools
+
+        ours = [list_in_description(tool, plans) if tool.name == "run_plan" else tool for tool in ours]
+        saved = [tool.definition for tool in list_plan_tools(plans)] if self.plans.as_tools else []
+        return [*ours, *saved, *others]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[LazyService, Any] | None = None
@@ -131,6 +166,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         """The result of a call. Every failure of one of our tools is a result too, and the server continues."""
         tool = TOOLS_BY_NAME.get(name)
         try:
+            tool = tool or await self._find_plan_tool(name)
             if tool is not None:
                 return await self._run_tool(tool, arguments, context)
             if any(tool.name == name for tool in await super().list_tools()):
@@ -145,6 +181,16 @@ class PlanwardenServer(MCPServer[LazyService]):
             logger.exception("tool %s failed", name)
             return build_error_result(InternalFailure())
 
+    async def list_prompts(self) -> list[Prompt]:
+        """Our prompts, and one for each saved plan."""
+        others = await super().list_prompts()
+        plans = await self.plans.list()
+        if not plans:
+            return others
+        from planwarden.server.mcp.saved_plans import list_prompts
+
+        return [*others, *list_prompts(plans)]
+
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
@@ -157,6 +203,12 @@ class PlanwardenServer(MCPServer[LazyService]):
         ]
         if missing:
             raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
+        saved = next((plan for plan in await self.plans.list() if plan.name == name), None)
+        if saved is not None:
+            from planwarden.server.mcp.saved_plans import find_prompt_clash, render_prompt
+
+            if find_prompt_clash(name) is None:
+                return render_prompt(saved, arguments or {})
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
@@ -198,28 +250,76 @@ class PlanwardenServer(MCPServer[LazyService]):
             shows_app=tool.shows_app and client_supports_apps(context),
         )
         try:
-            if tool.name in TASK_TOOLS and wants_tasks(context):
+            if (tool.name in TASK_TOOLS or tool.inputs is not None) and wants_tasks(context):
                 return await self.tasks.run(tool, request)
             return await tool.handler(request)
         except (UnknownThread, UnknownSuspension) as error:
             said = await _describe_ids(request)
             raise type(error)(f"{error.message}: {said}" if said else error.message, details=error.details) from None
 
+    async def _find_plan_tool(self, name: str) -> McpTool | None:
+        """The tool that is a saved plan of this name, if plans are tools."""
+        if not self.plans.as_tools:
+            return None
+        from planwarden.server.mcp.saved_plans import list_plan_tools
+
+        return next((tool for tool in list_plan_tools(await self.plans.list()) if tool.name == name), None)
+
     def register_methods(self) -> None:
         """Registers completions, and subscriptions of both eras."""
-        legacy, listen = LegacySubscriptions(self._subscriptions), ListenMethod(self._subscriptions, self.tasks)
+        listen = ListenMethod(self._subscriptions, self.tasks)
         self.end_streams = listen.close
         handlers = self._lowlevel_server
-        handlers.add_request_handler("completion/complete", CompleteRequestParams, complete)
+        _announce_changing_lists(handlers)
+        self.middleware.append(self._watch_plans)
+        handlers.add_request_handler("completion/complete", CompleteRequestParams, self._complete)
         handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
-        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
-        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
+        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, self._subscribe)
+        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, self._unsubscribe)
+
+    async def _complete(
+        self, ctx: ServerRequestContext[LazyService, Any], params: CompleteRequestParams
+    ) -> CompleteResult:
+        # Few hosts ask for completions, and none before the first answers.
+        from planwarden.server.mcp.completions import complete
+
+        return await complete(ctx, params, await self.plans.list())
+
+    @cached_property
+    def _legacy(self):
+        # Few clients subscribe in the older way, and none before the first answers.
+        from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
+
+        return LegacySubscriptions(self._subscriptions)
+
+    async def _subscribe(
+        self, ctx: ServerRequestContext[LazyService, Any], params: SubscribeRequestParams
+    ) -> EmptyResult:
+        return await self._legacy.subscribe(ctx, params)
+
+    async def _unsubscribe(
+        self, ctx: ServerRequestContext[LazyService, Any], params: UnsubscribeRequestParams
+    ) -> EmptyResult:
+        return await self._legacy.unsubscribe(ctx, params)
+
+    @cached_property
+    def plan_watch(self) -> PlanListWatch:
+        """Tells clients of changed lists."""
+        return PlanListWatch(self.plans.list, self._subscriptions)
+
+    async def _watch_plans(self, ctx: ServerRequestContext[LazyService, Any], call_next: CallNext) -> HandlerResult:
+        """Middleware that begins to watch when somebody would hear of a change."""
+        if ctx.method in METHODS:
+            await self.plan_watch.begin(ctx)
+        return await call_next(ctx)
 
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
         """The error for an unknown name. Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
+        if any(plan.name == name for plan in await self.plans.list()):
+            return UnknownTool(f"{name!r} is a saved plan; call run_plan with this name")
         # Only a call of a wrong name needs it.
         from planwarden.agent.common.misnomers import find_right_name
 
@@ -252,15 +352,19 @@ class BearerAuth(msgspec.Struct, frozen=True):
 
 def build_server(
     opener: ServiceOpener,
-    home: Path,
+    request_state_key: bytes | None = None,
     *,
     extensions: Sequence[Extension] = (),
+    plans: PlanSource | None = None,
     auth: BearerAuth | None = None,
     observer: "Telemetry | None" = None,
 ) -> PlanwardenServer:
-    """A server for the service that `opener` opens while it runs; `home` holds the key that seals request states.
+    """A server for the service that `opener` opens while it runs.
 
-    `extensions` are added to our own; a `Tasks` among them replaces ours. `observer` records requests.
+    The key seals request states; without one, a key that lives as long as the server does.
+
+    Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
+    `observer` records requests.
     """
     tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
@@ -281,18 +385,19 @@ def build_server(
         lifespan=lifespan,
         extensions=[tasks, build_suspension_app(), *(found for found in extensions if found is not tasks)],
         middleware=[record_app_support],
-        request_state_security=_build_state_security(home),
+        request_state_security=_build_state_security(request_state_key),
         cache_hints={
-            "tools/list": _BY_CLIENT,
+            "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
             "resources/list": _BY_CLIENT,
             "resources/templates/list": _STATIC,
-            "prompts/list": _STATIC,
+            "prompts/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="public"),
         },
         log_level="WARNING",
         auth=None if auth is None else auth.settings,
         token_verifier=None if auth is None else auth.verifier,
     )
     server.identify = identify_operator if auth is None else identify_bearer
+    server.plans = plans or PlanSource(_list_no_plans)
     server.nonces = Nonces()
     server.closed = anyio.Event()
     server.tasks = tasks
@@ -301,6 +406,25 @@ def build_server(
     server.register_methods()
     _install_observer(server, observer)
     return server
+
+
+def _announce_changing_lists(handlers: Server[LazyService]) -> None:
+    """Says in the handshake of older revisions that lists change; SDK 2.3 takes that only from a transport."""
+    create = handlers.create_initialization_options
+    changing = NotificationOptions(prompts_changed=True, tools_changed=True)
+
+    def create_options(
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        return create(notification_options or changing, experimental_capabilities, extensions)
+
+    handlers.create_initialization_options = create_options
+
+
+async def _list_no_plans() -> "tuple[SavedPlan, ...]":
+    return ()
 
 
 def _install_observer(server: PlanwardenServer, observer: "Telemetry | None") -> None:
@@ -312,13 +436,10 @@ def _install_observer(server: PlanwardenServer, observer: "Telemetry | None") ->
         server.middleware[0] = observer.build_request_spans(names)
 
 
-def _build_state_security(home: Path) -> RequestStateSecurity:
-    """Seals with the home's key; without one (the store will not open either), only for the life of the process."""
-    try:
-        return RequestStateSecurity(keys=[load_request_state_key(home)], ttl=QUESTION_TTL_S)
-    except StoreError as error:
-        logger.error("%s", error.message)
+def _build_state_security(key: bytes | None) -> RequestStateSecurity:
+    if key is None:
         return RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
+    return RequestStateSecurity(keys=[key], ttl=QUESTION_TTL_S)
 
 
 def _find_lazy_service(context: Context[LazyService, Any] | None) -> LazyService:

@@ -37,6 +37,7 @@ def format_execution(document: Document) -> str:
     if document.get("steps"):
         lines.extend(["", *_format_steps(document["steps"])])
     lines.extend(f"Warning: {_format_json(warning)}" for warning in document.get("warnings", ()))
+    lines.extend(_format_forecast(document.get("forecast", {})))
     usage = document.get("usage", {"toolCalls": 0, "modelCalls": 0})
     if usage["toolCalls"] or usage["modelCalls"]:
         lines.append(f"Used: {usage['toolCalls']} tool call(s), {usage['modelCalls']} model call(s)")
@@ -126,6 +127,8 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
         yield f"Call: {call['toolName']}({_format_json(call['arguments'])})"
     for covered in suspension.get("confirms", ()):
         yield f"Covers: {covered['stepId']} {covered['toolName']}({_format_json(covered['arguments'])})"
+    for place, row in enumerate(suspension.get("calls", ())):
+        yield f"Row {place}: {row['toolName']}({_format_json(row['arguments'])})"
     for edit in suspension.get("edits", ()):
         names, who = _format_json(edit["arguments"], 1_000), _format_json(edit["principal"], 200)
         yield f"Edited: {names} by {who} (assurance {edit['assurance']}, {edit['channel']})"
@@ -160,10 +163,33 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
     for call in step.get("actualToolCalls", ()):
         why = f": {_format_json(call['error']['message'], 500)}" if "error" in call else ""
         yield f"  {call['toolName']}({_format_json(call['arguments'], min(limit, 500))}) {call['status']}{why}"
+        if "rehearsal" in call:
+            yield f"    would need {_format_json(call['rehearsal'], 1_000)}"
+    if "skippedBecause" in step:
+        yield f"  skipped after {step['skippedBecause']}"
     if "result" in step:
         yield f"  result {_format_json(step['result'], limit)}"
+    for item in step.get("itemResults", ()):
+        shown = item["result"] if "result" in item else item.get("error", {}).get("message")
+        yield f"  item {item['item']} {item['status']}{'' if shown is None else ' ' + _format_json(shown, limit)}"
+    if "next" in step.get("items", {}):
+        total, following = step["items"]["total"], step["items"]["next"]
+        yield f"  more of its {total} items: get_execution with stepId {step['id']} and itemsFrom {following}"
     if "error" in step:
         yield f"  error {step['error']['code']}: {_format_json(step['error']['message'], 1_000)}"
+
+
+def _format_forecast(forecast: Document) -> Iterator[str]:
+    for found in forecast.get("asks", ()):
+        yield f"Will ask {found['whom']}: {found['stepId']} {found['toolName']}, because {found['because']}"
+    for found in forecast.get("allowed", ()):
+        yield f"Will not ask: {found['stepId']} {found['toolName']}, which a person allowed beforehand"
+    for found in forecast.get("onlyTheRunKnows", ()):
+        yield f"Only the run knows: {found['stepId']} {found['toolName']}, from {', '.join(found['takesFrom'])}"
+    for found in forecast.get("impossible", ()):
+        yield f"Would fail now: {found['stepId']} {found['toolName']}: {_format_json(found['why'], 500)}"
+    if forecast.get("models"):
+        yield f"A model writes the calls or text of: {', '.join(forecast['models'])}"
 
 
 def _format_observations(document: Document) -> Iterator[str]:

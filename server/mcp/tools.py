@@ -1,4 +1,4 @@
-"""The ten tools of the MCP surface as data, and the check of their arguments: docs/reference/mcp.md lists them.
+"""The tools of the MCP surface as data, and the check of their arguments: docs/reference/mcp.md lists them.
 
 The server checks the arguments of a call with the `McpTool` of that name, and then calls its handler.
 """
@@ -47,6 +47,8 @@ class McpTool:
     """True when hosts that draw apps draw the result."""
     for_app: bool = False
     """True when only the app's view calls it."""
+    inputs: schemas.JsonSchema | None = None
+    """For a saved plan as a tool: its own schema, and its arguments are the inputs of a run."""
 
     @cached_property
     def definition(self) -> Listed:
@@ -55,7 +57,7 @@ class McpTool:
             name=self.name,
             title=self.title,
             description=self.description,
-            input_schema=schemas.build_arguments_schema(self.properties, self.required),
+            input_schema=self.inputs or schemas.build_arguments_schema(self.properties, self.required),
             output_schema=self.output,
             icons=ICONS,
             annotations=ToolAnnotations(
@@ -80,6 +82,9 @@ class McpTool:
             InvalidArguments: a key is unknown or missing, or a value has the wrong type; the details have every fault.
             LimitExceeded: the arguments are nested too deeply.
         """
+        if self.inputs is not None:
+            # The plan checks its inputs itself.
+            return {"name": self.name, "inputs": dict(arguments)}
         given = cast("dict[str, Any]", tidy(dict(arguments), self._read_form))
         check_depth({key: value for key, value in given.items() if key not in UNCHECKED_ARGUMENTS})
         faults = list(islice(find_form_faults(given, self._checked_form, self.name), MAX_FAULTS))
@@ -157,15 +162,64 @@ TOOLS: tuple[McpTool, ...] = (
         description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when "
         "its requiredTools were really called. Put a displayConfirmation step before what cannot be undone.",
         handler=plans.execute_plan,
-        properties={"plan": schemas.PLAN, "goal": schemas.STRING, **_RUN},
+        properties={"plan": schemas.PLAN, "inputs": schemas.OBJECT, "goal": schemas.STRING, **_RUN},
         output=schemas.EXECUTION_OUT,
+    ),
+    McpTool(
+        name="run_plan",
+        title="Run a saved plan",
+        description="Run a plan that the operator saved, by its name and with its inputs; prefer it where one fits.",
+        handler=plans.run_plan,
+        properties={"name": schemas.STRING, "inputs": schemas.OBJECT, **_RUN, "options": schemas.SAME_OPTIONS},
+        required=("name",),
+        output=schemas.EXECUTION_OUT,
+    ),
+    McpTool(
+        name="retry_execution",
+        title="Retry an execution",
+        description="Go on from a thread's ended execution without repeating what is completed. fromStep runs that "
+        "step and what follows again, perhaps with other inputs or plan.",
+        handler=plans.retry_execution,
+        properties={
+            **_THREAD,
+            "fromStep": schemas.STRING,
+            "inputs": schemas.OBJECT,
+            "plan": schemas.OBJECT,
+            "key": schemas.STRING,
+            "waitSeconds": schemas.WAIT,
+        },
+        required=("threadId",),
+        output=schemas.EXECUTION_OUT,
+    ),
+    McpTool(
+        name="ask_person",
+        title="Ask a person",
+        description="Ask a person without a plan: to confirm, or to fill in form (JSON Schema of an object).",
+        handler=suspensions.ask_person,
+        properties={
+            "message": schemas.STRING,
+            "details": schemas.OBJECT,
+            "form": schemas.OBJECT,
+            "addressee": schemas.STRING,
+            "key": schemas.STRING,
+            "waitSeconds": schemas.WAIT,
+        },
+        required=("message",),
+        output=schemas.EXECUTION_OUT,
+        shows_app=True,
     ),
     McpTool(
         name="get_execution",
         title="Get an execution",
-        description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds its history.",
+        description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds its history. "
+        "stepId: only that step, a loop's items by 100 from itemsFrom.",
         handler=plans.get_execution,
-        properties={**_THREAD, "observationsAfter": {"type": "integer", "minimum": 0}},
+        properties={
+            **_THREAD,
+            "observationsAfter": {"type": "integer", "minimum": 0},
+            "stepId": schemas.STRING,
+            "itemsFrom": {"type": "integer", "minimum": 0},
+        },
         required=("threadId",),
         output=schemas.EXECUTION_OUT,
         reads=True,

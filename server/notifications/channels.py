@@ -33,7 +33,7 @@ ChannelEvent = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
 class NotifySettings(BaseModel):
     """One `[[notify]]` table."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     kind: Literal["webhook", "ntfy"]
     """`webhook` (Standard Webhooks, signed) or `ntfy`."""
     url: Annotated[str, Field(max_length=2_000, repr=False)]
@@ -116,7 +116,7 @@ def _build_channel(given: NotifySettings, environment: Mapping[str, str]) -> Not
     host = parts.netloc.lower()
     key, token, problem = b"", None, None
     if given.secret_env is not None:
-        key, problem = _read_key(given.secret_env, environment)
+        key, problem = read_key(given.secret_env, environment)
     if given.token_env is not None:
         token = environment.get(given.token_env)
         if token is None or not _TOKEN.fullmatch(token):
@@ -133,7 +133,8 @@ def _build_channel(given: NotifySettings, environment: Mapping[str, str]) -> Not
     )
 
 
-def _read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
+def read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
+    """The key of a Standard Webhooks secret in that variable, or no key and why there is none."""
     text = environment.get(variable)
     if not text:
         return b"", f"the environment variable {variable} is not set"

@@ -15,6 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.notifications.channels import NotificationChannel
@@ -85,8 +86,7 @@ class NotificationSender:
     ) -> None:
         """Stop at once; another process sends interrupted notifications again when their claims end."""
         assert self._tasks is not None
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
+        await cancel_tasks(self._tasks, error)
 
     async def deliver_all(self) -> None:
         """Send what is due on every channel, once."""

@@ -28,6 +28,7 @@ from planwarden.tools.web.search_service import search_endpoint_from_environment
 
 # Imported when servers are configured or a warden opens, because a server's first answer does not need it.
 if TYPE_CHECKING:
+    from planwarden.tools.delegate.delegation import DelegationTool
     from planwarden.tools.downstream.servers import DownstreamServers
 
 ENTRY_POINTS = "planwarden.tools"
@@ -64,11 +65,10 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
 
 def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServers":
     """Returns the configured downstream servers and registers their known tools."""
-    from planwarden.tools.delegate.delegation import DelegationTool
     from planwarden.tools.downstream.servers import DownstreamServers
 
-    delegate = DelegationTool(settings.servers.configs)
-    if delegate.agents:
+    delegate = _build_delegation(settings)
+    if delegate is not None:
         tool = delegate.tool()
         registry.add(Tool(settings.apply_to(tool.definition), tool.call, tool.resume))
     downstream = DownstreamServers(
@@ -78,9 +78,18 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
         apply_settings=settings.apply_to,
         program=build_command_prefix(settings.home, settings.servers_file),
     )
-    if delegate.agents:
+    if delegate is not None:
         downstream.add_agents(delegate)
     return downstream
+
+
+def _build_delegation(settings: Settings) -> "DelegationTool | None":
+    """Returns the tool that hands goals to agents; None where no server is one."""
+    if not any(config.settings.agent for config in settings.servers.configs):
+        return None
+    from planwarden.tools.delegate.delegation import DelegationTool
+
+    return DelegationTool(settings.servers.configs)
 
 
 def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec.structs import replace
 from platformdirs import user_data_path
@@ -34,14 +34,25 @@ from planwarden.server.telemetry.settings import (
     build_telemetry_settings,
 )
 from planwarden.tools.downstream.config import ServerList, ServerSettings
-from planwarden.tools.downstream.config_file import read_servers
+
+# A server opens its store after its first answers.
+if TYPE_CHECKING:
+    from planwarden.server.webhooks.settings import Hook
+    from planwarden.storage.location import StoreLocation
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
 SERVERS_FILE = "planwarden.json"
+PLAN_FOLDER = "plans"
+"""Below the home."""
 RETENTION_DAYS = 90
 HOME_VARIABLE = "PLANWARDEN_HOME"
 """Folder of `planwarden.db`, `planwarden.toml` and `planwarden.json`; default the platform's data folder."""
+STORE_VARIABLE = "PLANWARDEN_STORE"
+"""Where executions are stored: `postgresql://USER@HOST/DATABASE`, which many processes share, or `sqlite:///FILE`;
+default `planwarden.db` in the home."""
+CONTROL_VARIABLE = "PLANWARDEN_STORE_CONTROL"
+"""A URL of the same PostgreSQL past a pooler of connections; default `PLANWARDEN_STORE`."""
 MODEL_VARIABLE = "PLANWARDEN_MODEL"
 """`caller`, `scripted:FILE`, or a provider's model as `PROVIDER:MODEL`; default `model` in `planwarden.toml`."""
 
@@ -97,7 +108,8 @@ class _Inbox(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the hash of a passphrase that is asked for besides the one-time code, relative to this file;
-    `planwarden inbox --set-passphrase` writes it."""
+    `planwarden inbox --set-passphrase` writes it. PostgreSQL holds the hash instead, also without this setting, which
+    then only makes sure that there is one."""
 
 
 class _Execution(BaseModel):
@@ -112,6 +124,21 @@ class _Execution(BaseModel):
     """Steps that a plan may have."""
     waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
     """How long an MCP call waits before it answers `running`."""
+    modelPatienceS: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] | None = None
+    """How long an execution waits for a model's provider that fails or is out of reach, a day by default: it asks
+    again after a minute, then after twice as long each time, up to 30 minutes. Then it is `incomplete`. 0 gives up at
+    once."""
+
+
+class _Plans(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    folders: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=20)] = Field(
+        default_factory=list[str]
+    )
+    """Folders with [saved plans](plans.md#saved-plans) besides `plans` in the home, relative to the working directory,
+    such as `.planwarden/plans` for a repository."""
+    as_tools: bool = False
+    """Over MCP each saved plan is a tool too, with its own input schema."""
 
 
 class _Retention(BaseModel):
@@ -120,18 +147,29 @@ class _Retention(BaseModel):
     """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
 
 
+class _Store(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    url: str | None = None
+    """As `PLANWARDEN_STORE`, which wins over it."""
+    control_url: str | None = None
+    """As `PLANWARDEN_STORE_CONTROL`, which wins over it."""
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     tools: dict[str, Any] = Field(default_factory=dict[str, Any])
-    approvals: _Approvals = Field(default_factory=_Approvals)
-    inbox: _Inbox = Field(default_factory=_Inbox)
-    execution: _Execution = Field(default_factory=_Execution)
-    retention: _Retention = Field(default_factory=_Retention)
-    http: HttpSettings = Field(default_factory=HttpSettings)
+    approvals: _Approvals = Field(default_factory=_Approvals.model_construct)
+    inbox: _Inbox = Field(default_factory=_Inbox.model_construct)
+    execution: _Execution = Field(default_factory=_Execution.model_construct)
+    plans: _Plans = Field(default_factory=_Plans.model_construct)
+    retention: _Retention = Field(default_factory=_Retention.model_construct)
+    store: _Store = Field(default_factory=_Store.model_construct)
+    http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
     servers: dict[str, ServerSettings] = Field(default_factory=dict[str, ServerSettings])
     notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
-    otel: OtelSettings = Field(default_factory=OtelSettings)
-    logging: LoggingSettings = Field(default_factory=LoggingSettings)
+    hooks: dict[str, Any] = Field(default_factory=dict[str, Any])
+    otel: OtelSettings = Field(default_factory=OtelSettings.model_construct)
+    logging: LoggingSettings = Field(default_factory=LoggingSettings.model_construct)
     model: str | None = None
     """As `PLANWARDEN_MODEL`, which wins over it."""
 
@@ -147,7 +185,13 @@ class Settings:
     policy: OperatorPolicy = field(default_factory=OperatorPolicy)
     tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     python_files: tuple[Path, ...] = ()
+    plan_folders: tuple[tuple[str, Path], ...] = ()
+    """Folders of saved plans besides the home's, each as the operator wrote it and where it is."""
+    plans_as_tools: bool = False
+    """Whether each saved plan is an MCP tool."""
     retention_days: int = RETENTION_DAYS
+    given_store: "StoreLocation | None" = None
+    """The store that was named; None for the file in the home."""
     http: HttpSettings = field(default_factory=HttpSettings)
     trust_caller_over_network: bool = False
     """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
@@ -161,14 +205,19 @@ class Settings:
     """Where they are configured."""
     channels: tuple[NotificationChannel, ...] = ()
     """Where questions to people are announced."""
+    hooks: "tuple[Hook, ...]" = ()
+    """Requests from elsewhere that start saved plans."""
     observation: TelemetrySettings = field(default_factory=TelemetrySettings)
     """Where spans, metrics and log lines are sent."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so `repr` leaves it out."""
 
     @property
-    def database(self) -> Path:
-        return self.home / DATABASE
+    def store(self) -> "StoreLocation":
+        """Where executions are stored."""
+        from planwarden.storage.location import StoreLocation
+
+        return self.given_store or StoreLocation(path=self.home / DATABASE)
 
     def apply_to(self, definition: ToolDefinition) -> ToolDefinition:
         """Returns the definition with the operator's settings for it."""
@@ -187,6 +236,7 @@ def load_settings(
     model: str | None = None,
     environment: Mapping[str, str] | None = None,
     mcp_config: Path | None = None,
+    store: str | None = None,
     has_servers: bool = True,
 ) -> Settings:
     """Returns settings: arguments over environment over file. `mcp_config` replaces the home's `planwarden.json`.
@@ -206,6 +256,7 @@ def load_settings(
         "taef_max_retries": execution.taefMaxRetries,
         "tool_mode": execution.toolMode,
         "wait_seconds": execution.waitSeconds,
+        "model_patience_s": execution.modelPatienceS,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     # Reminders decide nothing, so changing them must not make open questions stale.
@@ -224,19 +275,55 @@ def load_settings(
         policy=_build_policy(parsed.approvals, by_name, facts if text else {}),
         tools=by_name,
         python_files=listed,
+        plan_folders=tuple((written, expand_home(written).absolute()) for written in parsed.plans.folders),
+        plans_as_tools=parsed.plans.as_tools,
         retention_days=parsed.retention.days,
+        given_store=_read_store(store, env, parsed.store),
         http=parsed.http,
         trust_caller_over_network=parsed.approvals.trust_caller_over_network,
         opens_inbox=parsed.approvals.open_inbox == "auto",
         passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
-        servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None)
+        servers=_read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None)
         if has_servers
         else ServerList(),
         servers_file=servers_file,
         channels=build_channels(parsed.notify, env),
+        hooks=_read_hooks(parsed.hooks, env),
         observation=build_telemetry_settings(parsed.otel, parsed.logging, env),
         environment=dict(env),
     )
+
+
+def _read_store(given: str | None, environment: Mapping[str, str], parsed: _Store) -> "StoreLocation | None":
+    url = given or environment.get(STORE_VARIABLE) or parsed.url
+    if not url:
+        return None
+    from planwarden.storage.location import read_location
+
+    return read_location(url, environment.get(CONTROL_VARIABLE) or parsed.control_url or "")
+
+
+def _read_servers(
+    path: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
+) -> ServerList:
+    if not (must_exist or settings or path.exists()):
+        return ServerList()
+    # Most homes have no servers, and the first answer of a server waits for every import.
+    from planwarden.tools.downstream.config_file import read_servers
+
+    return read_servers(path, environment, settings, must_exist=must_exist)
+
+
+def _read_hooks(section: Mapping[str, Any], environment: Mapping[str, str]) -> "tuple[Hook, ...]":
+    if not section:
+        return ()
+    # Most homes have no hooks, as they have no servers.
+    from planwarden.server.webhooks.settings import HookTables, build_hooks
+
+    try:
+        return build_hooks(section, environment)
+    except ValidationError as error:
+        raise to_invalid_arguments(error, FILE, HookTables) from None
 
 
 def _build_policy(
@@ -279,7 +366,8 @@ def _read(path: Path) -> tuple[_File, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return _File(), ""
+        # Without a check of the defaults, for which pydantic would have to compile the form of the whole file first.
+        return _File.model_construct(), ""
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from error
     try:

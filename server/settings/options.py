@@ -54,6 +54,10 @@ class OptionsIn(BaseModel):
     """Limits; an execution that reaches one is `incomplete`."""
     prompts: Prompts | None = None
     """Replaces instructions for the model."""
+    rehearse: bool | None = None
+    """Only call what reads; record what every other call would have done, and ask nobody. Holds for one execution."""
+    review: Literal["person"] | None = None
+    """Before the first step, a person approves, edits or rejects the plan itself. Holds for one execution."""
 
 
 KNOWN_KEYS = {
@@ -94,11 +98,17 @@ def parse_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, ob
         "prompt_planning": prompts.planning,
         "prompt_execution": prompts.execution,
         "prompt_synthesis": prompts.synthesis,
+        "rehearse": parsed.rehearse,
+        "review": parsed.review,
     }
+    if parsed.rehearse and parsed.review:
+        raise InvalidArguments("a rehearsal asks nobody, so options.review does not go with options.rehearse")
     return {name: value for name, value in given.items() if value is not None}
 
 
 _OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"given"}
+OF_ONE_RUN = frozenset({"rehearse", "review"})
+"""Options that hold for the execution that they were sent for; its thread does not keep them."""
 
 
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
@@ -106,7 +116,27 @@ def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping
     inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
     explicit = {**inherited, **call}
     known = {name: explicit[name] for name in explicit if name in _OPTIONS}
-    return replace(server, **known, given=tuple(sorted(explicit)))
+    return replace(server, **known, given=tuple(sorted(explicit.keys() - OF_ONE_RUN)))
+
+
+def check_is_run(call: Mapping[str, object]) -> None:
+    """Raises `InvalidArguments` for options about a run in a call that only plans."""
+    for name in OF_ONE_RUN & call.keys():
+        raise InvalidArguments(f"create_plan runs nothing, so send options.{name} to execute_plan with its threadId")
+
+
+def continue_run(begun: ev.Options, options: ev.Options, call: Mapping[str, object]) -> ev.Options:
+    """Returns the `options` with which an execution goes on that was begun with others: it stays what it is.
+
+    Raises:
+        InvalidArguments: the call wants to make a rehearsal a real run, or the other way round, or to add a review.
+    """
+    if call.get("rehearse", begun.rehearse) != begun.rehearse:
+        now = "a rehearsal" if begun.rehearse else "a real run"
+        raise InvalidArguments(f"the execution is {now} and goes on as one; send the plan itself to start another one")
+    if call.get("review", begun.review) != begun.review:
+        raise InvalidArguments("the execution has begun without a review; send the plan itself to have it reviewed")
+    return replace(options, rehearse=begun.rehearse, review=begun.review)
 
 
 def to_invalid_arguments(error: ValidationError, where: str, model: type[BaseModel]) -> InvalidArguments:

@@ -112,7 +112,7 @@ class ExecutionSpans:
                 self._record_reply(execution, event, at)
             case ev.Suspended():
                 self._record_question(execution, event.question, at)
-            case ev.StepStarted() | ev.StepCompleted() | ev.StepFailed() | ev.StepRejected():
+            case ev.StepStarted() | ev.StepCompleted() | ev.StepFailed() | ev.StepRejected() | ev.StepRehearsed():
                 self._record_step(execution, event, at)
             case _:
                 pass
@@ -260,7 +260,7 @@ class ExecutionSpans:
     def _record_step(
         self,
         execution: ExecutionState,
-        event: ev.StepStarted | ev.StepCompleted | ev.StepFailed | ev.StepRejected,
+        event: ev.StepStarted | ev.StepCompleted | ev.StepFailed | ev.StepRejected | ev.StepRehearsed,
         at: float,
     ) -> None:
         span = self._start_step(execution, event.step_id, at)
@@ -274,6 +274,8 @@ class ExecutionSpans:
                 span.set_attribute("planwarden.step.status", "failed")
             case ev.StepRejected():
                 span.set_attribute("planwarden.step.status", "rejected")
+            case ev.StepRehearsed():
+                span.set_attribute("planwarden.step.status", "rehearsed")
         del self._find_open(execution, at).steps[event.step_id]
         end_span(span, event.code if isinstance(event, ev.StepFailed) else None, at)
 

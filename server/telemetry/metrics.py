@@ -18,6 +18,7 @@ from planwarden.server.telemetry.attributes import Attributes
 
 OUTCOMES = (
     ev.ExecutionCompleted,
+    ev.ExecutionRehearsed,
     ev.ExecutionRejected,
     ev.ExecutionFailed,
     ev.ExecutionExhausted,
@@ -45,6 +46,10 @@ TOKENS = tuple(float(4**power) for power in range(14))
 """Advised for `gen_ai.client.token.usage`: 1 to 67,108,864."""
 MCP_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Advised for `mcp.client.operation.duration` and `mcp.server.operation.duration`."""
+TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""Boundaries for takeovers: from a killed process to a silent one whose call may take long."""
+WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
+"""Boundaries for wake-ups: from a hint of the database to a process that nobody told."""
 MAX_UNCOMMITTED = 2_048
 """Durations of prompts whose reply is not committed yet; beyond this number the oldest are dropped."""
 
@@ -71,6 +76,20 @@ class Metrics:
         )
         self._waits = _create_histogram(
             meter, "planwarden.question.wait", "s", "Time from a question to its end, by outcome.", WAITS_S
+        )
+        self._takeovers = _create_histogram(
+            meter,
+            "planwarden.takeover.delay",
+            "s",
+            "Time from the last sign of life of a process to the takeover of its execution by this one.",
+            TAKEOVER_S,
+        )
+        self._wakeups = _create_histogram(
+            meter,
+            "planwarden.wakeup.delay",
+            "s",
+            "Time from a decision that another process stored until this one continues the execution.",
+            WAKEUP_S,
         )
         self._durations = _create_histogram(
             meter, "gen_ai.client.operation.duration", "s", "GenAI operation duration.", MODEL_S
@@ -131,6 +150,14 @@ class Metrics:
                 self._took.pop((execution.execution_id, build_question_key(question)), None)
             case _:
                 pass
+
+    def count_takeover(self, after_s: float, *, is_silent: bool) -> None:
+        """Counts an execution that this process took from another one."""
+        self._takeovers.record(after_s, {"planwarden.takeover.owner": "silent" if is_silent else "dead"})
+
+    def count_wakeup(self, after_s: float) -> None:
+        """Counts a decision of another process by which this one continues an execution."""
+        self._wakeups.record(after_s)
 
     def _count_reply(self, execution_id: str, event: ev.ModelReplied | ev.ModelFailed) -> None:
         about: Attributes = {**self._model, "planwarden.purpose": event.purpose}

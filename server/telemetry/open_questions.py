@@ -14,8 +14,9 @@ import anyio
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.ports.store import Store, SuspensionRow
-from planwarden.agent.runtime.run import load_execution
+from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.telemetry.attributes import Attributes
 
 logger = logging.getLogger(__name__)
@@ -62,12 +63,7 @@ class OpenQuestions:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._tasks.cancel_scope.cancel()
-        if isinstance(error, Exception):
-            # The task group would wrap the exception of the body in a group.
-            await self._tasks.__aexit__(None, None, None)
-        else:
-            await self._tasks.__aexit__(kind, error, traceback)
+        await cancel_tasks(self._tasks, error)
 
     async def refresh(self) -> None:
         """Counts what is open now. Raises `StoreError`."""

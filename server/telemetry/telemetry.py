@@ -79,6 +79,14 @@ class Telemetry:
             except Exception:
                 logger.exception("event %s of execution %s was not traced", entry.sequence, execution.execution_id)
 
+    def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
+        with log_failures("the takeover of execution %s was not counted", execution.execution_id):
+            self._metrics.count_takeover(after_s, is_silent=is_silent)
+
+    def woke(self, execution: ExecutionState, after_s: float) -> None:
+        with log_failures("the wake-up of execution %s was not counted", execution.execution_id):
+            self._metrics.count_wakeup(after_s)
+
     @contextmanager
     def performing(self, execution: ExecutionState, key: str, prompt: Prompt | None, at: float) -> Generator[None]:
         span = INVALID_SPAN

@@ -1,4 +1,4 @@
-"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, and the inbox at `/inbox`.
+"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, the inbox at `/inbox`, hooks below `/hooks/`.
 
 On a loopback address without tokens, everybody who can open a local connection acts as the operator's assistant, but
 cannot approve as a person. Any other address needs tokens and a list of names. Requests must name this server in `Host`
@@ -8,9 +8,10 @@ and, if a browser sends it, in `Origin`, so that no web page can reach it by reb
 """
 
 import logging
+import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 
 import h11
 import httpx2
@@ -45,12 +46,16 @@ from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.server.mcp.lazy_service import ServiceOpener
-from planwarden.server.mcp.server import BearerAuth, PlanwardenServer, build_server
+from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer, build_server
+from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware
 from planwarden.server.transports.cut_off import CutOffMiddleware
 from planwarden.server.transports.health import HealthMiddleware
+from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
 
 PATH = "/mcp"
@@ -65,6 +70,7 @@ async def serve_http(
     host: str = "127.0.0.1",
     port: int = 8765,
     accepts_trust: bool = False,
+    role: ProcessRole = "both",
     started: Callable[[str], None] | None = None,
 ) -> None:
     """Serves until interrupted or cancelled. `port` 0 takes a free one; calls `started` with the address.
@@ -75,13 +81,13 @@ async def serve_http(
     """
     accepts = accepts_trust or settings.trust_caller_over_network
     check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
-    if not settings.database.exists():
+    if not settings.store.is_made:
         # Raises before a database is created.
         _needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
     for name in ("uvicorn.error", "mcp.server.streamable_http"):
         logging.getLogger(name).addFilter(_is_ours)
-    warden = Warden(settings=settings, whole_process=True)
+    warden = Warden(settings=settings, whole_process=True, role=role)
     with closing(pair_socket(_bind_socket(host, port))) as listening:
         taken = listening.port
         origin = settings.http.public_url or listening.origin
@@ -91,19 +97,22 @@ async def serve_http(
             announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{taken}'}{INBOX_PATH}"),
         ):
             names = AllowedNames.from_settings(settings.http, host, taken)
-            server = build_server(_build_service_opener(warden), settings.home, auth=auth, observer=warden.observer)
-            app = build_http_app(server, names, clock=warden.service.engine.store.clock)
-            site = InboxSite(
-                service=lambda: warden.service,
-                home=settings.home,
-                passphrase_file=settings.passphrase_file,
-                origin=origin,
+            store = warden.service.engine.store
+            key = await find_request_state_key(settings, find_secrets(settings, store))
+            server = build_server(
+                _build_service_opener(warden),
+                key,
+                plans=PlanSource.of_warden(warden),
+                auth=auth,
+                observer=warden.observer,
             )
+            app = build_http_app(server, names, clock=store.clock)
+            site = InboxSite(service=lambda: warden.service, settings=settings, origin=origin)
             if started is not None:
                 started(f"http://{format_host(host)}:{taken}{PATH}")
-            await _serve(
-                _mount_inbox(app, build_inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams
-            )
+            hooks = AllowedNamesMiddleware(HookEndpoint(settings.hooks, lambda: warden.service), names)
+            pages = _mount_inbox(app, build_inbox_app(site, lambda: names.hosts))
+            await _serve(mount_hooks(pages, hooks), listening.sockets, server.end_streams)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -224,6 +233,14 @@ class _HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._end_streams()
         await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stops on SIGINT and SIGTERM. The second one is not raised again, as uvicorn does: it would end the process
+        before running calls are recorded and executions released."""
+        with super().capture_signals():
+            yield
+            self._captured_signals = [number for number in self._captured_signals if number != signal.SIGTERM]
 
 
 async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:

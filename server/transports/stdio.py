@@ -18,26 +18,30 @@ import anyio
 
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
+from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 
 CLOSING_S = 5.0
 
 
-async def serve_stdio(settings: Settings, wire: TextIO) -> None:
+async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "both") -> None:
     """Serves until the client closes standard input; on SIGINT or SIGTERM closes the store and ends the process.
 
     Only the protocol goes to `wire`; the caller sees to it that nothing else does.
 
     Raises:
-        UsageError: a setting, a tool or the model is not usable; nothing was served.
+        UsageError: a setting, a tool, the model or the key of a shared store is not usable; nothing was served.
+        StoreError: a shared store cannot be opened; nothing was served.
     """
     log_to_stderr(settings.observation)
     with _without_collector():
         # Imported here with the collector off, and so that other commands do not import the SDK.
-        from planwarden.server.mcp.server import build_server
+        from planwarden.server.mcp.server import PlanSource, build_server
 
-        warden = Warden(settings=settings, whole_process=True)
+        warden = Warden(settings=settings, whole_process=True, role=role)
 
         @asynccontextmanager
         async def opening() -> AsyncGenerator[Service]:
@@ -49,11 +53,19 @@ async def serve_stdio(settings: Settings, wire: TextIO) -> None:
                 async with with_launcher(settings, warden.service):
                     yield warden.service
 
-        server = build_server(opening, settings.home, observer=warden.observer)
+        plans = PlanSource.of_warden(warden)
+        server = build_server(opening, await _find_key(settings), plans=plans, observer=warden.observer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
         await server.run_on_wire(wire)
         tasks.cancel_scope.cancel()
+
+
+async def _find_key(settings: Settings) -> bytes | None:
+    """The key of request states. A store that processes share is opened for a moment: may this process use it?"""
+    async with open_secrets(settings) as secrets:
+        await secrets.check()
+        return await find_request_state_key(settings, secrets)
 
 
 @contextmanager

@@ -14,8 +14,18 @@ from planwarden.server.views.suspension import Suspension
 
 Document = dict[str, Any]
 
-_OF_EXECUTION = ("threadId", "executionId", "status", "awaiting", "nextAction", "output", "error", "warnings")
-_OF_STEP = ("id", "status", "result", "error")
+_OF_EXECUTION = (
+    "threadId",
+    "executionId",
+    "status",
+    "awaiting",
+    "nextAction",
+    "output",
+    "error",
+    "warnings",
+    "forecast",
+)
+_OF_STEP = ("id", "status", "result", "error", "skippedBecause")
 _OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
 _KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
 _OF_TOOL = ("name", "description", "inputSchema")
@@ -58,6 +68,9 @@ def _show_steps(after: Execution, before: Execution | None, shown: list[Document
         ):
             continue
         entry = {key: whole[key] for key in _OF_STEP if key in whole}
+        if step.items is not None and step.items.next is not None:
+            # The result is cut: this says that there is more, and from which item on.
+            entry["items"] = whole["items"]
         if step.validation_status == "failed":
             entry["validationStatus"] = "failed"
         calls = [call for call in whole.get("actualToolCalls", ()) if call["status"] != "succeeded"]

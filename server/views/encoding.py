@@ -23,6 +23,23 @@ OPTIONAL_FIELDS = frozenset(
         "asker",
         "found",
         "beside",
+        "calls",
+        "items",
+        "item_results",
+        "next",
+        "saved_plan",
+        "retry_of",
+        "is_rehearsal",
+        "taken_from",
+        "rehearsal",
+        "covered_by",
+        "grant_id",
+        "skipped_because",
+        "forecast",
+        "unseen",
+        "graph",
+        "used_plans",
+        "changed",
     }
 )
 """Fields that the JSON leaves out when they are empty."""

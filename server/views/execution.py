@@ -5,21 +5,29 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.common.errors import InvalidArguments, ModelError
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import summarize
-from planwarden.agent.core.state import ExecutionState, StepState
-from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.suspension import Suspension, build_suspension_view, format_instant, to_utc
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
-LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown")
+# A port of the engine, which a server's first answers do not need.
+if TYPE_CHECKING:
+    from planwarden.agent.ports.toolbox import Toolbox
+    from planwarden.server.views.forecast import Forecast
+
+LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
 """Statuses of the calls that a step lists; a call that has not run yet is not listed."""
+MAX_LOOP_CALLS = 50
 MAX_NAMED = 20
 """Steps that `nextAction` names."""
 
@@ -38,7 +46,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[str, ...]
     """Steps that must end before it starts."""
     status: str
-    """`pending`, `in_progress`, `suspended`, `completed`, `rejected`, `failed` or `skipped`."""
+    """`pending`, `in_progress`, `suspended`, `completed`, `rejected`, `failed`, `skipped` or `rehearsed`."""
     validation_status: str | None
     """`passed` (proven), `failed`, `skipped` (no required tools), or null before validation."""
     tool_validation_mode: str
@@ -46,11 +54,20 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     """Enforcement prompts that were sent."""
     result: JsonValue
-    """The value of its only call, the list of its calls' values, or its text; null until it is completed."""
+    """The value of its only call, the list of its calls' values, or its text; null until it is completed. Of a loop the
+    first 100 items' results; `stepId` and `itemsFrom` ask for all of them by pages."""
     error: Error | None
     """Why it failed or was rejected, or null."""
     actual_tool_calls: tuple[ToolCall, ...]
-    """The calls that were made, in order."""
+    """The calls that were made, in order; of a loop at most 50, those that did not succeed first."""
+    items: LoopItems | None = None
+    """How far a loop is that has begun; left out otherwise."""
+    item_results: tuple[LoopItem, ...] = ()
+    """What items of a loop came to, with `stepId`; left out otherwise."""
+    taken_from: str | None = None
+    """The execution whose log proves it, when a retry took it over; left out otherwise."""
+    skipped_because: str | None = None
+    """The step without whose result this one was skipped; left out if it was not."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +83,17 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of tools."""
 
 
+class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Which saved plan an execution runs."""
+
+    name: str
+    """As it was called when the execution was created."""
+    version: str
+    """Digest of the content that runs, whatever the file says by now."""
+    changed: Literal[True] | None = None
+    """The run's own plan was changed since, by a model or in a review; left out otherwise."""
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The result of every tool that works on an execution."""
 
@@ -74,34 +102,48 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str
     """Names this execution of one plan."""
     status: str
-    """`planned`, `running`, `suspended`, `completed`, `rejected`, `failed`, `incomplete` or `cancelled`."""
+    """`planned`, `running`, `suspended`, `completed`, `rejected`, `failed`, `incomplete`, `cancelled`, `rehearsed`."""
     goal: str | None
     """In the caller's words, or null."""
     output: str | None
     """The final text, or the engine's summary of what the log proves; null until it ends."""
     error: Error | None
-    """Why it failed, or null."""
+    """Why it failed or was given up, or null."""
     steps: tuple[Step, ...]
     """In the order of the plan."""
     suspensions: tuple[Suspension, ...]
     """Open suspensions, for people and for the caller."""
     usage: Usage
     """Model replies, tokens and calls that it used."""
+    saved_plan: SavedPlanRun | None = None
+    """The saved plan that it runs, with its version; left out for every other plan."""
+    used_plans: tuple[SavedPlanRun, ...] = ()
+    """The saved plans that its plan uses, with their versions; left out if there are none."""
     warnings: tuple[str, ...] = ()
     """What was dropped from a model's plan; left out if nothing was."""
     observations: tuple[Observation, ...] | None = None
     """The public history; only with `observationsAfter`."""
     next_action: str = ""
     """One sentence: what the caller should do now."""
+    retry_of: str | None = None
+    """The execution of the thread that it goes on from; left out if it began anew."""
+    is_rehearsal: bool | None = None
+    """True if it only rehearses its plan; left out otherwise."""
+    forecast: "Forecast | None" = None
+    """While it is `planned`: whom the plan will ask, and what only the run will know; left out if there is nothing."""
     awaiting: Literal["human", "caller"] | None = None
     """Who must act while it is suspended: `human` or `caller`."""
     extra: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """Keys that a channel adds to its own answers."""
 
 
+def _show_version(state: ExecutionState, plan: ev.PlanVersion) -> SavedPlanRun:
+    return SavedPlanRun(name=plan.name, version=plan.digest, changed=True if state.is_revised else None)
+
+
 def build_execution_view(
     state: ExecutionState,
-    tools: Toolbox,
+    tools: "Toolbox",
     observations: Sequence[Observation] | None = None,
     *,
     inbox: str | None = None,
@@ -127,49 +169,101 @@ def build_execution_view(
             output_tokens=state.usage.output_tokens,
             tool_calls=state.usage.tool_calls,
         ),
+        saved_plan=None if state.saved_plan is None else _show_version(state, state.saved_plan),
+        used_plans=tuple(_show_version(state, used) for used in state.used_plans),
         warnings=state.warnings,
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),
+        retry_of=state.retry_of,
+        is_rehearsal=state.options.rehearse or None,
         awaiting=_find_awaited(state, suspensions),
     )
+
+
+_NEXT = {
+    "planned": "Show the plan; execute_plan with this threadId (and no plan) runs it, cancel_execution drops it.",
+    "new": "Still running; call get_execution with this threadId to look again.",
+    "running": "Still running; call get_execution with this threadId to look again.",
+    "completed": "Done; every required tool call is proven by the log.",
+}
 
 
 def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension]) -> str:
     """Returns one sentence: what the caller should do now."""
     pending = tuple(suspensions)
-    if state.status == "planned":
-        return "Show the plan; execute_plan with this threadId (and no plan) runs it, cancel_execution drops it."
-    if state.status in ("running", "new"):
-        return "Still running; call get_execution with this threadId to look again."
+    if state.status in _NEXT:
+        return _NEXT[state.status]
+    if state.status == "rehearsed":
+        return describe_rehearsal(state)
     if state.status == "suspended":
-        mine = [found for found in pending if found.addressee == "caller"]
-        if mine:
-            return "Answer with submit_answer." if len(mine) == 1 else "Answer each question to you with submit_answer."
-        if pending:
-            which = ", ".join(found.suspension_id for found in pending[:5])
-            return (
-                f"A person must decide {which}: call resume_execution to have them asked, or tell them to run "
-                f"`planwarden approve {pending[0].suspension_id}`; do not decide for them."
-            )
-        deadlines = [f.question.expires_at for f in state.open_suspensions if f.question.expires_at is not None]
-        until = to_utc(min(deadlines)).isoformat(timespec="seconds") if deadlines else "later"
-        return f"Waiting until {until}; call get_execution then."
-    if state.status == "completed":
-        return "Done; every required tool call is proven by the log."
+        return _describe_waiting(state, pending)
     if state.status == "rejected":
         return (
             "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
             + _describe_done(state)
         )
     if state.status == "incomplete":
-        return (
-            f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets continues."
-        )
+        return _describe_incomplete(state)
     if state.status == "cancelled":
-        return f"Cancelled; nothing more will run.{_describe_done(state)}"
+        return f"Cancelled; nothing more will run unless retry_execution goes on.{_describe_done(state)}"
     done = _describe_done(state)
     rest = "; send only what is left" if done else ""
-    return f"Failed; read error and steps, correct the plan, and run it on the same thread{rest}.{done}"
+    return (
+        "Failed; read error and steps. retry_execution goes on after what is completed, with a corrected plan if need "
+        f"be; or run another plan on the same thread{rest}.{done}"
+    )
+
+
+def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) -> str:
+    # A server answers its first requests without an execution that waits.
+    from planwarden.server.views.outages import describe_next_attempt
+
+    mine = [found for found in pending if found.addressee == "caller"]
+    if mine:
+        return "Answer with submit_answer." if len(mine) == 1 else "Answer each question to you with submit_answer."
+    outage = describe_next_attempt(state)
+    if pending:
+        which = ", ".join(found.suspension_id for found in pending[:5])
+        return (
+            f"A person must decide {which}: call resume_execution to have them asked, or tell them to run "
+            f"`planwarden approve {pending[0].suspension_id}`; do not decide for them."
+            + (f" Another step {outage}." if outage else "")
+        )
+    if outage is not None:
+        return f"It {outage}. Call get_execution then."
+    deadlines = [f.question.expires_at for f in state.open_suspensions if f.question.expires_at is not None]
+    until = to_utc(min(deadlines)).isoformat(timespec="seconds") if deadlines else "later"
+    return f"Waiting until {until}; call get_execution then."
+
+
+def _describe_incomplete(state: ExecutionState) -> str:
+    lost = _describe_lost_patience(state)
+    if lost is not None:
+        return f"Given up: {lost}. When the provider answers again, execute_plan with this threadId continues."
+    return f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets continues."
+
+
+def _describe_lost_patience(state: ExecutionState) -> str | None:
+    if state.exhausted is None:
+        return None
+    from planwarden.server.views.outages import describe_lost_patience
+
+    return describe_lost_patience(state)
+
+
+def describe_rehearsal(state: ExecutionState) -> str:
+    """Returns what a rehearsal found, and what comes next, in sentences."""
+    steps = state.steps.values()
+    rehearsed = [call.rehearsed for found in steps for call in found.calls if call.rehearsed is not None]
+    asked = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
+    sentences = [f"Rehearsed: nothing was changed; {len(rehearsed)} call(s) were not made, {asked} would ask a person."]
+    skipped = [f"{found.step.step_id} (after {found.skipped_by})" for found in steps if found.status == "skipped"]
+    failed = [found.step.step_id for found in steps if found.status == "failed"]
+    if skipped:
+        sentences.append(f"Skipped, because only a real run has the results: {_join_some(skipped)}.")
+    if failed:
+        sentences.append(f"Failed already now: {_join_some(failed)}; correct the plan.")
+    return " ".join([*sentences, "Send the plan without options.rehearse to run it."])
 
 
 def _describe_done(state: ExecutionState) -> str:
@@ -246,7 +340,8 @@ def _build_output(state: ExecutionState) -> str | None:
 
 def _build_error(state: ExecutionState) -> Error | None:
     if state.error_code is None:
-        return None
+        lost = _describe_lost_patience(state)
+        return None if lost is None else Error(code=ModelError.code, message=lost)
     message, done = state.error_message or state.error_code, _list_completed(state)
     if done:
         message += f"; completed, not to be repeated: {_join_some(done)}"
@@ -265,9 +360,61 @@ def _build_step(found: StepState) -> Step:
         validation_status=found.validation,
         tool_validation_mode=step.tool_validation_mode,
         retries=found.retries,
-        result=found.result if found.status == "completed" else None,
+        result=_cut_items(found) if found.status == "completed" else None,
         error=None
         if found.error_code is None
         else Error(code=found.error_code, message=found.error_message or found.error_code),
-        actual_tool_calls=tuple(build_tool_call(call) for call in found.calls if call.status in LISTED_CALLS),
+        actual_tool_calls=tuple(build_tool_call(call) for call in _list_calls(found)),
+        items=_count_items(found),
+        taken_from=found.taken_from,
+        skipped_because=found.skipped_by,
     )
+
+
+def _list_calls(found: StepState) -> list[Call]:
+    made = [call for call in found.list_known_calls() if call.status in LISTED_CALLS]
+    if found.items is None or len(made) <= MAX_LOOP_CALLS:
+        return made
+    return pick_telling(made, MAX_LOOP_CALLS)
+
+
+def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
+    """Returns at most so many calls of a loop in their order, those that did not succeed before the others."""
+    chosen = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
+    return sorted(chosen, key=lambda call: int(call.call_id.rpartition(":")[2]))
+
+
+def _cut_items(found: StepState) -> JsonValue:
+    result = found.result
+    return result[:PAGE_ITEMS] if found.items is not None and isinstance(result, list) else result
+
+
+def _count_items(found: StepState) -> LoopItems | None:
+    if found.items is None:
+        return None
+    return count_items(found, PAGE_ITEMS if found.status == "completed" else None)
+
+
+def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: int | None, limit: int) -> Execution:
+    """Returns the view with that step alone, and of a loop with the results of at most `limit` items.
+
+    Raises:
+        InvalidArguments: there is no such step, or it has no such item.
+    """
+    found = state.steps.get(step_id)
+    if found is None:
+        known = ", ".join(map(repr, [*state.steps][:MAX_NAMED]))
+        raise InvalidArguments(f"the plan has no step {step_id[:64]!r}; it has {known or 'none yet'}")
+    [step] = [step for step in view.steps if step.id == step_id]
+    if found.items is None:
+        if items_from:
+            raise InvalidArguments(f"step {step_id[:64]!r} has no items, or its loop has not begun")
+        return replace(view, steps=(step,))
+    first = items_from or 0
+    if not 0 <= first < max(1, len(found.items)):
+        raise InvalidArguments(f"step {step_id[:64]!r} has items 0 to {len(found.items) - 1}, and no {first}")
+    page = list_items(found, first, limit)
+    # Calls that are listed without a page would only repeat what the items say.
+    counts = count_items(found, first + len(page))
+    scoped = replace(step, result=None, actual_tool_calls=(), items=counts, item_results=page)
+    return replace(view, steps=(scoped,))

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.server.views.suspension import Background, Endorsement, Suspension, format_instant
@@ -22,6 +23,8 @@ VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""
 CLAIM_CHARS = 200
 """Longest quotation of what a tool's source says of it."""
+_SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
+"""Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
 _MARKS_IN_A_ROW = 3
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters that are invisible although Unicode calls them letters, marks or symbols."""
@@ -48,15 +51,77 @@ def format_facts(suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_
             lines.append(f"  {claim}")
         form = suspension.answer_schema if is_form_shown else None
         lines.extend(_format_arguments(call.arguments, "  ", limit, form, background.titles))
-    if suspension.confirms:
-        lines.append(f"The same decision also covers {len(suspension.confirms)} call(s):")
+    for step in list_planned_steps(suspension):
+        lines.append(step.heading)
+        lines.extend(f"  {line}" for line in _format_planned_step(step, limit))
+    if suspension.kind == "review" and suspension.confirms:
+        lines.append(f"Approving can cover {len(suspension.confirms)} call(s) at once, if you say so:")
         for covered in suspension.confirms:
             lines.append(f"  {escape_text(covered.tool_name)} (step {escape_text(covered.step_id)})")
             lines.extend(_format_arguments(covered.arguments, "    ", limit))
+    elif suspension.covered:
+        also, where = ("also ", "step ") if suspension.confirms else ("", "")
+        lines.append(f"The same decision {also}covers {len(suspension.covered)} call(s):")
+        for covered in suspension.covered:
+            lines.extend(format_call(covered.tool_name, f"{where}{covered.step_id}", covered.arguments, limit))
     lines.extend(_format_remote_calls(suspension, limit))
     if is_form_shown and (titles := find_form_titles(suspension)):
         lines.append(f"The form says of itself: {format_value(titles, limit)}")
     return [*lines, *_format_conditions(suspension, limit)]
+
+
+def format_call(tool_name: str, place: str, arguments: Mapping[str, JsonValue], limit: int | None) -> Iterator[str]:
+    """Yields a call that a decision covers, indented: its tool and its place, then its arguments."""
+    yield f"  {escape_text(tool_name)} ({escape_text(place)})"
+    yield from _format_arguments(arguments, "    ", limit)
+
+
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a plan under review, without the words of whoever wrote it."""
+
+    heading: str
+    """Its place and its id, escaped."""
+    facts: dict[str, JsonValue]
+    """Everything else that the plan says of it, by the keys of a plan."""
+    calls: list[tuple[str, dict[str, JsonValue]]]
+    """Tool and arguments of its calls; arguments may hold bindings."""
+
+    @property
+    def shown(self) -> dict[str, JsonValue]:
+        """The facts that the calls do not show, without what is usual."""
+        return {
+            key: value
+            for key, value in self.facts.items()
+            if key != "toolCalls" and value not in ([], "tool") and not (key == "requiredTools" and self.calls)
+        }
+
+
+def list_planned_steps(suspension: Suspension) -> list[PlannedStep]:
+    """Returns the steps of the plan that a review is about, in plan order; none for any other question."""
+    listed = (suspension.background.plan or {}).get("todoList")
+    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+    return [_build_planned_step(step, number, len(steps)) for number, step in enumerate(steps, 1)]
+
+
+def _build_planned_step(step: dict[str, JsonValue], number: int, count: int) -> PlannedStep:
+    written = step.get("toolCalls")
+    calls = [
+        (str(call.get("toolName")), arguments)
+        for call in (written if isinstance(written, list) else [])
+        if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
+    ]
+    return PlannedStep(
+        heading=f"Step {number} of {count}: {escape_text(str(step.get('id')))}",
+        facts={key: value for key, value in step.items() if key not in _SAID_OF_A_STEP},
+        calls=calls,
+    )
+
+
+def _format_planned_step(step: PlannedStep, limit: int | None) -> Iterator[str]:
+    for tool_name, arguments in step.calls:
+        yield f"Tool: {escape_text(tool_name)}"
+        yield from _format_arguments(arguments, "  ", limit)
+    yield from (f"{key} = {format_value(value, limit)}" for key, value in step.shown.items())
 
 
 def format_claim(background: Background) -> str:

@@ -54,7 +54,11 @@ ObservedFact = tuple[str, str | None, dict[str, JsonValue]]
 
 
 def _observe(event: ev.Event) -> ObservedFact | None:
-    return _observe_call(event) or _observe_step(event) or _observe_suspension(event) or _observe_execution(event)
+    for observe in (_observe_call, _observe_step, _observe_suspension, _observe_plan, _observe_end):
+        shown = observe(event)
+        if shown is not None:
+            return shown
+    return None
 
 
 def _observe_call(event: ev.Event) -> ObservedFact | None:
@@ -69,9 +73,24 @@ def _observe_call(event: ev.Event) -> ObservedFact | None:
                 _find_step_id(event.call_id),
                 _build_failure(event.call_id, "failed", event.code, event.message),
             )
+        case ev.CallAttemptFailed():
+            data = _build_failure(event.call_id, "attempt_failed", event.code, event.message)
+            return "TOOL_RETURNED", _find_step_id(event.call_id), data
+        case ev.CallRejected():
+            return (
+                "TOOL_RETURNED",
+                _find_step_id(event.call_id),
+                {"callId": event.call_id, "status": "rejected", "suspensionId": event.suspension_id},
+            )
         case ev.ToolOutcomeUnknown():
             data = _build_failure(event.call_id, "outcome_unknown", "outcome_unknown", event.message)
             return "TOOL_RETURNED", _find_step_id(event.call_id), data
+        case ev.CallRehearsed():
+            return (
+                "TOOL_REHEARSED",
+                _find_step_id(event.call_id),
+                {"callId": event.call_id, "asks": event.asks, "needs": event.needs},
+            )
         case ev.CallReportedLate():
             return (
                 "CALL_REPORTED_LATE",
@@ -86,6 +105,8 @@ def _observe_step(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.StepStarted():
             return "STEP_STARTED", event.step_id, {}
+        case ev.LoopBegan():
+            return "LOOP_BEGAN", event.step_id, {"items": len(event.items)}
         case ev.ValidationFailed():
             return "VALIDATION_FAILED", event.step_id, {"missing": list(event.missing), "mode": event.mode}
         case ev.StepCompleted():
@@ -94,6 +115,8 @@ def _observe_step(event: ev.Event) -> ObservedFact | None:
             return "STEP_FAILED", event.step_id, {"code": event.code, "message": event.message[:_MAX_TEXT]}
         case ev.StepRejected():
             return "STEP_REJECTED", event.step_id, {"suspensionId": event.suspension_id, "reason": event.reason}
+        case ev.StepRehearsed():
+            return "STEP_REHEARSED", event.step_id, {}
         case ev.StepSkipped():
             return "STEP_SKIPPED", event.step_id, {"because": event.because}
         case _:
@@ -149,10 +172,16 @@ def _observe_suspension(event: ev.Event) -> ObservedFact | None:
             return None
 
 
-def _observe_execution(event: ev.Event) -> ObservedFact | None:
+def _observe_plan(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.PlanAccepted():
             return "PLAN_ACCEPTED", None, {"steps": len(event.plan.steps), "warnings": list(event.warnings)}
+        case ev.StepsTakenOver():
+            taken: dict[str, JsonValue] = {
+                "steps": [found.step_id for found in event.steps if found.is_completed],
+                "calls": sum(len(found.calls) for found in event.steps if not found.is_completed),
+            }
+            return "STEPS_TAKEN_OVER", None, taken
         case ev.PlanRevised():
             difference: dict[str, JsonValue] = {
                 "added": list(event.added),
@@ -160,13 +189,21 @@ def _observe_execution(event: ev.Event) -> ObservedFact | None:
                 "removed": list(event.removed),
                 "moved": list(event.moved),
             }
-            return "PLAN_REVISED", event.step_id, difference
+            return "PLAN_REVISED", event.step_id or None, difference
         case ev.RevisionRefused():
             return "VALIDATION_FAILED", event.step_id, {"code": "invalid_plan", "message": event.message[:_MAX_TEXT]}
         case ev.PlanRefused():
             return "VALIDATION_FAILED", None, {"code": event.code, "message": event.message[:_MAX_TEXT]}
+        case _:
+            return None
+
+
+def _observe_end(event: ev.Event) -> ObservedFact | None:
+    match event:
         case ev.ExecutionCompleted():
             return "EXECUTION_COMPLETED", None, {}
+        case ev.ExecutionRehearsed():
+            return "EXECUTION_REHEARSED", None, {}
         case ev.ExecutionFailed():
             return "EXECUTION_FAILED", None, {"code": event.code, "message": event.message[:_MAX_TEXT]}
         case ev.ExecutionExhausted():

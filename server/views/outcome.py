@@ -10,6 +10,7 @@ import msgspec
 
 from planwarden.agent.core.state import ExecutionState, StepState, SuspensionState
 from planwarden.server.views.facts import format_value
+from planwarden.server.views.outages import describe_lost_patience, describe_next_attempt, describe_outage
 
 Tone = Literal["good", "bad", "warn", "busy"]
 ERROR_CHARS = 300
@@ -23,6 +24,7 @@ _STEPS: dict[str, tuple[str, Tone]] = {
     "rejected": ("did not run", "bad"),
     "failed": ("failed", "bad"),
     "skipped": ("was skipped", "bad"),
+    "rehearsed": ("was only rehearsed", "warn"),
 }
 _ENDINGS: dict[str, tuple[str, Tone]] = {
     "completed": ("The plan is completed.", "good"),
@@ -30,6 +32,7 @@ _ENDINGS: dict[str, tuple[str, Tone]] = {
     "failed": ("The plan failed.", "bad"),
     "incomplete": ("The plan stopped, because a budget is used up.", "bad"),
     "cancelled": ("The plan was cancelled.", "bad"),
+    "rehearsed": ("The plan was only rehearsed.", "warn"),
     "suspended": ("The plan waits for another answer.", "warn"),
 }
 
@@ -58,13 +61,24 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
         for state in execution.steps.values()
         if state.status == "failed" and state is not decided
     ][:1]
-    ending = _ENDINGS.get(execution.status, ("", "busy"))
+    ending = _describe_ending(execution)
     is_said = execution.status == "failed" and any(tone == "bad" for _, tone in steps)
     parts = [*steps, *([] if is_said else [ending])]
     tones = [tone for _, tone in (*parts, ending)]
     worst: Tone = next(tone for tone in _WORST_FIRST if tone in tones)
     text = " ".join(sentence for sentence, _ in parts if sentence)
     return Outcome(verdict=verdict, text=text, tone=worst if is_approved else "bad")
+
+
+def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
+    """What the whole plan came to or waits for, as a sentence; empty while it runs."""
+    lost = describe_lost_patience(execution)
+    if lost is not None:
+        return f"The plan stopped: {lost}.", "bad"
+    is_clock = all(found.question.addressee == "clock" for found in execution.open_suspensions)
+    if execution.status == "suspended" and is_clock and (outage := describe_next_attempt(execution)) is not None:
+        return f"The plan {outage}.", "busy"
+    return _ENDINGS.get(execution.status, ("", "busy"))
 
 
 def _describe_verdict(suspension: SuspensionState) -> tuple[str, bool]:
@@ -80,7 +94,26 @@ def _describe_verdict(suspension: SuspensionState) -> tuple[str, bool]:
 
 def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, Tone]:
     words, tone = _STEPS[state.status]
+    if state.outage is not None and describe_outage(execution, state.outage) is not None:
+        words, tone = "waits for the provider", "busy"
+    elif words == "is done":
+        words, tone = _describe_done(state)
     number = list(execution.steps).index(state.step.step_id) + 1
     # The error may hold what a tool or a server wrote: quoted, it cannot pass for words of planwarden.
     why = f": {format_value(state.error_message, ERROR_CHARS)}" if words == "failed" and state.error_message else ""
     return f"Step {number} of {len(execution.steps)} {words}{why}.", tone
+
+
+def _describe_done(state: StepState) -> tuple[str, Tone]:
+    """What a completed step did not do: items that failed, rows that a person left out, tools that were not called."""
+    if state.items is None:
+        return (
+            ("is done, without a tool that it needed", "warn") if state.validation == "failed" else _STEPS["completed"]
+        )
+    left_out = sum(
+        any(call.status == "rejected" for call in state.list_item_calls(index)) for index in range(len(state.items))
+    )
+    parts = [(state.failed_items, "failed"), (left_out, "were left out" if left_out > 1 else "was left out")]
+    said = " and ".join(f"{count} {end}" for count, end in parts if count)
+    tone: Tone = "warn" if state.failed_items else "good"
+    return (f"is done; of {len(state.items)} items {said}" if said else "is done"), tone

@@ -2,17 +2,23 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.server.views.lineage import Lineage, build_lineage
 from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
+
+# A port of the engine, which a server's first answers do not need.
+if TYPE_CHECKING:
+    from planwarden.agent.ports.toolbox import Toolbox
 
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
@@ -60,7 +66,7 @@ class EditView(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments that somebody changed after the question was asked."""
 
     arguments: tuple[str, ...]
-    """Their names."""
+    """Their names; `ROW/NAME` for one of `calls`."""
     principal: str
     """Who changed them."""
     assurance: str
@@ -94,6 +100,10 @@ class Background(msgspec.Struct, frozen=True, kw_only=True):
     """As the tool's source describes it; unverified."""
     titles: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """What the tool's schema calls its arguments, by their names; unverified."""
+    plan: dict[str, JsonValue] | None = None
+    """For a review: the plan that the decision is about, in the form in which a plan is sent."""
+    lineage: Lineage = Lineage()
+    """Where the execution and the step come from."""
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +120,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     addressee: str
     """`human` or `caller`."""
     kind: str
-    """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile` or `delegated`."""
+    """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile`, `delegated` or `review`."""
     message: str
     """The words of whoever asks, unverified: for an approval the step's description, else the question itself."""
     tool_call: ToolCall | None
@@ -142,7 +152,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     answer_schema: dict[str, JsonValue] | None
     """JSON Schema of `content`, or null if yes or no is enough."""
     confirms: tuple[CoveredCallView, ...]
-    """Later calls that the same decision covers, exactly as they will run."""
+    """Later calls that the same decision covers, exactly as they will run; of a review only with `content.cover`."""
     how_to_answer: HowToAnswer
     """Where a person decides."""
     quorum: int = 1
@@ -159,7 +169,18 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be approved here, and where it can, or null."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences: a tool that changed, a retry, a new policy; left out if nothing."""
+    calls: tuple[ToolCall, ...] = ()
+    """The rows of the one question about many calls of a loop, in order; left out if it is about one call."""
     background: Background = Background()
+
+    @property
+    def covered(self) -> tuple[CoveredCallView, ...]:
+        """Every call that the same decision covers: later ones, or the rows of the one question about many calls."""
+        rows = (
+            CoveredCallView(step_id=f"row {place}", tool_name=call.tool_name, arguments=call.arguments)
+            for place, call in enumerate(self.calls)
+        )
+        return self.confirms or tuple(rows)
 
     @property
     def speaker(self) -> str:
@@ -184,7 +205,7 @@ class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_suspension_view(
-    state: ExecutionState, found: SuspensionState, tools: Toolbox, *, inbox: str | None = None
+    state: ExecutionState, found: SuspensionState, tools: "Toolbox", *, inbox: str | None = None
 ) -> Suspension:
     """Returns a suspension with everything that is needed to answer it."""
     question = found.question
@@ -216,7 +237,11 @@ def build_suspension_view(
         answer_schema=_find_answer_schema(question),
         confirms=tuple(
             CoveredCallView(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
-            for covered in question.covers
+            for covered in (() if question.is_batch else question.covers)
+        ),
+        calls=tuple(
+            ToolCall(call_id=covered.call_id, tool_name=covered.tool_name, arguments=covered.arguments)
+            for covered in (question.covers if question.is_batch else ())
         ),
         how_to_answer=HowToAnswer()
         if is_caller
@@ -236,10 +261,7 @@ def build_suspension_view(
             for vote in found.endorsements
         ),
         asker=question.asker or None,
-        edits=tuple(
-            EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
-            for edit in question.edits
-        ),
+        edits=build_edit_views(question),
         releases=tuple(
             RemoteCallView(tool_name=call.tool_name, arguments=call.arguments) for call in question.releases
         ),
@@ -249,7 +271,15 @@ def build_suspension_view(
     )
 
 
-def _build_background(state: ExecutionState, question: ev.Question, tools: Toolbox) -> Background:
+def build_edit_views(question: ev.Question) -> tuple[EditView, ...]:
+    """Returns who changed which arguments; those of a row are named `ROW/NAME`."""
+    return tuple(
+        EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
+        for edit in question.edits
+    )
+
+
+def _build_background(state: ExecutionState, question: ev.Question, tools: "Toolbox") -> Background:
     steps = list(state.steps)
     definition = tools.get(question.tool_name or "")
     return Background(
@@ -260,6 +290,8 @@ def _build_background(state: ExecutionState, question: ev.Question, tools: Toolb
         tool_source=None if definition is None else definition.source,
         tool_description="" if definition is None else definition.description,
         titles={} if definition is None else read_titles(definition.input_schema),
+        plan=plan_to_json(state.plan) if question.kind == "review" and state.plan is not None else None,
+        lineage=build_lineage(state, question.step_id),
     )
 
 

@@ -3,6 +3,7 @@
 import msgspec
 from pydantic import JsonValue
 
+from planwarden.agent.core.events import CallRehearsed
 from planwarden.agent.core.state import Call
 from planwarden.agent.core.tool import ToolDefinition
 
@@ -16,6 +17,27 @@ class Error(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, to which id, and what to do next."""
 
 
+class RehearsedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call would have needed that a rehearsal did not make."""
+
+    risk: str | None
+    """`read`, `confirm`, `dangerous` or `critical`; null for a wait."""
+    asks: str | None
+    """The kind of question that a person would have been asked first (`wait`: the clock); null if none."""
+    needs: str | None
+    """The assurance that a decision would have needed, or null."""
+    quorum: int = 1
+    """How many different people would have had to approve."""
+    confirms: tuple[str, ...] = ()
+    """Later steps whose calls the same answer would have covered; left out if none."""
+    covered_by: str | None = None
+    """The call whose question would have covered this one; left out if none."""
+    grant_id: str | None = None
+    """The standing grant that would have let it through; left out if none."""
+    found: tuple[str, ...] = ()
+    """What planwarden found about it, in sentences; left out if nothing."""
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a tool that ran, or that a suspension asks about."""
 
@@ -26,11 +48,15 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, JsonValue]
     """As they ran or will run: references resolved, defaults filled in."""
     status: str | None = None
-    """`succeeded`, `failed`, `suspended`, `rejected` or `outcome_unknown`; left out in suspensions."""
+    """`succeeded`, `failed`, `suspended`, `rejected`, `outcome_unknown` or `rehearsed`; left out in suspensions."""
     error: Error | None = None
     """Why it failed; left out if it did not."""
     beside: JsonValue = None
     """What its server sent besides the structured result; left out if that was all."""
+    taken_from: str | None = None
+    """The execution that made it, when a retry took it over; left out otherwise."""
+    rehearsal: RehearsedCall | None = None
+    """What a rehearsal found instead of making the call; left out if it was made."""
 
 
 class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,4 +158,19 @@ def build_tool_call(call: Call) -> ToolCall:
         status=call.status,
         error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
         beside=call.beside,
+        taken_from=call.origin.partition(":")[0] or None,
+        rehearsal=None if call.rehearsed is None else _build_rehearsed_call(call.rehearsed),
+    )
+
+
+def _build_rehearsed_call(rehearsed: CallRehearsed) -> RehearsedCall:
+    return RehearsedCall(
+        risk=rehearsed.risk,
+        asks=rehearsed.asks,
+        needs=rehearsed.needs,
+        quorum=rehearsed.quorum,
+        confirms=tuple(dict.fromkeys(covered.step_id for covered in rehearsed.covers)),
+        covered_by=rehearsed.covered_by,
+        grant_id=rehearsed.grant_id,
+        found=rehearsed.found,
     )

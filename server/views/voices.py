@@ -25,8 +25,10 @@ from planwarden.server.views.facts import (
     format_value,
     hash_text,
     iterate_strings,
+    list_planned_steps,
     measure_text,
 )
+from planwarden.server.views.lineage_facts import list_lineage_facts
 from planwarden.server.views.suspension import Background, EditView, Suspension
 
 AGENT_CHARS = 500
@@ -39,6 +41,7 @@ _HEADINGS = {
     "confirmation": "Confirm?",
     "input": "Answer needed",
     "reconcile": "Did this call happen?",
+    "review": "Start this plan?",
 }
 _ASSURANCES = {
     "human": "a person, ",
@@ -89,7 +92,10 @@ def build_voices(
         heading=build_heading(suspension),
         place=format_place(suspension.background),
         found=tuple(format_found(suspension, limit)),
-        facts=tuple(format_facts(suspension, limit=limit, is_form_shown=is_form_shown)),
+        facts=(
+            *format_facts(suspension, limit=limit, is_form_shown=is_form_shown),
+            *(f"{fact.name}: {fact.text}" for fact in list_lineage_facts(suspension.background.lineage)),
+        ),
         label=build_label(suspension),
         words=format_words(suspension, is_cut=is_cut),
     )
@@ -99,6 +105,8 @@ def build_heading(suspension: Suspension) -> str:
     """Returns planwarden's question."""
     if suspension.asker is not None:
         return f"{_capitalize(escape_text(suspension.asker))} asks"
+    if suspension.calls:
+        return f"Run these {len(suspension.calls)} calls?" if len(suspension.calls) > 1 else "Run this call?"
     return _HEADINGS.get(suspension.kind, "Decision needed")
 
 
@@ -106,6 +114,9 @@ def build_title(suspension: Suspension) -> str:
     """Returns the heading with the tool's name where it is about a call, for lists and notices."""
     if suspension.kind == "approval" and suspension.tool_call is not None:
         return f"Run {escape_text(suspension.tool_call.tool_name)}?"
+    if suspension.calls:
+        names = sorted({escape_text(call.tool_name) for call in suspension.calls})
+        return f"Run {', '.join(names)} {len(suspension.calls)} times?"
     return build_heading(suspension)
 
 
@@ -117,10 +128,11 @@ def build_label(suspension: Suspension) -> str:
 def format_place(background: Background) -> str:
     """Returns for example `Step 2 of 3 of "Remind customers" \u00b7 Claude Code`; empty without a step and a host."""
     parts: list[str] = []
-    if background.step_number:
+    if background.step_number or background.plan is not None:
         goal = (background.goal or "")[:GOAL_CHARS]
         of_goal = f" of {format_value(goal)}" if goal else ""
-        parts.append(f"Step {background.step_number} of {background.step_count}{of_goal}")
+        place = f"Step {background.step_number} of {background.step_count}"
+        parts.append(f"{place if background.step_number else f'Plan of {background.step_count} step(s)'}{of_goal}")
     if background.host:
         parts.append(format_host(background.host))
     return " \u00b7 ".join(parts)
@@ -213,8 +225,10 @@ def _iterate_texts(suspension: Suspension) -> Iterator[str]:
     call, spoken = suspension.tool_call, find_repeated_argument(suspension)
     shown = {name: value for name, value in call.arguments.items() if name != spoken} if call is not None else {}
     yield from iterate_strings(shown)
-    for covered in (*suspension.confirms, *suspension.releases):
+    for covered in (*suspension.covered, *suspension.releases):
         yield from iterate_strings(covered.arguments)
+    for step in list_planned_steps(suspension):
+        yield from iterate_strings(step.facts)
 
 
 def _capitalize(text: str) -> str:

@@ -1,14 +1,13 @@
 """The store without a disk: every law of the port except durability. For tests and throw-away use."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 import anyio
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.grants import is_open
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
     GrantUsedUp,
@@ -18,6 +17,7 @@ from planwarden.agent.common.errors import (
     LeaseLost,
     PlanUnfinished,
     ThreadBusy,
+    ThreadMovedOn,
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
@@ -30,13 +30,16 @@ from planwarden.agent.core.audit import (
     build_pruned_entry,
     hash_row,
 )
+from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import FINISHED, ExecutionState
+from planwarden.agent.core.synopsis import StepProgress, Synopsis
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.grant import Grant, count_use, count_uses_left, is_open
+from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import (
     Append,
     Changes,
     FoundId,
-    Grant,
     Guard,
     Header,
     IdKind,
@@ -48,18 +51,23 @@ from planwarden.agent.ports.store import (
 )
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.memory.keys import MemoryKeys
+from planwarden.storage.memory.listing import ListedRow, list_page
 from planwarden.storage.memory.notifications import MemoryNotifications
+from planwarden.storage.memory.schedules import MemorySchedules
 from planwarden.storage.memory.sessions import MemorySessions
 from planwarden.storage.memory.tokens import MemoryTokens
 from planwarden.storage.ports.keys import KeyStore
 from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.projection import (
+    ExecutionEnded,
     GrantUsed,
     SuspensionClosed,
     SuspensionOpened,
     SuspensionRowReminded,
     SuspensionRowRevised,
+    SynopsisWritten,
     count_grant_uses,
+    project_progress,
     project_rows,
 )
 
@@ -70,6 +78,11 @@ class _Row(msgspec.Struct):
     artifacts: dict[str, Artifact] = msgspec.field(default_factory=dict[str, Artifact])
     plan: str | None = None
     """Digest of the plan that it was started with."""
+    synopsis: Synopsis | None = None
+    """From the transaction that creates it on."""
+    progress: StepProgress = msgspec.field(default_factory=StepProgress)
+    ended_at: float | None = None
+    fault: str = ""
 
 
 class MemoryStore:
@@ -92,6 +105,7 @@ class MemoryStore:
         self._tokens = MemoryTokens(self.audit)
         self._sessions = MemorySessions(self.audit)
         self._keys = MemoryKeys(self.audit)
+        self._schedules = MemorySchedules(self.audit)
 
     @property
     def clock(self) -> Clock:
@@ -110,6 +124,10 @@ class MemoryStore:
         return self._notifications
 
     @property
+    def schedules(self) -> MemorySchedules:
+        return self._schedules
+
+    @property
     def signing_keys(self) -> KeyStore:
         return self._keys
 
@@ -121,10 +139,11 @@ class MemoryStore:
             self._check(guard, now)
         for grant_id, wanted in count_grant_uses(project_rows(append)).items():
             grant = self._grants.get(grant_id)
-            if grant is None or not is_open(grant, now) or grant.uses - grant.used < wanted:
+            if grant is None or not is_open(grant, now) or count_uses_left(grant, now) < wanted:
                 raise GrantUsedUp(grant_id)
         if append.start is not None:
             self._check_start(append.start, append.execution.principal)
+            self._check_thread_end(append.start, append.execution.thread_id)
         if append.expected_version == 0:
             held = self._create(append, row, now)
         else:
@@ -133,7 +152,8 @@ class MemoryStore:
             self._add_start(append.start, append.execution)
         self._rows[execution_id].log.extend(append.recorded)
         self._rows[execution_id].artifacts.update((found.artifact_id, found) for found in append.artifacts)
-        self._project(append)
+        self._project(append, now)
+        self._rows[execution_id].progress = project_progress(append) or self._rows[execution_id].progress
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         if entries:
             self._add_entries(entries, append.recorded[0].at, append.policy)
@@ -173,6 +193,13 @@ class MemoryStore:
             if row.plan == start.plan and header.principal == principal and header.status not in FINISHED:
                 ids = (key for (_, key), found in self._started.items() if found.execution_id == header.execution_id)
                 raise PlanUnfinished(header.execution_id, header.thread_id, next(ids, None), start.plan)
+
+    def _check_thread_end(self, start: StartRequest, thread_id: str) -> None:
+        if start.after is not None:
+            headers = [row.header for row in self._rows.values() if row.header.thread_id == thread_id]
+            newest = headers[-1] if headers else None
+            if newest is None or (newest.execution_id, newest.version) != (start.after, start.after_version):
+                raise ThreadMovedOn
 
     def _add_start(self, start: StartRequest, execution: ExecutionState) -> None:
         if start.plan is not None:
@@ -215,7 +242,7 @@ class MemoryStore:
         if guard.deadline != "any" and passed != (guard.deadline == "passed"):
             raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
 
-    def _project(self, append: Append) -> None:
+    def _project(self, append: Append, now: float) -> None:
         execution = append.execution
         principal = self._rows[execution.execution_id].header.principal
         for change in project_rows(append):
@@ -242,8 +269,12 @@ class MemoryStore:
                 self._suspensions[change.suspension_id] = replace(row, status=change.status)
                 self._closed_at[change.suspension_id] = change.at
             elif isinstance(change, GrantUsed):
-                grant = self._grants[change.grant_id]
-                self._grants[change.grant_id] = replace(grant, used=grant.used + 1)
+                self._grants[change.grant_id] = count_use(self._grants[change.grant_id], now)
+            elif isinstance(change, SynopsisWritten):
+                self._rows[execution.execution_id].synopsis = change.synopsis
+            elif isinstance(change, ExecutionEnded):
+                row = self._rows[execution.execution_id]
+                row.ended_at, row.fault = change.at, change.fault
             else:
                 for suspension_id, row in self._suspensions.items():
                     if row.execution_id == execution.execution_id and row.status == "pending":
@@ -268,6 +299,26 @@ class MemoryStore:
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
         found = [r.header for r in self._rows.values() if principal is None or r.header.principal == principal]
         return tuple(found[::-1][:limit])
+
+    async def list_executions(
+        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
+    ) -> ListedPage:
+        pending: dict[str, list[SuspensionRow]] = {}
+        for row in self._suspensions.values():
+            if row.status == "pending":
+                pending.setdefault(row.execution_id, []).append(row)
+        rows = [
+            ListedRow(
+                number, row.header, row.synopsis, row.progress, row.ended_at, row.fault, tuple(pending.get(name, ()))
+            )
+            for number, (name, row) in enumerate(self._rows.items(), 1)
+            if row.synopsis is not None
+        ]
+        return list_page(rows, wanted, limit, cursor)
+
+    async def list_hosts(self) -> tuple[str, ...]:
+        newest = islice(reversed(self._rows.values()), HOSTS_LOOKED_AT)
+        return tuple(sorted({row.synopsis.host for row in newest if row.synopsis is not None and row.synopsis.host}))
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return tuple(self._rows[name].header for name in sorted(n for n in self._rows if n > after)[:limit])
@@ -296,7 +347,7 @@ class MemoryStore:
         *,
         principal: str | None = None,
         thread_id: str | None = None,
-        addressee: ev.Addressee | None = None,
+        addressee: Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
@@ -361,9 +412,16 @@ class MemoryStore:
         is_owned = row.header.owner is not None
         if is_owned and row.header.leased_until > self._clock.steady() - silent_s:
             return None
-        fence = row.header.fence + 1
-        row.header = replace(row.header, owner=owner, fence=fence, leased_until=self._leased_until())
-        return Lease(execution_id, owner, fence, is_from_silent=is_owned)
+        fence, before, until = row.header.fence + 1, row.header.leased_until, self._leased_until()
+        row.header = replace(row.header, owner=owner, fence=fence, leased_until=until)
+        return Lease(execution_id, owner, fence, is_from_silent=is_owned, left_s=until - before if before else None)
+
+    async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
+        free = [
+            row.header for row in self._rows.values() if row.header.status == "running" and row.header.owner is None
+        ]
+        wanted = [header.execution_id for header in free if header.execution_id not in skip][:limit]
+        return tuple([lease for name in wanted if (lease := await self.claim(name, owner)) is not None])
 
     async def confirm(self, lease: Lease) -> None:
         row = self._rows.get(lease.execution_id)
@@ -374,18 +432,19 @@ class MemoryStore:
     def _leased_until(self) -> float:
         return self._clock.steady() + self._lease_s
 
-    async def orphans(self, limit: int) -> tuple[str, ...]:
-        now = self._clock.steady()
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
+        until = self._clock.steady() + ahead_s
         return tuple(
             row.header.execution_id
             for row in self._rows.values()
-            if row.header.status == "running" and (row.header.owner is None or row.header.leased_until <= now)
+            if row.header.status == "running" and (row.header.owner is None or row.header.leased_until <= until)
         )[:limit]
 
-    async def renew(self, owner: str) -> None:
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
         until = self._leased_until()
-        for row in self._rows.values():
-            if row.header.owner == owner and row.header.status == "running":
+        for name in execution_ids:
+            row = self._rows.get(name)
+            if row is not None and row.header.owner == owner and row.header.status == "running":
                 row.header = replace(row.header, leased_until=until)
 
     async def release(self, lease: Lease) -> None:

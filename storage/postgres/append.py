@@ -1,7 +1,7 @@
 """One append as the parameter of the function `append_all`, and what the function returns as the port's errors."""
 
 import base64
-from secrets import token_hex
+from random import getrandbits
 from typing import Any
 
 import msgspec
@@ -16,12 +16,14 @@ from planwarden.agent.common.errors import (
     PlanwardenError,
     StoreError,
     ThreadBusy,
+    ThreadMovedOn,
     VersionConflict,
 )
 from planwarden.agent.core.audit import build_audit_entries
 from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.codec import encode_events
 from planwarden.storage.projection import (
+    ExecutionEnded,
     GrantUsed,
     PendingWithdrawn,
     RowChange,
@@ -29,10 +31,13 @@ from planwarden.storage.projection import (
     SuspensionOpened,
     SuspensionRowReminded,
     SuspensionRowRevised,
+    SynopsisWritten,
     count_grant_uses,
+    project_progress,
     project_rows,
 )
 from planwarden.storage.sql.rows import checksum_of
+from planwarden.storage.sql.synopses import join_tools
 
 
 def encode_append(append: Append) -> str:
@@ -47,7 +52,7 @@ def encode_append(append: Append) -> str:
     changes = tuple(project_rows(append))
     return msgspec.json.encode(
         {
-            "token": token_hex(8),
+            "token": f"{getrandbits(64):016x}",
             "execution_id": execution.execution_id,
             "thread_id": execution.thread_id,
             "principal": execution.principal,
@@ -61,6 +66,7 @@ def encode_append(append: Append) -> str:
             "release": append.release,
             "guards": append.guards,
             "start": start,
+            "progress": project_progress(append),
             "at": at,
             "body": body,
             "checksum": checksum_of(execution.execution_id, first, float(at), body),
@@ -110,6 +116,18 @@ def _describe(change: RowChange) -> dict[str, Any]:
             return {"change": "used", "grant_id": grant_id}
         case PendingWithdrawn(at=at):
             return {"change": "withdrawn", "at": at}
+        case SynopsisWritten(synopsis=synopsis):
+            return {
+                "change": "synopsis",
+                "title": synopsis.title,
+                "is_goal": synopsis.is_goal,
+                "host": synopsis.host,
+                "saved_plan": synopsis.saved_plan,
+                "tools": join_tools(synopsis.tools),
+                "search": synopsis.search,
+            }
+        case ExecutionEnded(at=at, fault=fault):
+            return {"change": "ended", "at": at, "fault": fault}
 
 
 def read_outcome(append: Append, outcome: str, fence: int | None, detail: Any) -> Lease | None:
@@ -133,6 +151,8 @@ def _explain(append: Append, outcome: str, detail: Any) -> PlanwardenError:
             return GuardFailed(f"suspension {detail['suspension_id']!r} has {outcome}")
         case "key used":
             return KeyUsed()
+        case "thread moved on":
+            return ThreadMovedOn()
         case "plan unfinished":
             found_id, found_thread, key = detail
             return PlanUnfinished(found_id, found_thread, key, (append.start and append.start.plan) or "")

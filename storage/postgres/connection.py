@@ -4,48 +4,85 @@ Nothing here needs more than a managed PostgreSQL gives, and nothing but the con
 transactions, so the others may go through a pooler such as PgBouncer.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Generator, Sequence
 from importlib.resources import files
-from typing import Any
+from time import monotonic
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import StoreError, StoreReplaced
+from planwarden.storage.postgres.mark import REFUSED, read_mark
 from planwarden.storage.postgres.statements import SQL
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+Value = TypeVar("Value")
 
 OLDEST = 14
 """The oldest major version of the server."""
 CONNECT_S = 10
+"""Seconds for all servers that a URL names, but 2 for each at least."""
+SILENT_S = 30.0
+"""Seconds without a byte after which a server that was asked for something counts as gone."""
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """The connection broke, or there is none; whether the last statement was committed is unknown."""
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 """Nothing was done, and the same transaction may succeed now."""
-_MIGRATING = 7_811_887_001
+MIGRATING = 7_811_887_001
 """The advisory lock of whoever changes the schema."""
+IN_USE = 7_811_887_002
+"""The advisory lock that each process shares which has the store open."""
+
+
+class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Breaks when the server says nothing for `SILENT_S`. A frozen machine would hold its user for hours otherwise:
+    its network still acknowledges what it is sent."""
+
+    def wait(self, gen: Generator[Any, Any, Value], *args: Any, **limits: Any) -> Value:
+        return super().wait(self._give_up(gen), *args, **limits)
+
+    def _give_up(self, gen: Generator[Any, Any, Value]) -> Generator[Any, Any, Value]:
+        heard_at = monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready:
+                    heard_at = monotonic()
+                elif monotonic() - heard_at > SILENT_S:
+                    self.pgconn.finish()
+                    raise errors.ConnectionTimeout("the server does not answer")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 def connect(url: str) -> Connection:
-    """A connection on which every statement is a transaction of its own, unless one was begun.
+    """A connection on which every statement is a transaction of its own, unless one was begun. Where the URL names
+    several servers, it leads to the one that writes.
 
     Raises:
         psycopg.OperationalError: the server cannot be reached or refuses.
     """
-    return psycopg.connect(
+    given = conninfo_to_dict(url)
+    hosts = str(given.get("host") or "").split(",")
+    wanted = given.get("target_session_attrs") or ("any" if len(hosts) == 1 else "read-write")
+    return _LimitedConnection.connect(
         url,
         autocommit=True,
         # A pooler hands the next transaction to a server that knows no statement prepared before.
         prepare_threshold=None,
         cursor_factory=psycopg.RawCursor,
-        connect_timeout=CONNECT_S,
+        connect_timeout=max(2, CONNECT_S // len(hosts)),
         application_name="planwarden",
         keepalives_idle=10,
         keepalives_interval=5,
         keepalives_count=3,
         tcp_user_timeout=20_000,
+        target_session_attrs=wanted,
     )
 
 
@@ -55,53 +92,110 @@ def run(connection: Connection, name: str, parameters: Sequence[object] = ()) ->
 
 
 def name_server(url: str) -> str:
-    """Host, port and database, without user and password."""
-    try:
-        found = conninfo_to_dict(url)
-    except psycopg.Error:
+    """Hosts, ports and database, without user and password."""
+    if not _is_readable(url):
         return "PostgreSQL"
-    host, port, database = found.get("host") or "localhost", found.get("port") or 5432, found.get("dbname") or ""
-    return f"PostgreSQL at {host}:{port}/{database}"
+    found = conninfo_to_dict(url)
+    hosts = str(found.get("host") or "localhost").split(",")
+    ports = str(found.get("port") or 5432).split(",")
+    names = [f"{host}:{ports[place] if place < len(ports) else ports[-1]}" for place, host in enumerate(hosts)]
+    return f"PostgreSQL at {','.join(names)}/{found.get('dbname') or ''}"
+
+
+def _is_readable(url: str) -> bool:
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        return False
+    return True
 
 
 def store_error(error: Exception, url: str) -> StoreError:
     """The driver's error as ours: what happened where, and what to do. It holds no password and no row."""
-    where = name_server(url)
-    match error:
-        case errors.DiskFull():
-            text = f"the disk of {where} is full; free some space, nothing was lost"
-        case errors.ReadOnlySqlTransaction():
-            text = f"{where} is read-only; it may be a standby: use the address of the primary"
-        case errors.InsufficientPrivilege() | errors.InvalidPassword() | errors.InvalidAuthorizationSpecification():
-            text = f"{where} refuses the user of the URL; check its name, password and rights"
-        case errors.UntranslatableCharacter() | errors.CharacterNotInRepertoire() | psycopg.DataError():
-            text = f"{where} cannot hold a text with NUL or without UTF-8; nothing was stored"
-        case psycopg.OperationalError() | psycopg.InterfaceError():
-            text = f"{where} cannot be reached or ended the connection; check that it runs, nothing was lost"
-        case _:
-            text = f"{where} refused a statement ({type(error).__name__}); see its log"
-    failed = StoreError(text)
+    if isinstance(error, psycopg.Error) and error.sqlstate == REFUSED:
+        replaced = StoreReplaced(
+            f"{name_server(url)} {error.diag.message_primary}, and nothing more is written; end every planwarden "
+            "process that uses it, then set PLANWARDEN_STORE"
+        )
+        replaced.__cause__ = error
+        return replaced
+    if isinstance(error, psycopg.ProgrammingError) and not _is_readable(url):
+        # Its own words would repeat parts of the URL.
+        return StoreError("the URL of the store is not one of PostgreSQL: postgresql://USER@HOST/DATABASE")
+    failed = StoreError(f"{name_server(url)} {_explain(error)}")
     failed.__cause__ = error
     return failed
+
+
+_READ_ONLY = "is read-only; it may be a standby: use the address of the primary"
+_REFUSES = "refuses the user of the URL; check its name, password and rights"
+_REFUSALS = {
+    r'database "[^"]*" does not exist': "has no such database; create it with createdb",
+    "too many c|connection slots|no more connections": "has no free connection; raise its max_connections, or run less",
+    "pg_hba.*no encryption": "lets nobody in like this without TLS; check the URL's sslmode and user",
+    "SSL|certificate": "does not agree on TLS; check sslmode and the certificates of the URL",
+    "read-only|hot standby": _READ_ONLY,
+    "authentication|password|pg_hba|role |permission denied": _REFUSES,
+    "starting up": "is starting; try again in a moment",
+}
+"""What a caller is told for what a server says when it refuses a connection: a text without a code. Of a server that
+does not speak English it is told that it cannot be reached."""
+
+
+def _explain(error: Exception) -> str:
+    match error:
+        case errors.DiskFull():
+            return "has no space left on its disk; free some, nothing was stored"
+        case errors.ReadOnlySqlTransaction():
+            return _READ_ONLY
+        case errors.InsufficientPrivilege() | errors.InvalidPassword() | errors.InvalidAuthorizationSpecification():
+            return _REFUSES
+        case (
+            UnicodeError() | errors.UntranslatableCharacter() | errors.CharacterNotInRepertoire() | psycopg.DataError()
+        ):
+            return "cannot hold a text with NUL or without UTF-8; nothing was stored"
+        case errors.ConnectionTimeout():
+            return "does not answer; check that it runs and that no firewall is in between"
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            found = (text for told, text in _REFUSALS.items() if re.search(told, str(error)))
+            return next(found, "cannot be reached or ended the connection; check that it runs")
+        case _:
+            return f"refused a statement ({type(error).__name__}); see its log"
+
+
+def refuse_pooler(connection: Connection, url: str) -> None:
+    """Raises `StoreError` when the connection leads to a pooler, which may lend the locks of one process to another, so
+    that the living are taken for dead. A pooler gives its clients process numbers of its own."""
+    if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
+        raise StoreError(
+            f"{name_server(url)} is a pooler of connections; name the server behind it too, as control_url of [store] "
+            "or in PLANWARDEN_STORE_CONTROL"
+        )
 
 
 def migrate(connection: Connection, url: str) -> None:
     """Bring the schema to the newest version, all processes one after the other.
 
     Raises:
-        StoreError: the database is too old, foreign, or was written by a newer planwarden; it was left as it was.
+        StoreError: the database is too old, foreign, a newer planwarden's, `planwarden move` left it, or a log that
+            can go on does not replay; it was left as it was.
     """
     version = connection.info.server_version // 10_000
     if version < OLDEST:
         raise StoreError(f"{name_server(url)} has version {version}; planwarden needs {OLDEST} or newer")
+    if connection.execute("SHOW transaction_read_only").fetchone() == ("on",):
+        raise StoreError(f"{name_server(url)} {_READ_ONLY}")
     steps = _read_migrations()
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock($1)", (_MIGRATING,))
+        connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATING,))
         known = connection.execute("SELECT to_regclass('schema_versions')").fetchone()
         if known == (None,):
             if connection.execute("SELECT to_regclass('executions')").fetchone() != (None,):
                 raise StoreError(f"{name_server(url)} belongs to another application; it was left untouched")
             connection.execute("CREATE TABLE schema_versions (version integer PRIMARY KEY)")
+        mark = read_mark(connection)
+        if mark is not None:
+            raise StoreError(mark.explain(name_server(url)))
         row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_versions").fetchone()
         current = 0 if row is None else int(row[0])
         if current > len(steps):
@@ -112,6 +206,11 @@ def migrate(connection: Connection, url: str) -> None:
         for number, script in enumerate(steps[current:], current + 1):
             connection.execute(script.encode())
             connection.execute("INSERT INTO schema_versions VALUES ($1)", (number,))
+        if 0 < current < len(steps):
+            # Here, because nothing else needs it.
+            from planwarden.storage.sql.replay import refuse_unreplayable
+
+            refuse_unreplayable(lambda name, given: run(connection, name, given).fetchall(), name_server(url))
 
 
 def _read_migrations() -> list[str]:

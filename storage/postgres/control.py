@@ -6,6 +6,7 @@ Without it everything stays correct: leases run out by themselves, and who gets 
 
 import hashlib
 import logging
+import math
 import os
 import select
 import threading
@@ -15,10 +16,13 @@ from contextlib import suppress
 from secrets import token_hex
 
 import psycopg
+from psycopg import errors
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.ports.store import Changes
 from planwarden.storage.postgres.audit import seal
-from planwarden.storage.postgres.connection import Connection, connect, run
+from planwarden.storage.postgres.connection import IN_USE, Connection, connect, run
+from planwarden.storage.postgres.hints import EVERYTHING, read_hints
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +30,8 @@ CHANNEL = "planwarden"
 SEAL_S = 0.5
 CLOCK_S = 5.0
 PAUSE_S = 0.5
-EVERYTHING = "*"
-"""The hint that says no ids."""
+REFUSED_S = 5.0
+"""Seconds after which a statement that the server refused is tried again."""
 MAX_PAYLOAD = 7_000
 """Bytes of a hint; PostgreSQL takes less than 8,000."""
 
@@ -37,29 +41,32 @@ def lock_key(owner: str) -> int:
     return int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big", signed=True)
 
 
-def send_hint(connection: Connection, sender: str, execution_ids: list[str]) -> None:
+def send_hint(connection: Connection, sender: str, hints: list[str]) -> None:
     """Tell every process which executions were committed to; outside of any transaction, which would make it slow."""
-    if execution_ids:
-        payload = "\n".join((sender, *dict.fromkeys(execution_ids)))
+    if hints:
+        payload = "\n".join((sender, *dict.fromkeys(hints)))
         if len(payload.encode()) > MAX_PAYLOAD:
             payload = f"{sender}\n{EVERYTHING}"
-        connection.execute("SELECT pg_notify($1, $2)", (CHANNEL, payload))
+        run(connection, "hint", (CHANNEL, payload))
 
 
 class Control:
     """Starts with `start`, ends with `stop`; every other method may be called from any thread."""
 
-    def __init__(self, url: str, changed: Callable[[frozenset[str] | None], None]) -> None:
-        """`changed` is called on the thread, with the executions of another process's hint, or None when anything may
-        have changed."""
+    def __init__(self, url: str, changed: Callable[[Changes], None]) -> None:
+        """`changed` is called on the thread with another process's hint, or when anything may have changed."""
         self._url = url
         self.name = token_hex(8)
         """Under which this process sends its own hints."""
         self._changed = changed
         self._connection: Connection | None = None
+        self.reconnected_at = -math.inf
+        """Monotonic seconds when the connection was last lost or opened again."""
         self._offset_s = time.time() - time.monotonic()
         """What the steady seconds of this machine lack to the database's time."""
         self._owners: list[str] = []
+        self._recorded: set[str] = set()
+        """Those that the database knows of: without its row an owner counts as one that said that it ends."""
         self._announced = 0
         """How many of them this connection has tried to lock."""
         self._unlocked: set[str] = set()
@@ -78,15 +85,16 @@ class Control:
         """The database's time, as far as this process knows, in Unix seconds."""
         return time.monotonic() + self._offset_s
 
+    def is_announced(self, owner: str) -> bool:
+        return owner in self._recorded
+
     def announce(self, owner: str) -> None:
         """Return once the lock of `owner` was asked for, or after a while without a connection."""
-        if owner in self._owners:
-            return
         with self._condition:
-            self._owners.append(owner)
-            wanted = len(self._owners)
-            os.write(self._wake_write, b".")
-            self._condition.wait_for(lambda: self._announced >= wanted or self._is_stopping, timeout=5.0)
+            if owner not in self._owners:
+                self._owners.append(owner)
+                os.write(self._wake_write, b".")
+            self._condition.wait_for(lambda: owner in self._recorded or self._is_stopping, timeout=5.0)
 
     def stop(self) -> None:
         """Give up the locks and end."""
@@ -99,7 +107,7 @@ class Control:
             with suppress(psycopg.Error):
                 for owner in self._owners:
                     run(connection, "retire", (owner,))
-                connection.close()
+            connection.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -109,7 +117,8 @@ class Control:
             try:
                 if self._connection is None:
                     self._attend(connect(self._url))
-                    self._changed(None)
+                    self.reconnected_at = time.monotonic()
+                    self._changed(Changes(0))
                 connection = self._connection
                 assert connection is not None
                 self._wait(connection, max(0.0, sealed_at + SEAL_S - time.monotonic()))
@@ -120,6 +129,7 @@ class Control:
                 if time.monotonic() - checked_at >= CLOCK_S:
                     checked_at = time.monotonic()
                     self._read_clock(connection)
+                self._take_hints(connection)
             except (psycopg.Error, OSError) as error:
                 self._lose(error)
             except PlanwardenError as error:
@@ -131,8 +141,9 @@ class Control:
         self._connection = connection
         self._announced = 0
         self._unlocked.clear()
-        connection.add_notify_handler(self._take_hint)
         connection.execute(f"LISTEN {CHANNEL}".encode())
+        # Refuses `planwarden move` while this process uses the store.
+        connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE,))
         self._read_clock(connection)
         self._lock_owners(connection)
 
@@ -141,14 +152,16 @@ class Control:
         readable, _, _ = select.select([connection.fileno(), self._wake_read], [], [], timeout_s)
         if self._wake_read in readable:
             os.read(self._wake_read, 4096)
-        if len(readable) == 2 or (readable and self._wake_read not in readable):
-            # Any statement hands out the hints that have arrived.
-            connection.execute("SELECT 1")
+
+    def _take_hints(self, connection: Connection) -> None:
+        """Also those that arrived while a statement ran."""
+        for hint in connection.notifies(timeout=0):
+            self._take_hint(hint)
 
     def _take_hint(self, hint: psycopg.Notify) -> None:
-        sender, *executions = hint.payload.split("\n")
+        sender, *texts = hint.payload.split("\n")
         if sender != self.name:
-            self._changed(None if executions == [EVERYTHING] else frozenset(executions))
+            self._changed(read_hints(texts))
 
     def _lock_owners(self, connection: Connection) -> None:
         while self._announced < len(self._owners):
@@ -157,6 +170,7 @@ class Control:
             self._unlocked.add(owner)
             self._try_locks(connection)
             with self._condition:
+                self._recorded.add(owner)
                 self._announced += 1
                 self._condition.notify_all()
         self._try_locks(connection)
@@ -175,10 +189,21 @@ class Control:
             self._offset_s = float(row[0]) - (began + ended) / 2
 
     def _lose(self, error: Exception) -> None:
+        is_refused = isinstance(error, psycopg.Error) and not isinstance(error, errors.ReadOnlySqlTransaction)
+        if is_refused and self._connection is not None and not self._connection.closed:
+            # A full disk, for example, is no reason to give up the locks.
+            logger.warning("PostgreSQL refused a statement (%s); trying it again", type(error).__name__)
+            self._pause(REFUSED_S)
+            return
         if self._connection is not None:
             logger.warning("the control connection to PostgreSQL broke (%s); opening it again", type(error).__name__)
             with suppress(psycopg.Error):
                 self._connection.close()
         self._connection = None
-        if not self._is_stopping:
-            time.sleep(PAUSE_S)
+        self.reconnected_at = time.monotonic()
+        self._pause(PAUSE_S)
+
+    def _pause(self, pause_s: float) -> None:
+        """Returns early for `stop` and for a new owner, who loses nothing by being tried at once."""
+        if not self._is_stopping and select.select([self._wake_read], [], [], pause_s)[0]:
+            os.read(self._wake_read, 4096)

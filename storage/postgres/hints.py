@@ -4,16 +4,36 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
 
 from planwarden.agent.ports.store import Changes
 
+UNOWNED = "!"
+"""Before the id of an execution that may be running without an owner."""
+EVERYTHING = "*"
+"""The hint that says no ids."""
 KEPT = 1_000
 """Hints; whoever looks less often looks at everything."""
 SWEEP_S = 5.0
 """Seconds after which anything may have changed, whatever hints came."""
+
+
+def write_hint(execution_id: str, *, is_unowned: bool) -> str:
+    return f"{UNOWNED}{execution_id}" if is_unowned else execution_id
+
+
+def read_hints(texts: Sequence[str]) -> Changes:
+    """What another process committed, as it says; without a number."""
+    if EVERYTHING in texts:
+        return Changes(0)
+    return Changes(
+        0,
+        frozenset(text.removeprefix(UNOWNED) for text in texts),
+        has_unowned=any(text.startswith(UNOWNED) for text in texts),
+    )
 
 
 class Hints:
@@ -21,17 +41,17 @@ class Hints:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: deque[frozenset[str] | None] = deque(maxlen=KEPT)
+        self._kept: deque[Changes] = deque(maxlen=KEPT)
         self._number = 1
         """Of the newest hint."""
         self._swept_at = time.monotonic()
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
-    def add(self, executions: frozenset[str] | None) -> None:
-        """None when anything may have changed."""
+    def add(self, hint: Changes) -> None:
+        """Wakes who waits; the number of `hint` means nothing."""
         with self._lock:
             self._number += 1
-            self._kept.append(executions)
+            self._kept.append(hint)
             for loop, event in self._waiting:
                 # A loop that ended meanwhile waits for nothing.
                 with suppress(RuntimeError):
@@ -55,14 +75,15 @@ class Hints:
         """What came after the hint with the number `since`."""
         if time.monotonic() - self._swept_at >= SWEEP_S:
             self._swept_at = time.monotonic()
-            self.add(None)
+            self.add(Changes(0))
         with self._lock:
             new = self._number - since
             if new > len(self._kept):
                 return Changes(self._number)
             found: set[str] = set()
-            for executions in list(self._kept)[len(self._kept) - new :]:
-                if executions is None:
+            hints = list(self._kept)[len(self._kept) - new :]
+            for hint in hints:
+                if hint.executions is None:
                     return Changes(self._number)
-                found |= executions
-            return Changes(self._number, frozenset(found))
+                found |= hint.executions
+            return Changes(self._number, frozenset(found), has_unowned=any(hint.has_unowned for hint in hints))

@@ -1,7 +1,8 @@
 """Which processes live: each holds an advisory lock on its control connection.
 
-A free lock alone proves nothing: a connection can break for a moment, and a restart of the database frees all locks. So
-an owner is taken for dead only when its lock stays free for a while, and nobody is right after a restart.
+A free lock alone proves nothing: a connection can break for a moment, and a database that starts again, or a standby
+that is promoted, has no locks. So an owner is taken for dead only when its lock stays free for a while, and for longer
+when another start of the server gave it the lock, or when this process just had to connect again itself.
 """
 
 from collections.abc import Collection
@@ -12,10 +13,10 @@ import anyio.to_thread
 from planwarden.storage.postgres.control import Control
 from planwarden.storage.postgres.reader import PostgresReader
 
-GONE_S = 2.0
+GONE_S = 1.5
 """Seconds for which the lock of a dead process has been free."""
-RESTARTED_S = 5.0
-"""Seconds after a start of the database in which nobody is taken for dead."""
+RESTARTED_S = 12.0
+"""The same for a lock that the database lost: longer than a living process takes to come back."""
 
 
 class LockLiveness:
@@ -28,7 +29,8 @@ class LockLiveness:
         self._free_since: dict[str, float] = {}
 
     async def announce(self, owner: str) -> None:
-        await anyio.to_thread.run_sync(self._control.announce, owner)
+        if not self._control.is_announced(owner):
+            await anyio.to_thread.run_sync(self._control.announce, owner)
 
     async def is_dead(self, owner: str) -> bool:
         return owner in await self.find_dead([owner])
@@ -37,13 +39,15 @@ class LockLiveness:
         """Those of the owners whose processes are gone."""
         if not owners:
             return []
-        rows = {row[0]: row[1:] for row in await self._reader.fetch("living", (list(owners), RESTARTED_S))}
+        rows = {row[0]: row[1:] for row in await self._reader.fetch("living", (list(owners),))}
         now, dead = monotonic(), list[str]()
+        is_shaken = now - self._control.reconnected_at < RESTARTED_S
         for owner in owners:
-            is_free, is_early = rows.get(owner, (True, False))
-            if not is_free or is_early:
+            is_free, is_from_before = rows.get(owner, (True, False))
+            patience_s = RESTARTED_S if is_shaken or is_from_before else self._gone_s
+            if not is_free:
                 self._free_since.pop(owner, None)
-            elif owner not in rows or now - self._free_since.setdefault(owner, now) >= self._gone_s:
+            elif owner not in rows or now - self._free_since.setdefault(owner, now) >= patience_s:
                 # Whoever has no row said that it ends.
                 dead.append(owner)
         return dead

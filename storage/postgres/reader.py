@@ -21,6 +21,11 @@ Result = TypeVar("Result")
 CONNECTIONS = 2
 
 
+def may_be_stored(value: object) -> bool:
+    """False for a text with NUL, which no row can have: what somebody looks up by it does not exist."""
+    return not (isinstance(value, str) and "\0" in value)
+
+
 class PostgresReader:
     """Reads by the name of a statement and its parameters. A read is repeated while the database cannot be reached."""
 
@@ -28,10 +33,14 @@ class PostgresReader:
         self._url = url
         self._idle: SimpleQueue[Connection] = SimpleQueue()
         self._limiters: dict[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = {}
+        self._failure: Exception | None = None
+        """Why the last read found no database."""
         self._is_closed = False
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """The rows. Raises `StoreError` when the database fails or the reader is closed."""
+        if not all(map(may_be_stored, parameters)):
+            return []
         return await self.use(lambda connection: run(connection, name, parameters).fetchall())
 
     async def use(self, work: Callable[[Connection], Result]) -> Result:
@@ -40,18 +49,24 @@ class PostgresReader:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
         limiter = self._limiters.setdefault(loop, anyio.CapacityLimiter(CONNECTIONS))
-        return await anyio.to_thread.run_sync(self._work, work, limiter=limiter)
+        return await anyio.to_thread.run_sync(self._work, work, monotonic() + PATIENCE_S, limiter=limiter)
 
-    def _work(self, work: Callable[[Connection], Result]) -> Result:
-        deadline = monotonic() + PATIENCE_S
+    def _work(self, work: Callable[[Connection], Result], deadline: float) -> Result:
         while True:
+            failure = self._failure
+            if failure is not None and (monotonic() > deadline or self._is_closed):
+                # Others may still be waiting for a thread: each would wait for the database in turn.
+                raise store_error(failure, self._url) from failure
             try:
-                return self._try(work)
+                result = self._try(work)
             except (psycopg.Error, UnicodeError) as error:
-                is_lost = isinstance(error, LOST) and not isinstance(error, psycopg.errors.DiskFull)
-                if not is_lost or monotonic() > deadline or self._is_closed:
+                if not isinstance(error, LOST) or isinstance(error, psycopg.errors.DiskFull):
                     raise store_error(error, self._url) from error
+                self._failure = error
                 sleep(PAUSE_S)
+            else:
+                self._failure = None
+                return result
 
     def _try(self, work: Callable[[Connection], Result]) -> Result:
         try:

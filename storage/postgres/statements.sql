@@ -1,6 +1,6 @@
 -- name: append
 -- Appends of one group: what became of each.
-SELECT place, outcome, fence, detail FROM append_all($1::json, $2, $3, $4);
+SELECT place, outcome, fence, detail FROM append_all($1::jsonb, $2, $3, $4);
 
 -- name: find_start
 -- The execution that a principal started with a key.
@@ -36,6 +36,44 @@ ORDER BY x.number DESC LIMIT $1;
 SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
        x.leased_until FROM executions AS x
 WHERE x.principal = $1 ORDER BY x.number DESC LIMIT $2;
+
+-- name: list_executions
+-- A page of executions, the newest activity first, below the position $1, $2. Unfinished ones are few enough to sort; the
+-- others are in the order of an index.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, p.active_at, x.step_count,
+       x.steps_done, s.title, s.is_goal, s.host, s.saved_plan, s.fault,
+       (SELECT q.suspension_id FROM suspensions AS q
+        WHERE q.execution = x.number AND q.status = 'pending' AND q.addressee = 'human' ORDER BY q.number LIMIT 1),
+       (SELECT min(q.addressee) FROM suspensions AS q WHERE q.execution = x.number AND q.status = 'pending'),
+       x.number
+FROM (
+    (SELECT s.execution AS number, x.updated_at AS active_at
+     FROM synopses AS s JOIN executions AS x ON x.number = s.execution
+     WHERE s.ended_at IS NULL AND (x.updated_at, s.execution) < ($1::float8, $2::bigint)
+       AND ($3::text IS NULL OR x.status = $3) AND ($4::text IS NULL OR s.host = $4)
+       AND ($5::text IS NULL OR s.saved_plan = $5) AND ($6::text IS NULL OR strpos(s.tools, $6) > 0)
+       AND ($7::text IS NULL OR x.principal = $7)
+       AND strpos(s.search, $8) > 0 AND strpos(s.search, $9) > 0 AND strpos(s.search, $10) > 0
+       AND strpos(s.search, $11) > 0 AND strpos(s.search, $12) > 0
+     ORDER BY x.updated_at DESC, s.execution DESC LIMIT $13)
+    UNION ALL
+    (SELECT s.execution, s.ended_at
+     FROM synopses AS s JOIN executions AS x ON x.number = s.execution
+     WHERE s.ended_at IS NOT NULL AND (s.ended_at, s.execution) < ($1::float8, $2::bigint)
+       AND ($3::text IS NULL OR x.status = $3) AND ($4::text IS NULL OR s.host = $4)
+       AND ($5::text IS NULL OR s.saved_plan = $5) AND ($6::text IS NULL OR strpos(s.tools, $6) > 0)
+       AND ($7::text IS NULL OR x.principal = $7)
+       AND strpos(s.search, $8) > 0 AND strpos(s.search, $9) > 0 AND strpos(s.search, $10) > 0
+       AND strpos(s.search, $11) > 0 AND strpos(s.search, $12) > 0
+     ORDER BY s.ended_at DESC, s.execution DESC LIMIT $13)
+    ORDER BY 2 DESC, 1 DESC LIMIT $13
+) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number
+ORDER BY p.active_at DESC, p.number DESC;
+
+-- name: list_hosts
+-- The hosts of the newest executions.
+SELECT DISTINCT host FROM (SELECT host FROM synopses ORDER BY execution DESC LIMIT $1) AS newest
+WHERE host <> '' ORDER BY host;
 
 -- name: walk
 -- Executions by id, a page after another.
@@ -113,32 +151,47 @@ ORDER BY least(s.alarm_at, s.expires_at) LIMIT 1;
 
 -- name: claim
 -- Take over a running execution whose lease nobody has, or ran out so many seconds ago.
-WITH held AS (SELECT number, owner FROM executions WHERE execution_id = $2 FOR UPDATE)
+WITH held AS (SELECT number, owner, leased_until FROM executions WHERE execution_id = $2 FOR UPDATE)
 UPDATE executions AS x SET owner = $1, fence = x.fence + 1, leased_until = coalesce($3::float8, extract(epoch FROM clock_timestamp())) + $4
 FROM held WHERE x.number = held.number AND x.status = 'running'
   AND (x.owner IS NULL OR x.leased_until <= coalesce($3::float8, extract(epoch FROM clock_timestamp())) - $5)
-RETURNING x.fence, held.owner IS NOT NULL;
+RETURNING x.fence, held.owner IS NOT NULL, x.leased_until - nullif(held.leased_until, 0);
+
+-- name: has_unowned
+-- Whether a running execution has no owner, except those in the list.
+SELECT 1 FROM executions WHERE status = 'running' AND owner IS NULL AND NOT execution_id = ANY ($1) LIMIT 1;
+
+-- name: claim_many
+-- Take over running executions that nobody owns, except those in the list, and those that somebody else takes now.
+WITH free AS (SELECT number, leased_until FROM executions
+              WHERE status = 'running' AND owner IS NULL AND NOT execution_id = ANY ($4)
+              ORDER BY number LIMIT $5 FOR UPDATE SKIP LOCKED)
+UPDATE executions AS x SET owner = $1, fence = x.fence + 1,
+    leased_until = coalesce($2::float8, extract(epoch FROM clock_timestamp())) + $3
+FROM free WHERE x.number = free.number RETURNING x.execution_id, x.fence, x.number, x.leased_until - nullif(free.leased_until, 0);
 
 -- name: orphans
--- Running executions without a valid lease.
-SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL OR leased_until <= coalesce($1::float8, extract(epoch FROM clock_timestamp())))
-ORDER BY number LIMIT $2;
+-- Running executions without a lease that is valid in so many seconds.
+SELECT execution_id FROM executions WHERE status = 'running'
+  AND (owner IS NULL OR leased_until <= coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2)
+ORDER BY number LIMIT $3;
 
 -- name: owners
 -- The owners of leases, valid or not.
 SELECT DISTINCT owner FROM executions WHERE status = 'running' AND owner IS NOT NULL;
 
 -- name: expire_owner
--- End the leases of a process that is known to be dead.
-UPDATE executions SET owner = NULL, leased_until = 0 WHERE status = 'running' AND owner = $1;
+-- End the leases of a process that is known to be dead. When they would have run out says how long ago it lived.
+UPDATE executions SET owner = NULL WHERE status = 'running' AND owner = $1;
 
 -- name: confirm
 -- Extend one lease, if its holder still has it.
 UPDATE executions SET leased_until = coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2 WHERE execution_id = $3 AND owner = $4 AND fence = $5;
 
 -- name: renew
--- Extend the leases of a living process.
-UPDATE executions SET leased_until = coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2 WHERE status = 'running' AND owner = $3;
+-- Extend the leases of a living process on what runs there.
+UPDATE executions SET leased_until = coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2
+WHERE status = 'running' AND owner = $3 AND execution_id = ANY ($4);
 
 -- name: release
 -- Give up one lease.
@@ -146,7 +199,7 @@ UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = $1 AND
 
 -- name: prunable
 -- Finished executions that have not changed since the given time.
-SELECT number, execution_id FROM executions WHERE updated_at < $1 AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled')
+SELECT number, execution_id FROM executions WHERE updated_at < $1 AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed')
 ORDER BY number LIMIT 500 FOR UPDATE SKIP LOCKED;
 
 -- name: prune_events
@@ -165,6 +218,10 @@ DELETE FROM artifacts WHERE execution = ANY ($1);
 -- The keys of finished executions.
 DELETE FROM starts WHERE execution = ANY ($1);
 
+-- name: prune_synopses
+-- What lists show of finished executions.
+DELETE FROM synopses WHERE execution = ANY ($1);
+
 -- name: prune_executions
 -- The rows of finished executions.
 DELETE FROM executions WHERE number = ANY ($1);
@@ -174,6 +231,17 @@ DELETE FROM executions WHERE number = ANY ($1);
 SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE status = 'running'),
        (SELECT count(*) FROM suspensions WHERE status = 'pending'), pg_database_size(current_database()),
        (SELECT max(version) FROM schema_versions);
+
+-- name: load
+-- Rows of the audit that are not sealed and the age of the oldest, leases, and those that ran out.
+SELECT (SELECT count(*) FROM audit_unsealed),
+       (SELECT coalesce(max(extract(epoch FROM clock_timestamp()) - at), 0)::float8 FROM audit_unsealed),
+       count(owner), count(owner) FILTER (WHERE leased_until < extract(epoch FROM clock_timestamp()))
+FROM executions WHERE status = 'running';
+
+-- name: probe
+-- A commit that changes nothing, to see how long one takes.
+UPDATE audit_state SET last_sequence = last_sequence;
 
 -- name: add_token
 -- A new bearer token, known by the hash of its secret only. Nothing is stored when its id or its hash is taken.
@@ -208,7 +276,7 @@ SELECT closed_at, number FROM suspensions WHERE suspension_id = $1 AND closed_at
 -- name: count_prunable
 -- How many executions `prunable` finds in all, and when the oldest of them last changed.
 SELECT count(*), min(updated_at) FROM executions WHERE updated_at < $1
-  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
 
 -- name: add_code
 -- A new one-time code.
@@ -392,9 +460,9 @@ SELECT last_sequence FROM audit_state;
 
 -- name: add_grant
 -- A standing approval.
-INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by,
-                    assurance, channel, created_at, revoked_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at,
+                    owner, created_by, assurance, channel, created_at, revoked_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
 -- name: revoke_grant
 -- The end of a grant: nothing is updated when it was revoked before.
@@ -402,9 +470,10 @@ UPDATE grants SET revoked_at = $1 WHERE grant_id = $2 AND revoked_at IS NULL;
 
 -- name: grants
 -- Newest grants first; with $1 only those that can still be used at that time.
-SELECT grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by, assurance,
-       channel, created_at, revoked_at FROM grants
-WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND used < uses AND expires_at > $1) ORDER BY number DESC LIMIT $2;
+SELECT grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at, owner,
+       created_by, assurance, channel, created_at, revoked_at FROM grants
+WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > $1)
+ORDER BY number DESC LIMIT $2;
 
 -- name: notifications_span
 -- How many there are.
@@ -444,9 +513,52 @@ DELETE FROM notifications WHERE created_at < $1 AND next_at <= $3
     AND channel NOT IN (SELECT value FROM json_array_elements_text($2::json))
 RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
 
+-- name: count_schedules
+-- How many there are.
+SELECT count(*) FROM schedules;
+
+-- name: add_schedule
+-- A schedule of a saved plan; nothing is inserted when the answer to the same request was lost.
+INSERT INTO schedules (schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at,
+                       next_at, starting_at, queued, last_execution, recent, due_at, version)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+ON CONFLICT (schedule_id) DO NOTHING;
+
+-- name: find_schedule
+-- One schedule.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules WHERE schedule_id = $1;
+
+-- name: schedules
+-- All of them, oldest first.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules ORDER BY number;
+
+-- name: due_schedules
+-- Those that a process has to look at, earliest first.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules WHERE due_at <= $1 ORDER BY due_at, number;
+
+-- name: change_schedule
+-- The next state; nothing is updated when the row has changed since it was read.
+UPDATE schedules SET paused_at = $1, next_at = $2, starting_at = $3, queued = $4, last_execution = $5, recent = $6,
+    due_at = $7, version = version + 1
+WHERE schedule_id = $8 AND version = $9;
+
+-- name: remove_schedule
+-- The end of a schedule.
+DELETE FROM schedules WHERE schedule_id = $1;
+
 -- name: waiting_notifications
 -- How many wait for each channel.
 SELECT channel, count(*) FROM notifications GROUP BY channel ORDER BY channel COLLATE "C";
+
+-- name: hint
+-- Tell every process that listens.
+SELECT pg_notify($1, $2);
 
 -- name: clock
 -- The database's time.
@@ -454,15 +566,61 @@ SELECT extract(epoch FROM clock_timestamp())::float8;
 
 -- name: announce
 -- A process lives.
-INSERT INTO owners (owner, lock_key, started_at) VALUES ($1, $2, extract(epoch FROM clock_timestamp()))
-ON CONFLICT (owner) DO NOTHING;
+INSERT INTO owners (owner, lock_key, announced_at, server_start)
+VALUES ($1, $2, extract(epoch FROM clock_timestamp()), pg_postmaster_start_time())
+ON CONFLICT (owner) DO UPDATE SET announced_at = excluded.announced_at, server_start = excluded.server_start;
+
+-- name: publish
+-- What a process says of itself.
+UPDATE owners SET facts = $2 WHERE owner = $1;
+
+-- name: processes
+-- What those said whose lock is held.
+SELECT facts FROM owners WHERE facts IS NOT NULL AND NOT pg_try_advisory_xact_lock_shared(lock_key);
+
+-- name: forget_dead
+-- Processes that announced themselves long ago and hold no lock, unless the database started after that.
+DELETE FROM owners
+WHERE greatest(announced_at, extract(epoch FROM pg_postmaster_start_time())) < extract(epoch FROM clock_timestamp()) - $1
+  AND owner NOT IN (SELECT owner FROM executions WHERE status = 'running' AND owner IS NOT NULL)
+  AND pg_try_advisory_xact_lock_shared(lock_key);
 
 -- name: retire
 -- A process ends.
 DELETE FROM owners WHERE owner = $1;
 
 -- name: living
--- Of each announced owner, whether its lock is free, and whether the database has only just started.
-SELECT owner, pg_try_advisory_xact_lock_shared(lock_key),
-       pg_postmaster_start_time() > clock_timestamp() - make_interval(secs => $2)
+-- Of each announced owner, whether its lock is free, and whether it had that lock from another start of the server.
+SELECT owner, pg_try_advisory_xact_lock_shared(lock_key), server_start <> pg_postmaster_start_time()
 FROM owners WHERE owner = ANY ($1);
+
+-- name: find_secret
+-- One sealed secret.
+SELECT sealed FROM secrets WHERE name = $1;
+
+-- name: add_secret
+-- The first one wins.
+INSERT INTO secrets (name, sealed) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING;
+
+-- name: replace_secret
+-- The last one wins.
+INSERT INTO secrets (name, sealed) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed;
+
+-- name: delete_secret
+-- One secret.
+DELETE FROM secrets WHERE name = $1;
+
+-- name: secret_version
+-- Something that differs after every change, because each value is sealed with a new nonce.
+SELECT encode(sha256(sealed), 'hex') FROM secrets WHERE name = $1;
+
+-- name: lock_secret
+-- A row is written when the name was free, its lock has ended, or the holder asks again.
+INSERT INTO secret_locks (name, holder, locked_until)
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, locked_until = excluded.locked_until
+WHERE secret_locks.locked_until < clock_timestamp() OR secret_locks.holder = excluded.holder;
+
+-- name: unlock_secret
+-- Only by its holder.
+DELETE FROM secret_locks WHERE name = $1 AND holder = $2;

@@ -4,7 +4,7 @@ Every law of the port is a condition in SQL, checked in the transaction that rel
 `append_all` of `migrations/`. Times in conditions are the database's, so that the clocks of machines do not matter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import anyio
@@ -15,12 +15,14 @@ from planwarden.agent.common.artifact import Artifact, check_artifact
 from planwarden.agent.common.errors import InvalidArguments, LeaseLost, StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_pruned_entry
+from planwarden.agent.core.question import Addressee
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import (
     Append,
     Changes,
     FoundId,
-    Grant,
     Header,
     Lease,
     StartedExecution,
@@ -32,11 +34,20 @@ from planwarden.storage.ports.keys import KeyStore
 from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.postgres.append import encode_append, read_outcome
 from planwarden.storage.postgres.audit import seal
-from planwarden.storage.postgres.connection import Connection, connect, migrate, name_server, run, store_error
-from planwarden.storage.postgres.control import Control, send_hint
-from planwarden.storage.postgres.hints import Hints
+from planwarden.storage.postgres.connection import (
+    Connection,
+    connect,
+    migrate,
+    name_server,
+    refuse_pooler,
+    run,
+    store_error,
+)
+from planwarden.storage.postgres.control import CHANNEL, Control, send_hint
+from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
 from planwarden.storage.postgres.liveness import GONE_S, LockLiveness
-from planwarden.storage.postgres.reader import PostgresReader
+from planwarden.storage.postgres.processes import PostgresProcesses
+from planwarden.storage.postgres.reader import PostgresReader, may_be_stored
 from planwarden.storage.postgres.transaction import PostgresTransaction
 from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
 from planwarden.storage.sql import grants as sql_grants
@@ -45,8 +56,11 @@ from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.notifications import SqlNotifications, limit_notifications
 from planwarden.storage.sql.rows import read_header, read_log, read_suspension
+from planwarden.storage.sql.schedules import SqlSchedules
+from planwarden.storage.sql.secrets import SqlSecrets
 from planwarden.storage.sql.sessions import SqlSessions
 from planwarden.storage.sql.starts import read_start
+from planwarden.storage.sql.synopses import list_parameters, read_page
 from planwarden.storage.sql.tokens import SqlTokens
 
 
@@ -80,11 +94,14 @@ class PostgresDatabase:
 class PostgresStore:
     """Open with `PostgresStore.open`, close when done."""
 
-    def __init__(self, url: str, clock: Clock | None, lease_s: float, gone_s: float) -> None:
+    def __init__(
+        self, url: str, control: Control, hints: Hints, clock: Clock | None, lease_s: float, gone_s: float
+    ) -> None:
+        """`control` has started, and adds to `hints`."""
         self.url = url
         self._lease_s = lease_s
-        self._hints = Hints()
-        self._control = Control(url, self._hints.add)
+        self._hints = hints
+        self._control = control
         self._given = clock
         self._clock = clock or DatabaseClock(self._control)
         self._reader = PostgresReader(url)
@@ -97,34 +114,52 @@ class PostgresStore:
         )
         self._liveness = LockLiveness(self._control, self._reader, gone_s)
         self._database = PostgresDatabase(self._writer, self._reader)
+        self._processes = PostgresProcesses(self._database, self._liveness)
         self._tokens = SqlTokens(self._database)
         self._sessions = SqlSessions(self._database, self._liveness)
         self._notifications = SqlNotifications(self._database, self._clock)
         self._keys = SqlKeys(self._database)
+        self._schedules = SqlSchedules(self._database, self._clock)
+        self._secrets = SqlSecrets(self._database)
 
     @classmethod
     def open(
-        cls, url: str, *, clock: Clock | None = None, lease_s: float = LEASE_S, gone_s: float = GONE_S
+        cls,
+        url: str,
+        *,
+        control_url: str = "",
+        clock: Clock | None = None,
+        lease_s: float = LEASE_S,
+        gone_s: float = GONE_S,
     ) -> "PostgresStore":
-        """Connect, and bring the schema up to date. With `clock`, which only tests give, it is the store's time.
+        """Connect, and bring the schema up to date. Where `url` leads to a pooler, `control_url` leads past it.
+
+        With `clock`, which only tests give, it is the store's time.
 
         Raises:
             StoreError: the database cannot be reached or must not be used.
         """
         try:
-            connection = connect(url)
+            connection = connect(control_url or url)
         except psycopg.Error as error:
-            raise store_error(error, url) from error
+            raise store_error(error, control_url or url) from error
         try:
+            if not control_url:
+                refuse_pooler(connection, url)
             migrate(connection, url)
+            hints = Hints()
+            control = Control(control_url or url, hints.add)
+            try:
+                control.start(connection)
+            except BaseException:
+                control.stop()
+                raise
         except BaseException as error:
             connection.close()
             if isinstance(error, psycopg.Error):
                 raise store_error(error, url) from error
             raise
-        store = cls(url, clock, lease_s, gone_s)
-        store._control.start(connection)
-        return store
+        return cls(url, control, hints, clock, lease_s, gone_s)
 
     @property
     def clock(self) -> Clock:
@@ -135,6 +170,16 @@ class PostgresStore:
         return self._tokens
 
     @property
+    def processes(self) -> PostgresProcesses:
+        """The processes that share the database."""
+        return self._processes
+
+    @property
+    def secrets(self) -> SqlSecrets:
+        """Sealed; `planwarden.storage.sealing` opens them."""
+        return self._secrets
+
+    @property
     def sessions(self) -> SessionStore:
         """Codes and sessions of the inbox."""
         return self._sessions
@@ -142,6 +187,11 @@ class PostgresStore:
     @property
     def notifications(self) -> SqlNotifications:
         return self._notifications
+
+    @property
+    def schedules(self) -> SqlSchedules:
+        """Schedules of saved plans."""
+        return self._schedules
 
     @property
     def signing_keys(self) -> KeyStore:
@@ -155,7 +205,11 @@ class PostgresStore:
             text = encode_append(append)
         except UnicodeEncodeError as error:
             raise store_error(error, self.url) from error
-        request = AppendRequest(text, append.execution.execution_id, is_notifying=bool(append.notifications))
+        # What still runs is for others to take when the writer gives it up, or never had it.
+        has_lease = append.lease is not None or append.acquire
+        is_unowned = append.execution.status == "running" and (append.release or not has_lease)
+        hint = write_hint(append.execution.execution_id, is_unowned=is_unowned)
+        request = AppendRequest(text, hint, is_notifying=bool(append.notifications))
         return read_outcome(append, *await self._writer.append(request))
 
     async def header(self, execution_id: str) -> Header | None:
@@ -179,6 +233,14 @@ class PostgresStore:
             rows = await self._reader.fetch("executions_of", (principal, limit))
         return tuple(map(read_header, rows))
 
+    async def list_executions(
+        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
+    ) -> ListedPage:
+        return read_page(await self._reader.fetch("list_executions", list_parameters(wanted, limit, cursor)), limit)
+
+    async def list_hosts(self) -> tuple[str, ...]:
+        return tuple(str(row[0]) for row in await self._reader.fetch("list_hosts", (HOSTS_LOOKED_AT,)))
+
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return tuple(map(read_header, await self._reader.fetch("walk", (after, limit))))
 
@@ -198,12 +260,14 @@ class PostgresStore:
         *,
         principal: str | None = None,
         thread_id: str | None = None,
-        addressee: ev.Addressee | None = None,
+        addressee: Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
         start = 0 if cursor is None else await self._find_cursor(cursor, principal)
         chosen = (principal, thread_id, addressee)
+        if not all(map(may_be_stored, chosen)):
+            return SuspensionRowPage((), 0, None)
 
         def read(connection: Connection) -> tuple[Rows, int]:
             with connection.transaction():
@@ -248,13 +312,28 @@ class PostgresStore:
         def take(transaction: PostgresTransaction) -> Lease | None:
             parameters = (owner, execution_id, steady, self._lease_s, silent_s)
             found = transaction.execute("claim", parameters).fetchone()
-            return None if found is None else Lease(execution_id, owner, int(found[0]), is_from_silent=found[1])
+            if found is None:
+                return None
+            return Lease(execution_id, owner, int(found[0]), is_from_silent=found[1], left_s=found[2])
 
         return await self._writer.run(take)
 
-    async def orphans(self, limit: int) -> tuple[str, ...]:
+    async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
+        await self._liveness.announce(owner)
         await self._expire_dead_owners()
-        return tuple(row[0] for row in await self._reader.fetch("orphans", (self._find_times()[1], limit)))
+        skipped = list(skip)
+        # Most looks find nothing, and need no turn of the writer.
+        if not await self._reader.fetch("has_unowned", (skipped,)):
+            return ()
+        parameters = (owner, self._find_times()[1], self._lease_s, skipped, limit)
+        rows = await self._writer.run(lambda transaction: transaction.execute("claim_many", parameters).fetchall())
+        rows.sort(key=lambda row: row[2])
+        return tuple(Lease(str(row[0]), owner, int(row[1]), left_s=row[3]) for row in rows)
+
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
+        await self._expire_dead_owners()
+        rows = await self._reader.fetch("orphans", (self._find_times()[1], ahead_s, limit))
+        return tuple(row[0] for row in rows)
 
     async def _expire_dead_owners(self) -> None:
         """A process that died without releasing its leases need not be waited for."""
@@ -263,8 +342,8 @@ class PostgresStore:
         if dead:
             await self._writer.run(lambda transaction: [transaction.execute("expire_owner", (name,)) for name in dead])
 
-    async def renew(self, owner: str) -> None:
-        parameters = (self._find_times()[1], self._lease_s, owner)
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
+        parameters = (self._find_times()[1], self._lease_s, owner, [*execution_ids])
         await self._writer.run(lambda transaction: transaction.execute("renew", parameters).rowcount)
 
     async def confirm(self, lease: Lease) -> None:
@@ -301,6 +380,7 @@ class PostgresStore:
         def add(transaction: PostgresTransaction) -> None:
             sql_grants.add_grant(transaction, grant)
             transaction.add_audit((entry,), self._clock.now())
+            self._hint_everything(transaction)
 
         await self._writer.run(add)
 
@@ -310,9 +390,14 @@ class PostgresStore:
             is_revoked = sql_grants.revoke_grant(transaction, grant_id, now)
             if is_revoked:
                 transaction.add_audit((entry,), now)
+                self._hint_everything(transaction)
             return is_revoked
 
         return await self._writer.run(revoke)
+
+    def _hint_everything(self, transaction: PostgresTransaction) -> None:
+        """Other processes read their copy of the grants again. Few enough to belong to the transaction."""
+        transaction.execute("hint", (CHANNEL, f"{self._control.name}\n{EVERYTHING}"))
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
@@ -351,9 +436,12 @@ class PostgresStore:
         raise StoreError(f"{name_server(self.url)} is backed up with pg_dump or pg_basebackup; nothing was written")
 
     async def check(self) -> dict[str, int | str]:
-        """Facts for a health report: counts of rows, size, version of server and schema."""
+        """Facts for a health report: counts of rows, size, version of server and schema, and what waits."""
         executions, running, pending, size_bytes, schema = (await self._reader.fetch("totals"))[0]
         server = await self._reader.use(lambda connection: connection.info.server_version)
+        [(unsealed, unsealed_s, leases, expired)] = await self._reader.fetch("load")
+        began = anyio.current_time()
+        await self._writer.run(lambda transaction: transaction.execute("probe").rowcount)
         return {
             "integrity": "ok",
             "schema": int(schema),
@@ -362,6 +450,11 @@ class PostgresStore:
             "pending": int(pending),
             "size_bytes": int(size_bytes),
             "server": f"{server // 10_000}.{server % 10_000}",
+            "commit_ms": round((anyio.current_time() - began) * 1000),
+            "unsealed": int(unsealed),
+            "unsealed_ms": round(unsealed_s * 1000),
+            "leases": int(leases),
+            "expired_leases": int(expired),
         }
 
     async def close(self) -> None:
@@ -374,7 +467,7 @@ def _prune(transaction: PostgresTransaction, before: float, now: float) -> int:
     found = transaction.execute("prunable", (before,)).fetchall()
     numbers = [row[0] for row in found]
     if numbers:
-        for name in ("prune_events", "prune_suspensions", "prune_artifacts", "prune_starts", "prune_executions"):
-            transaction.execute(name, (numbers,))
+        for table in ("events", "suspensions", "artifacts", "starts", "synopses", "executions"):
+            transaction.execute(f"prune_{table}", (numbers,))
         transaction.add_audit((build_pruned_entry([row[1] for row in found]),), now)
     return len(found)

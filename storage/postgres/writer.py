@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 
-from planwarden.agent.common.errors import PlanwardenError, StoreError
-from planwarden.storage.postgres.connection import AGAIN, LOST, Connection, connect, run, store_error
+from planwarden.agent.common.errors import CommitUnknown, PlanwardenError, StoreError
+from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, store_error
 from planwarden.storage.postgres.transaction import PostgresTransaction
 
 Result = TypeVar("Result")
@@ -26,20 +26,24 @@ MAX_GROUP = 256
 MAX_GROUP_CHARS = 4 * 1024 * 1024
 """Of the appends of a group, beyond which no more are added."""
 PATIENCE_S = 20.0
-"""For how long a group is sent again while the database cannot be reached."""
+"""Seconds from a request on for which it is sent again while the database cannot be reached."""
 PAUSE_S = 0.25
 
 
 class AppendRequest:
     """What `append_all` is given for one append, and what it returned."""
 
-    __slots__ = ("error", "execution_id", "future", "is_notifying", "loop", "text", "value")
+    __slots__ = ("asked_at", "error", "future", "hint", "is_notifying", "is_sent", "loop", "text", "value")
 
-    def __init__(self, text: str, execution_id: str, *, is_notifying: bool) -> None:
+    def __init__(self, text: str, hint: str, *, is_notifying: bool) -> None:
         self.text = text
-        self.execution_id = execution_id
+        self.hint = hint
+        """What other processes are told of the commit."""
         self.is_notifying = is_notifying
         """It stores notifications, so their number must be looked at."""
+        self.is_sent = False
+        """The server may have committed it."""
+        self.asked_at = monotonic()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[tuple[str, int | None, Any]] = self.loop.create_future()
         self.value: tuple[str, int | None, Any] = ("", None, None)
@@ -47,10 +51,11 @@ class AppendRequest:
 
 
 class _Request(Generic[Result]):
-    __slots__ = ("error", "future", "loop", "operation", "value")
+    __slots__ = ("asked_at", "error", "future", "loop", "operation", "value")
 
     def __init__(self, operation: Operation[Result]) -> None:
         self.operation = operation
+        self.asked_at = monotonic()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Result] = self.loop.create_future()
         self.value: Result | None = None
@@ -79,6 +84,8 @@ class PostgresWriter:
         self._limit_notifications = limit_notifications
         self._committed = committed
         self._connection: Connection | None = None
+        self._failure: Exception | None = None
+        """Why the last group found no database."""
         self._requests: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
@@ -133,8 +140,7 @@ class PostgresWriter:
 
     def _perform(self, group: list[AnyRequest]) -> None:
         """Commits the group, each request with its value or error."""
-        deadline = monotonic() + PATIENCE_S
-        while True:
+        while group := self._dismiss_late(group):
             try:
                 self._commit(group)
             # Whatever an operation raises belongs to the caller that awaits it.
@@ -143,20 +149,38 @@ class PostgresWriter:
                     self._roll_back()
                     continue
                 if not self._is_lost(error):
+                    self._failure = None
+                    for request in group:
+                        # The server answered, so nothing of the group is stored.
+                        if isinstance(request, AppendRequest):
+                            request.is_sent = False
                     self._perform_singly(group, error)
                     return
                 self._drop_connection()
+                self._failure = error
                 group = self._keep_repeatable(group, error)
-                if group and monotonic() < deadline and not self._closed:
+                if group and not self._closed:
                     sleep(PAUSE_S)
-                    continue
-                self._fail(group, error)
+                continue
+            self._failure = None
             return
 
+    def _dismiss_late(self, group: list[AnyRequest]) -> list[AnyRequest]:
+        """Fails those that waited too long for a database that is gone, perhaps behind others. Returns the rest."""
+        if self._failure is None:
+            return group
+        oldest = monotonic() - PATIENCE_S
+        late = [request for request in group if self._closed or request.asked_at < oldest]
+        self._fail(late, self._failure)
+        return [request for request in group if request not in late]
+
     def _is_lost(self, error: Exception) -> bool:
-        """The connection is gone, or there was none to be had."""
+        """The connection is gone, or there was none to be had, or it leads to a server that became a standby."""
         connection = self._connection
-        return isinstance(error, LOST) and (connection is None or connection.closed)
+        is_broken = connection is None or connection.closed
+        return isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or (
+            isinstance(error, psycopg.Error) and is_broken
+        )
 
     def _perform_singly(self, group: list[AnyRequest], error: Exception) -> None:
         """One request broke the transaction of all: each in a transaction of its own."""
@@ -178,6 +202,8 @@ class PostgresWriter:
     def _fail(self, group: list[AnyRequest], error: Exception) -> None:
         for request in group:
             known = error if not isinstance(error, psycopg.Error) else store_error(error, self._url)
+            if isinstance(request, AppendRequest) and request.is_sent and isinstance(known, StoreError):
+                known = CommitUnknown(f"{known.message}; whether it was stored is not known yet")
             request.error = known
         _deliver(group)
 
@@ -204,13 +230,15 @@ class PostgresWriter:
             self._is_committing = True
             connection.execute("COMMIT")
         _deliver(group)
-        stored = [request.execution_id for request in appends if request.value[0] == "stored"]
+        stored = [request.hint for request in appends if request.value[0] == "stored"]
         # A hint; who misses it looks by itself after a while.
         with suppress(psycopg.Error):
             self._committed(connection, stored)
 
     def _append(self, connection: Connection, appends: list[AppendRequest]) -> None:
         text = f"[{','.join(request.text for request in appends)}]"
+        for request in appends:
+            request.is_sent = True
         for place, outcome, fence, detail in run(connection, "append", (text, *self._clock(), self._lease_s)):
             appends[place - 1].value = (outcome, fence, detail)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import GrantUsedUp, StoreError
-from planwarden.agent.ports.store import Grant
+from planwarden.agent.ports.grant import Grant, day_of
 from planwarden.storage.sql.database import SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
@@ -16,8 +16,11 @@ _COLUMNS = (
     "tool_name",
     "definition_digest",
     "arguments",
+    "step",
     "uses",
     "used",
+    "used_on",
+    "used_before",
     "expires_at",
     "owner",
     "created_by",
@@ -29,22 +32,24 @@ _COLUMNS = (
 
 
 def add_grant(transaction: SqlTransaction, grant: Grant) -> None:
-    values = [getattr(grant, name) for name in _COLUMNS]
-    values[_COLUMNS.index("arguments")] = canonical_json(grant.arguments)
-    transaction.execute("add_grant", values)
+    values = {name: getattr(grant, name) for name in _COLUMNS}
+    values["arguments"] = canonical_json(grant.arguments)
+    if grant.step is not None:
+        values["step"] = canonical_json(msgspec.to_builtins(grant.step))
+    transaction.execute("add_grant", [*values.values()])
 
 
 def check_uses(transaction: SqlTransaction, uses: Mapping[str, int], now: float) -> None:
     """Raises `GrantUsedUp` when a grant does not have so many uses left. To be called before the first write."""
     for grant_id, wanted in uses.items():
-        found = transaction.execute("uses_left", (grant_id, now)).fetchone()
+        found = transaction.execute("uses_left", (grant_id, now, day_of(now))).fetchone()
         if found is None or int(found[0]) < wanted:
             raise GrantUsedUp(grant_id)
 
 
-def use_grant(transaction: SqlTransaction, grant_id: str) -> None:
+def use_grant(transaction: SqlTransaction, grant_id: str, now: float) -> None:
     """Count one use that was checked in the same transaction."""
-    transaction.execute("use_grant", (grant_id,))
+    transaction.execute("use_grant", (grant_id, day_of(now)))
 
 
 def revoke_grant(transaction: SqlTransaction, grant_id: str, now: float) -> bool:
@@ -56,6 +61,8 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
     found = dict(zip(_COLUMNS, row, strict=True))
     try:
         found["arguments"] = read_object(found["arguments"])
+        if found["step"] is not None:
+            found["step"] = read_object(found["step"])
         return msgspec.convert(found, Grant)
     except (ValueError, TypeError) as error:
         raise StoreError(f"grant {found['grant_id']!r} is damaged: {error}; revoke it") from error

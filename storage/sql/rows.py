@@ -5,16 +5,16 @@ from typing import Any
 from zlib import crc32
 
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, StoreError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import TRANSITIONS
 from planwarden.agent.ports.store import Header, SuspensionRow
-from planwarden.storage.codec import decode_events
+from planwarden.storage.codec import count_readable, decode_events
 
 
 def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> tuple[ev.Recorded, ...]:
-    """The events with a sequence above `after`. Raises `StoreError` when the rows are not what was written."""
+    """The events with a sequence above `after`. Raises `LogUnreadable` when the rows are not what was written."""
     recorded: list[ev.Recorded] = []
     version = following = 0
     for version, first, at, body, checksum in rows:
@@ -22,16 +22,19 @@ def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> 
         if type(version) is not int or type(first) is not int:
             raise _damaged(execution_id, "it does not say where its events belong")
         if first != following if recorded else first > after + 1:
-            raise _damaged(execution_id, f"events are missing before event {first}")
+            raise _damaged(execution_id, f"events are missing before event {first}", first)
         if checksum != checksum_of(execution_id, first, at, body):
-            raise _damaged(execution_id, f"the events from {first} on are not what was written")
-        events = decode_events(body)
+            raise _damaged(execution_id, f"the events from {first} on are not what was written", first)
+        try:
+            events = decode_events(body)
+        except LogUnreadable as error:
+            raise LogUnreadable(error.message, sequence=first + count_readable(body)) from error
         recorded.extend(
             ev.Recorded(sequence=sequence, at=at, event=event) for sequence, event in enumerate(events, first)
         )
         following = first + len(events)
     if recorded and following != version + 1:
-        raise _damaged(execution_id, f"it ends with event {following - 1} instead of {version}")
+        raise _damaged(execution_id, f"it ends with event {following - 1} instead of {version}", following)
     return tuple(entry for entry in recorded if entry.sequence > after)
 
 
@@ -40,8 +43,9 @@ def checksum_of(execution_id: str, first: int, at: float, body: str) -> int:
     return crc32(f"{execution_id} {first} {at!r} {body}".encode())
 
 
-def _damaged(execution_id: str, how: str) -> StoreError:
-    return StoreError(f"the log of execution {execution_id!r} is damaged: {how}; restore a backup")
+def _damaged(execution_id: str, how: str, sequence: int | None = None) -> LogUnreadable:
+    text = f"the log of execution {execution_id!r} is damaged: {how}; restore a backup"
+    return LogUnreadable(text, sequence=sequence)
 
 
 def read_object(text: str) -> dict[str, JsonValue]:

@@ -6,17 +6,21 @@ from planwarden.agent.common.errors import GuardFailed, LeaseLost, StoreError, T
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Append, Guard, Lease
 from planwarden.storage.projection import (
+    ExecutionEnded,
     GrantUsed,
     RowChange,
     SuspensionClosed,
     SuspensionOpened,
     SuspensionRowReminded,
     SuspensionRowRevised,
+    SynopsisWritten,
     count_grant_uses,
+    project_progress,
 )
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.notifications import add_notifications
 from planwarden.storage.sql.rows import checksum_of, read_header
+from planwarden.storage.sql.synopses import list_values
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.statements import SQL
@@ -55,7 +59,7 @@ def write_append(
     connection.execute(SQL["add_events"], (number, first, at, body, checksum))
     sqlite_starts.keep_start(connection, append, number)
     for change in changes:
-        _write_row(connection, number, append, change)
+        _write_row(connection, number, append, change, now)
     if entries:
         sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
     for found in append.artifacts:
@@ -84,6 +88,7 @@ def _advance(
                 execution.status,
                 execution.version,
                 now,
+                *_find_progress(append),
                 owner,
                 until,
                 execution.execution_id,
@@ -96,7 +101,14 @@ def _advance(
     else:
         found = connection.execute(
             SQL["extend_unowned"],
-            (execution.status, execution.version, now, execution.execution_id, append.expected_version),
+            (
+                execution.status,
+                execution.version,
+                now,
+                *_find_progress(append),
+                execution.execution_id,
+                append.expected_version,
+            ),
         ).fetchone()
         if found is not None:
             return int(found[0]), None
@@ -110,11 +122,11 @@ def _extend_owned(
     execution, found = append.execution, None
     which = (execution.execution_id, append.expected_version, lease.owner, lease.fence)
     if execution.status == "running" and not append.release:
-        values = (execution.version, now, leased_until)
+        values = (execution.version, now, leased_until, *_find_progress(append))
         found = connection.execute(SQL["extend_running"], (*values, *which)).fetchone()
     if found is None:
         owner, until = (None, 0.0) if append.release else (lease.owner, leased_until)
-        values = (execution.status, execution.version, now, owner, until)
+        values = (execution.status, execution.version, now, *_find_progress(append), owner, until)
         found = connection.execute(SQL["extend_owned"], (*values, *which)).fetchone()
     return found and int(found[0])
 
@@ -137,11 +149,18 @@ def _create(
             append.owner if holds else None,
             leased_until if holds else 0.0,
             append.start and append.start.plan,
+            *_find_progress(append),
         ),
     ).lastrowid
     if number is None:
         raise StoreError("SQLite gave no row number for a new execution")
     return number, Lease(execution.execution_id, append.owner, 1) if holds else None
+
+
+def _find_progress(append: Append) -> tuple[int | None, int | None]:
+    """How many steps there are and are done; None for what is as before."""
+    progress = project_progress(append)
+    return (None, None) if progress is None else (progress.step_count, progress.steps_done)
 
 
 def _check_guard(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
@@ -153,7 +172,7 @@ def _check_guard(connection: sqlite3.Connection, guard: Guard, now: float) -> No
         raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
 
 
-def _write_row(connection: sqlite3.Connection, number: int, append: Append, change: RowChange) -> None:
+def _write_row(connection: sqlite3.Connection, number: int, append: Append, change: RowChange, now: float) -> None:
     if isinstance(change, SuspensionOpened):
         question = change.question
         connection.execute(
@@ -177,7 +196,11 @@ def _write_row(connection: sqlite3.Connection, number: int, append: Append, chan
     elif isinstance(change, SuspensionClosed):
         connection.execute(SQL["answer_suspension"], (change.status, change.at, change.suspension_id))
     elif isinstance(change, GrantUsed):
-        sql_grants.use_grant(SqliteTransaction(connection), change.grant_id)
+        sql_grants.use_grant(SqliteTransaction(connection), change.grant_id, now)
+    elif isinstance(change, SynopsisWritten):
+        connection.execute(SQL["write_synopsis"], (number, *list_values(change.synopsis)))
+    elif isinstance(change, ExecutionEnded):
+        connection.execute(SQL["end_synopsis"], (change.at, change.fault, number))
     else:
         connection.execute(SQL["withdraw_suspensions"], (change.at, number))
 

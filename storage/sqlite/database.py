@@ -17,6 +17,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
+from planwarden.storage.mark import MARKED
+from planwarden.storage.sqlite.mark import read_mark
+from planwarden.storage.sqlite.statements import SQL
 
 APPLICATION_ID = 0x706C7764  # "plwd"
 WAL_RESET_FIXED = (3, 51, 3)
@@ -126,20 +129,23 @@ class FileIdentity:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to the newest version, one transaction per step; does nothing when it is there."""
+    """Bring the schema to the newest version in one transaction; does nothing when it is there.
+
+    Raises:
+        StoreError: the file is another application's, a newer planwarden's, `planwarden move` left it, or a log that
+            can go on does not replay; it was left as it was.
+    """
     steps = migrations()
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
+            _refuse_marked(connection, path)
             current = int(connection.execute("PRAGMA user_version").fetchone()[0])
             if current > len(steps):
                 raise _newer(path, current, len(steps))
             if current == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
                 raise _foreign(path)
-            for number, script in enumerate(steps[current:], current + 1):
-                for statement in _statements(script):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {number}")
+            _upgrade(connection, path, current, steps)
             if current == 0:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute("COMMIT")
@@ -152,6 +158,19 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except FAULTS as error:
         raise store_error(error, path) from error
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: list[str]) -> None:
+    """Run the steps after `current`; in a file with logs, see that they replay before anything is committed."""
+    for number, script in enumerate(steps[current:], current + 1):
+        for statement in _statements(script):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {number}")
+    if 0 < current < len(steps):
+        # Here, because nothing else needs it.
+        from planwarden.storage.sql.replay import refuse_unreplayable
+
+        refuse_unreplayable(lambda name, given: connection.execute(SQL[name], given).fetchall(), repr(str(path)))
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
@@ -239,8 +258,15 @@ def _check_header(path: Path) -> None:
     is_blank = application == version == int.from_bytes(header[40:44], "big") == 0
     if application != APPLICATION_ID and not is_blank:
         raise _foreign(path)
-    if version > latest_version():
+    # A mark says more than its version, and is read when the file is open.
+    if latest_version() < version != MARKED:
         raise _newer(path, version, latest_version())
+
+
+def _refuse_marked(connection: sqlite3.Connection, path: Path) -> None:
+    mark = read_mark(connection)
+    if mark is not None:
+        raise StoreError(mark.explain(repr(str(path))))
 
 
 def _foreign(path: Path) -> StoreError:

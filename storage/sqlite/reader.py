@@ -73,11 +73,6 @@ class Reader:
         self._pace.note(perf_counter() - began)
         return rows if len(rows) <= MAX_AT_ONCE else None
 
-    def read_changes(self) -> int:
-        """Returns a number that differs whenever another connection has changed the file; it is in shared memory."""
-        rows = self._look_up(SQL["data_version"], ())
-        return -1 if rows is None else int(rows[0][0])
-
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Returns the rows of a read that may take long."""
         async with self._open() as connection:

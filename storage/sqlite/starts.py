@@ -2,18 +2,22 @@
 
 import sqlite3
 
-from planwarden.agent.common.errors import KeyUsed, PlanUnfinished
+from planwarden.agent.common.errors import KeyUsed, PlanUnfinished, ThreadMovedOn
 from planwarden.agent.ports.store import Append
 from planwarden.storage.sqlite.statements import SQL
 
 
 def check_start(connection: sqlite3.Connection, append: Append) -> None:
-    """Raises `KeyUsed` or `PlanUnfinished` when the request is known, before anything is written."""
+    """Raises `KeyUsed`, `ThreadMovedOn` or `PlanUnfinished` when it must not start, before anything is written."""
     start, principal = append.start, append.execution.principal
     if start is None:
         return
     if start.key is not None and connection.execute(SQL["find_start"], (principal, start.key)).fetchone() is not None:
         raise KeyUsed
+    if start.after is not None:
+        newest = connection.execute(SQL["thread_end"], (append.execution.thread_id,)).fetchone()
+        if newest is None or tuple(newest) != (start.after, start.after_version):
+            raise ThreadMovedOn
     if start.plan is not None and start.is_only:
         found = connection.execute(SQL["unfinished_plan"], (start.plan, principal)).fetchone()
         if found is not None:

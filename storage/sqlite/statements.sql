@@ -1,18 +1,23 @@
 -- name: create_execution
 -- A new execution; fails on the unique index when the thread has an unfinished one.
 INSERT INTO executions (execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence,
-                        leased_until, plan_digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?);
+                        leased_until, plan_digest, step_count, steps_done)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?);
 
 -- name: find_start
 -- The execution that a principal started with a key.
 SELECT x.execution_id, x.thread_id, s.request FROM starts AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.principal = ? AND s.key = ?;
 
+-- name: thread_end
+-- The newest execution of a thread.
+SELECT execution_id, version FROM executions WHERE thread_id = ? ORDER BY number DESC LIMIT 1;
+
 -- name: unfinished_plan
--- The oldest unfinished execution of a plan, and a key that started it.
+-- The oldest unfinished execution of a plan, and a key that started it. `+` keeps SQLite from the index of principals,
+-- in which it would look at every execution of this one.
 SELECT x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
-FROM executions AS x WHERE x.plan_digest = ? AND x.principal = ? ORDER BY x.number LIMIT 1;
+FROM executions AS x WHERE x.plan_digest = ? AND +x.principal = ? ORDER BY x.number LIMIT 1;
 
 -- name: add_start
 -- The key that started an execution, checked before in the same transaction.
@@ -25,31 +30,46 @@ UPDATE executions SET plan_digest = NULL WHERE number = ? AND plan_digest IS NOT
 -- name: extend_running
 -- The owner's next version of an execution that goes on running. It sets nothing that an index has, because SQLite writes
 -- an index anew wherever one of its columns is set, changed or not.
-UPDATE executions SET version = ?, updated_at = ?, leased_until = ?
+UPDATE executions SET version = ?, updated_at = ?, leased_until = ?, step_count = coalesce(?, step_count),
+    steps_done = coalesce(?, steps_done)
 WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ? AND status = 'running'
 RETURNING number;
 
 -- name: extend_owned
 -- The owner's next version. Updates nothing unless owner, fence and version are still the writer's.
-UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?
+UPDATE executions SET status = ?, version = ?, updated_at = ?, step_count = coalesce(?, step_count),
+    steps_done = coalesce(?, steps_done), owner = ?, leased_until = ?
 WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ?
 RETURNING number;
 
 -- name: extend_taking
 -- An answer whose writer also takes the lease, if no process has it. Only `claim` takes it from a silent one.
-UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?, fence = fence + 1
+UPDATE executions SET status = ?, version = ?, updated_at = ?, step_count = coalesce(?, step_count),
+    steps_done = coalesce(?, steps_done), owner = ?, leased_until = ?, fence = fence + 1
 WHERE execution_id = ? AND version = ? AND owner IS NULL
 RETURNING number, fence;
 
 -- name: extend_unowned
 -- An answer to an execution that another process owns: the version grows, the lease does not change.
-UPDATE executions SET status = ?, version = ?, updated_at = ?
+UPDATE executions SET status = ?, version = ?, updated_at = ?, step_count = coalesce(?, step_count),
+    steps_done = coalesce(?, steps_done)
 WHERE execution_id = ? AND version = ?
 RETURNING number;
 
 -- name: add_events
 -- One transaction's events.
 INSERT INTO events (execution, first, at, body, checksum) VALUES (?, ?, ?, ?, ?);
+
+-- name: write_synopsis
+-- What a list shows of an execution, from its creation on, and again when its plan changes.
+INSERT INTO synopses (execution, title, is_goal, host, saved_plan, tools, fault, search) VALUES (?, ?, ?, ?, ?, ?, '', ?)
+ON CONFLICT (execution) DO UPDATE
+SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host, saved_plan = excluded.saved_plan,
+    tools = excluded.tools, search = excluded.search;
+
+-- name: end_synopsis
+-- An execution ended, or goes on after it had.
+UPDATE synopses SET ended_at = ?, fault = ? WHERE execution = ?;
 
 -- name: add_artifact
 -- Content beside the log; the same content of an execution is stored once.
@@ -104,6 +124,43 @@ FROM executions ORDER BY number DESC LIMIT ?;
 -- The newest executions of a principal.
 SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
 FROM executions WHERE principal = ? ORDER BY number DESC LIMIT ?;
+
+-- name: list_executions
+-- A page of executions, the newest activity first, below the position ?1, ?2. Unfinished ones are few enough to sort; the
+-- others are in the order of an index.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, p.active_at, x.step_count,
+       x.steps_done, s.title, s.is_goal, s.host, s.saved_plan, s.fault,
+       (SELECT q.suspension_id FROM suspensions AS q
+        WHERE q.execution = x.number AND q.status = 'pending' AND q.addressee = 'human' ORDER BY q.number LIMIT 1),
+       (SELECT min(q.addressee) FROM suspensions AS q WHERE q.execution = x.number AND q.status = 'pending'),
+       x.number
+FROM (
+    SELECT * FROM (
+        SELECT s.execution AS number, x.updated_at AS active_at
+        FROM synopses AS s INDEXED BY unfinished_synopses CROSS JOIN executions AS x ON x.number = s.execution
+        WHERE s.ended_at IS NULL AND (x.updated_at, s.execution) < (?1, ?2)
+          AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
+          AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
+          AND instr(s.search, ?8) AND instr(s.search, ?9) AND instr(s.search, ?10) AND instr(s.search, ?11)
+          AND instr(s.search, ?12)
+        ORDER BY x.updated_at DESC, s.execution DESC LIMIT ?13)
+    UNION ALL
+    SELECT * FROM (
+        SELECT s.execution, s.ended_at
+        FROM synopses AS s INDEXED BY ended_synopses CROSS JOIN executions AS x ON x.number = s.execution
+        WHERE s.ended_at IS NOT NULL AND (s.ended_at, s.execution) < (?1, ?2)
+          AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
+          AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
+          AND instr(s.search, ?8) AND instr(s.search, ?9) AND instr(s.search, ?10) AND instr(s.search, ?11)
+          AND instr(s.search, ?12)
+        ORDER BY s.ended_at DESC, s.execution DESC LIMIT ?13)
+    ORDER BY 2 DESC, 1 DESC LIMIT ?13
+) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number
+ORDER BY p.active_at DESC, p.number DESC;
+
+-- name: list_hosts
+-- The hosts of the newest executions.
+SELECT DISTINCT host FROM (SELECT host FROM synopses ORDER BY execution DESC LIMIT ?) WHERE host <> '' ORDER BY host;
 
 -- name: walk
 -- Executions by id, a page after another.
@@ -182,8 +239,14 @@ UPDATE executions SET owner = ?, fence = fence + 1, leased_until = ?
 WHERE execution_id = ? AND status = 'running' AND (owner IS NULL OR leased_until <= ?)
 RETURNING fence;
 
+-- name: unowned
+-- Running executions that nobody owns, except those in the JSON list.
+SELECT execution_id, leased_until FROM executions INDEXED BY running_executions
+WHERE status = 'running' AND owner IS NULL AND execution_id NOT IN (SELECT value FROM json_each(?))
+ORDER BY number LIMIT ?;
+
 -- name: orphans
--- Running executions without a valid lease.
+-- Running executions without a lease that is valid after the given time.
 SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL OR leased_until <= ?)
 ORDER BY number LIMIT ?;
 
@@ -192,8 +255,8 @@ ORDER BY number LIMIT ?;
 SELECT DISTINCT owner FROM executions INDEXED BY running_executions WHERE status = 'running' AND owner IS NOT NULL;
 
 -- name: expire_owner
--- End the leases of a process that is known to be dead.
-UPDATE executions INDEXED BY running_executions SET owner = NULL, leased_until = 0
+-- End the leases of a process that is known to be dead. When they would have run out says how long ago it lived.
+UPDATE executions INDEXED BY running_executions SET owner = NULL
 WHERE status = 'running' AND owner = ?;
 
 -- name: confirm
@@ -201,8 +264,9 @@ WHERE status = 'running' AND owner = ?;
 UPDATE executions SET leased_until = ? WHERE execution_id = ? AND owner = ? AND fence = ?;
 
 -- name: renew
--- Extend the leases of a living process.
-UPDATE executions INDEXED BY running_executions SET leased_until = ? WHERE status = 'running' AND owner = ?;
+-- Extend the leases of a living process on what runs there.
+UPDATE executions INDEXED BY running_executions SET leased_until = ?
+WHERE status = 'running' AND owner = ? AND execution_id IN (SELECT value FROM json_each(?));
 
 -- name: release
 -- Give up one lease.
@@ -211,12 +275,12 @@ UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND 
 -- name: prunable
 -- Finished executions that have not changed since the given time.
 SELECT number, execution_id FROM executions WHERE updated_at < ?
-  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') LIMIT 500;
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed') LIMIT 500;
 
 -- name: count_prunable
 -- How many executions `prunable` finds in all, and when the oldest of them last changed.
 SELECT count(*), min(updated_at) FROM executions WHERE updated_at < ?
-  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
 
 -- name: prune_events
 -- The log of one finished execution.
@@ -233,6 +297,10 @@ DELETE FROM artifacts WHERE execution = ?;
 -- name: prune_starts
 -- The keys of one finished execution.
 DELETE FROM starts WHERE execution = ?;
+
+-- name: prune_synopses
+-- What lists show of one finished execution.
+DELETE FROM synopses WHERE execution = ?;
 
 -- name: prune_execution
 -- The row of one finished execution.
@@ -424,17 +492,20 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit';
 
 -- name: add_grant
 -- A standing approval.
-INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by,
-                    assurance, channel, created_at, revoked_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at,
+                    owner, created_by, assurance, channel, created_at, revoked_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: uses_left
--- How often a grant can still be used; no row when it is over or revoked.
-SELECT uses - used FROM grants WHERE grant_id = ? AND expires_at > ? AND revoked_at IS NULL;
+-- How often a grant can still be used, ?3 being the day; no row when it is over or revoked.
+SELECT uses - used + CASE WHEN step IS NULL THEN 0 WHEN used_on < ?3 THEN used ELSE used_before END
+FROM grants WHERE grant_id = ?1 AND expires_at > ?2 AND revoked_at IS NULL;
 
 -- name: use_grant
--- One use, checked before in the same transaction.
-UPDATE grants SET used = used + 1 WHERE grant_id = ?;
+-- One use on the day ?2, checked before in the same transaction. All expressions see the row as it was.
+UPDATE grants SET used = used + 1, used_before = CASE WHEN used_on < ?2 THEN used ELSE used_before END,
+                  used_on = max(used_on, ?2)
+WHERE grant_id = ?1;
 
 -- name: revoke_grant
 -- The end of a grant: nothing is updated when it was revoked before.
@@ -442,9 +513,10 @@ UPDATE grants SET revoked_at = ? WHERE grant_id = ? AND revoked_at IS NULL;
 
 -- name: grants
 -- Newest grants first; with ?1 only those that can still be used at that time.
-SELECT grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by, assurance, channel,
-       created_at, revoked_at FROM grants
-WHERE ?1 IS NULL OR (revoked_at IS NULL AND used < uses AND expires_at > ?1) ORDER BY number DESC LIMIT ?2;
+SELECT grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at, owner,
+       created_by, assurance, channel, created_at, revoked_at FROM grants
+WHERE ?1 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > ?1)
+ORDER BY number DESC LIMIT ?2;
 
 -- name: add_notification
 -- A message to one channel, due at once.
@@ -486,6 +558,45 @@ DELETE FROM notifications WHERE notification_id = ? AND attempts = ?;
 -- Messages of before ?1 to channels that are not in the JSON list ?2, and that nobody is delivering now.
 DELETE FROM notifications WHERE created_at < ?1 AND next_at <= ?3 AND channel NOT IN (SELECT value FROM json_each(?2))
 RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: count_schedules
+-- How many there are.
+SELECT count(*) FROM schedules;
+
+-- name: add_schedule
+-- A schedule of a saved plan; nothing is inserted when the answer to the same request was lost.
+INSERT INTO schedules (schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at,
+                       next_at, starting_at, queued, last_execution, recent, due_at, version)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (schedule_id) DO NOTHING;
+
+-- name: find_schedule
+-- One schedule.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules WHERE schedule_id = ?;
+
+-- name: schedules
+-- All of them, oldest first.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules ORDER BY number;
+
+-- name: due_schedules
+-- Those that a process has to look at, earliest first.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules WHERE due_at <= ? ORDER BY due_at, number;
+
+-- name: change_schedule
+-- The next state; nothing is updated when the row has changed since it was read.
+UPDATE schedules SET paused_at = ?, next_at = ?, starting_at = ?, queued = ?, last_execution = ?, recent = ?,
+    due_at = ?, version = version + 1
+WHERE schedule_id = ? AND version = ?;
+
+-- name: remove_schedule
+-- The end of a schedule.
+DELETE FROM schedules WHERE schedule_id = ?;
 
 -- name: waiting_notifications
 -- How many wait for each channel.

@@ -5,9 +5,10 @@ SQL, checked inside the transaction that relies on it. The statements are in `st
 `migrations/`.
 """
 
+import json
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import anyio
@@ -16,12 +17,14 @@ from planwarden.agent.common.artifact import Artifact, check_artifact
 from planwarden.agent.common.errors import InvalidArguments, LeaseLost, StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries, build_pruned_entry
+from planwarden.agent.core.question import Addressee
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import (
     Append,
     Changes,
     FoundId,
-    Grant,
     Header,
     Lease,
     StartedExecution,
@@ -41,8 +44,10 @@ from planwarden.storage.sql.audit import read_row
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.notifications import SqlNotifications
 from planwarden.storage.sql.rows import read_header, read_log, read_suspension
+from planwarden.storage.sql.schedules import SqlSchedules
 from planwarden.storage.sql.sessions import SqlSessions
 from planwarden.storage.sql.starts import read_start
+from planwarden.storage.sql.synopses import list_parameters, read_page
 from planwarden.storage.sql.tokens import SqlTokens
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
@@ -81,6 +86,7 @@ class SqliteStore:
         self._sessions = SqlSessions(self._database, FileLiveness(life))
         self._notifications = SqlNotifications(self._database, clock)
         self._keys = SqlKeys(self._database)
+        self._schedules = SqlSchedules(self._database, clock)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -127,6 +133,11 @@ class SqliteStore:
         return self._notifications
 
     @property
+    def schedules(self) -> SqlSchedules:
+        """Schedules of saved plans."""
+        return self._schedules
+
+    @property
     def signing_keys(self) -> KeyStore:
         """Keys with which people sign, in the same file."""
         return self._keys
@@ -134,7 +145,7 @@ class SqliteStore:
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
             self._liveness.announce(append.owner)
-        body = encode_events(recorded.event for recorded in append.recorded)
+        body = encode_events([recorded.event for recorded in append.recorded])
         changes = tuple(project_rows(append))
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         return await self._writer.run(
@@ -165,6 +176,16 @@ class SqliteStore:
             rows = await self._reader.fetch_long("executions_of", (principal, limit))
         return tuple(map(read_header, rows))
 
+    async def list_executions(
+        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
+    ) -> ListedPage:
+        return read_page(
+            await self._reader.fetch_long("list_executions", list_parameters(wanted, limit, cursor)), limit
+        )
+
+    async def list_hosts(self) -> tuple[str, ...]:
+        return tuple(str(row[0]) for row in await self._reader.fetch_long("list_hosts", (HOSTS_LOOKED_AT,)))
+
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return tuple(map(read_header, await self._reader.fetch_long("walk", (after, limit))))
 
@@ -186,7 +207,7 @@ class SqliteStore:
         *,
         principal: str | None = None,
         thread_id: str | None = None,
-        addressee: ev.Addressee | None = None,
+        addressee: Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
@@ -230,18 +251,39 @@ class SqliteStore:
 
         def take(connection: sqlite3.Connection) -> Lease | None:
             held = connection.execute(SQL["header"], (execution_id,)).fetchone()
-            parameters = (owner, self._leased_until(), execution_id, self._clock.steady() - silent_s)
+            until = self._leased_until()
+            parameters = (owner, until, execution_id, self._clock.steady() - silent_s)
             found = connection.execute(SQL["claim"], parameters).fetchone()
             if found is None:
                 return None
-            return Lease(execution_id, owner, int(found[0]), is_from_silent=read_header(held).owner is not None)
+            before = read_header(held)
+            left_s = until - before.leased_until if before.leased_until else None
+            return Lease(execution_id, owner, int(found[0]), is_from_silent=before.owner is not None, left_s=left_s)
 
         await self._expire_dead_owners()
         return await self._writer.run(take)
 
-    async def orphans(self, limit: int) -> tuple[str, ...]:
+    async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
+        self._liveness.announce(owner)
         await self._expire_dead_owners()
-        return tuple(row[0] for row in await self._reader.fetch("orphans", (self._clock.steady(), limit)))
+        chosen = (json.dumps([*skip]), limit)
+        if not await self._reader.fetch("unowned", chosen):
+            return ()
+
+        def take(connection: sqlite3.Connection) -> tuple[Lease, ...]:
+            found: list[tuple[str, float]] = connection.execute(SQL["unowned"], chosen).fetchall()
+            until, steady = self._leased_until(), self._clock.steady()
+            rows = [connection.execute(SQL["claim"], (owner, until, name, steady)).fetchone() for name, _ in found]
+            return tuple(
+                Lease(name, owner, int(row[0]), left_s=until - before if before else None)
+                for (name, before), row in zip(found, rows, strict=True)
+            )
+
+        return await self._writer.run(take)
+
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
+        await self._expire_dead_owners()
+        return tuple(row[0] for row in await self._reader.fetch("orphans", (self._clock.steady() + ahead_s, limit)))
 
     async def _expire_dead_owners(self) -> None:
         """A process that died without releasing its leases need not be waited for."""
@@ -252,9 +294,9 @@ class SqliteStore:
                 lambda connection: connection.executemany(SQL["expire_owner"], [(owner,) for owner in dead]).rowcount
             )
 
-    async def renew(self, owner: str) -> None:
-        until = self._leased_until()
-        await self._writer.run(lambda connection: connection.execute(SQL["renew"], (until, owner)).rowcount)
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
+        parameters = (self._leased_until(), owner, json.dumps([*execution_ids]))
+        await self._writer.run(lambda connection: connection.execute(SQL["renew"], parameters).rowcount)
 
     async def confirm(self, lease: Lease) -> None:
         parameters = (lease.execution_id, lease.owner, lease.fence)
@@ -271,7 +313,7 @@ class SqliteStore:
         await self._writer.run(lambda connection: connection.execute(SQL["release"], parameters).rowcount)
 
     async def changes(self, since: int) -> Changes:
-        return Changes(self._reader.read_changes())
+        return Changes(self._writer.read_foreign_changes())
 
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
         await anyio.sleep(timeout_s)
@@ -376,7 +418,14 @@ def _connect_and_migrate(path: Path) -> sqlite3.Connection:
 
 def _prune(connection: sqlite3.Connection, before: float, now: float) -> int:
     found = connection.execute(SQL["prunable"], (before,)).fetchall()
-    for name in ("prune_events", "prune_suspensions", "prune_artifacts", "prune_starts", "prune_execution"):
+    for name in (
+        "prune_events",
+        "prune_suspensions",
+        "prune_artifacts",
+        "prune_starts",
+        "prune_synopses",
+        "prune_execution",
+    ):
         connection.executemany(SQL[name], [(number,) for number, _ in found])
     if found:
         sqlite_audit.add_entries(connection, (build_pruned_entry([name for _, name in found]),), now)

@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
+from planwarden.storage.sqlite.statements import SQL
 
 Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
@@ -93,6 +94,8 @@ class Writer:
         """The loop that will commit when its present turn is over."""
         self._moved_rows = 0
         """Changed rows when the log was last moved into the database."""
+        self._foreign_changes = 0
+        """As last read by `read_foreign_changes`."""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
@@ -150,6 +153,32 @@ class Writer:
                 return True
         return False
 
+    def read_foreign_changes(self) -> int:
+        """Returns a number that differs once another connection has changed the file; what this one wrote is not in it.
+
+        While the thread uses the connection, that is the number after its last commit. Never waits.
+
+        Raises:
+            StoreError: the file must not be used any more, or the writer is closed.
+        """
+        if self._closed:
+            raise StoreError("the store is closed")
+        self._check()
+        if self._using.acquire(blocking=False):
+            try:
+                self._look_for_foreign_changes()
+            finally:
+                self._using.release()
+            if self._requests:
+                # Somebody asked for a commit meanwhile and found the connection in use.
+                self._wake(True)
+        return self._foreign_changes
+
+    def _look_for_foreign_changes(self) -> None:
+        # What cannot be read now is read at the next look.
+        with suppress(*FAULTS):
+            self._foreign_changes = int(self._connection.execute(SQL["data_version"]).fetchone()[0])
+
     def _wake(self, goes_on: bool) -> None:
         with self._starting:
             if self._thread is None:
@@ -172,6 +201,8 @@ class Writer:
             with self._using:
                 while batch := self._batch():
                     self._wait_and_perform(batch)
+                    # Before the callers go on, who then find the connection free.
+                    self._look_for_foreign_changes()
                     _deliver(batch, None)
                     if goes_on and self._can_hand_back():
                         break

@@ -6,11 +6,13 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
+import anyio.to_thread
 
-from tests.campaign.ledger import Ledger
-from tests.campaign.manner import Manner, forgive, plan_death
+from tests.campaign.ledger import Ledger, is_stopped
+from tests.campaign.manner import Manner, drop_standstill, forgive, plan_death, plan_standstill
 from tests.campaign.processes import Lost, Process
 from tests.campaign.seams import CALL_S, LEASE_S, SILENT_S
 from tests.campaign.stage import Kind, Stage
@@ -18,9 +20,13 @@ from tests.campaign.stage import Kind, Stage
 SLOW_LIST_S = 1.5
 PAUSES_S = (LEASE_S * 1.1, LEASE_S * 2, LEASE_S + CALL_S + 0.7)
 """Shorter than what a living owner is waited for, and, the last one, longer."""
+CUT_PAUSES_S = (1.0, 3.0, 4.5)
+"""Shorter and longer than a process is waited for whose sign of life is gone."""
 TAKEOVER_S = LEASE_S + SILENT_S + CALL_S
 """Long enough that another process takes over, asks whether the call happened, and is told that it did not."""
 START_S = 1.0
+STAND_S = 2.0
+"""For how long a process is awaited that begins something."""
 
 
 @dataclass
@@ -29,16 +35,21 @@ class Chaos:
 
     stage: Stage
     chance: random.Random
+    mishaps: "Mishaps"
     done: list[str] = field(default_factory=list[str])
     """The names of what happened."""
     latest_offset_s: float = 0.0
     _offset_s: float = 0.0
+    _restarting: anyio.Lock = field(default_factory=anyio.Lock)
+    _standing: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def run(self, seconds: float) -> None:
         """Two to five mishaps within that time; returns when the last one is over."""
         async with anyio.create_task_group() as tasks:
             for _ in range(self.chance.randrange(2, 6)):
-                mishap = self.chance.choices([act for act, _ in MISHAPS], [weight for _, weight in MISHAPS])[0]
+                mishap = self.chance.choices([act for act, _ in self.mishaps], [weight for _, weight in self.mishaps])[
+                    0
+                ]
                 tasks.start_soon(self._cause, mishap, self.chance.random() * seconds)
 
     async def _cause(self, mishap: Callable[["Chaos"], Awaitable[None]], after_s: float) -> None:
@@ -64,10 +75,10 @@ class Chaos:
     async def _replace(self, victim: Process) -> None:
         """Often a process of some kind starts instead, sometimes later."""
         await anyio.sleep(self.chance.random())
-        if any(server.process is victim for server in self.stage.servers) and self.chance.random() < 0.8:
-            kinds: tuple[Kind, ...] = ("http", "stdio", "program")
+        kinds: list[Kind] = [server.kind for server in self.stage.servers if server.process is victim]
+        if kinds and self.chance.random() < 0.8:
             with suppress(Lost):
-                await self.stage.start(self.chance.choice(kinds))
+                await self.stage.start(self.stage.choose_kind(self.chance, kinds[0]))
 
     async def pause(self) -> None:
         """Stopped for longer than a lease, with or without its downstream servers; others take over in the meantime."""
@@ -101,6 +112,40 @@ class Chaos:
                 await anyio.sleep(0.02)
         return None
 
+    async def stand_still(self) -> None:
+        """A process stops between its promise to call a tool and the call; it goes on when others have settled it."""
+        if (victim := await self._stand_still()) is not None:
+            await victim.pause(TAKEOVER_S * (1 + 0.4 * self.chance.random()), [])
+
+    async def die_before_call(self) -> None:
+        """A process ends between its promise to call a tool and the call."""
+        if (victim := await self._stand_still()) is not None:
+            victim.kill()
+            await self._replace(victim)
+
+    async def _stand_still(self) -> Process | None:
+        """The process that stopped itself before a call; None when no call came soon."""
+        async with self._standing:
+            before = len(Ledger(self.stage.folder).lines("stands"))
+            plan_standstill(self.stage.folder)
+            await self._wait_for_standing(before)
+            if drop_standstill(self.stage.folder):
+                return None
+            # It was found, and what found it may be about to say so.
+            await self._wait_for_standing(before)
+            return next(iter(self._list_standing(before)), None)
+
+    async def _wait_for_standing(self, before: int) -> None:
+        with anyio.move_on_after(STAND_S):
+            # The one that stops itself cannot say so but in the ledger.
+            while not self._list_standing(before):  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+
+    def _list_standing(self, before: int) -> list[Process]:
+        """Those that stand still already; who only says so would stop again after it was told to go on."""
+        lines = Ledger(self.stage.folder).lines("stands")[before:]
+        return [self.stage.launcher.started[line.pid] for line in lines if is_stopped(line.pid)]
+
     async def slow_calls(self) -> None:
         Manner(call_s=1.5 * self.chance.random()).write(self.stage.folder)
 
@@ -121,23 +166,63 @@ class Chaos:
         finally:
             self.stage.free_disk()
 
+    async def cut(self) -> None:
+        """The database ends connections of a process, often only the one that is its sign of life."""
+        if self.stage.database is not None and (victim := self._victim()) is not None:
+            only_control = self.chance.random() < 0.6
+            await anyio.to_thread.run_sync(partial(self.stage.database.cut, victim.pid, only_control=only_control))
+
+    async def cut_and_pause(self) -> None:
+        """A machine stands still, and the database gives its connections up: its sign of life is gone."""
+        if self.stage.database is not None and (victim := self._victim()) is not None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(victim.pause, self.chance.choice(CUT_PAUSES_S), list[int]())
+                await anyio.sleep(0.1)
+                await anyio.to_thread.run_sync(partial(self.stage.database.cut, victim.pid, only_control=False))
+
+    async def restart(self) -> None:
+        if self.stage.database is not None:
+            async with self._restarting:
+                mode = self.chance.choice(("fast", "immediate"))
+                await anyio.to_thread.run_sync(self.stage.database.restart, mode)
+
     def calm(self) -> None:
         """Everything works again, and the clock shows the latest time that it ever showed."""
         self.stage.free_disk()
         forgive(self.stage.folder)
+        for process in self.stage.launcher.started.values():
+            # Two who stop the same one may both be too early.
+            process.signal(signal.SIGCONT)
         Manner().write(self.stage.folder)
         self.stage.clock.jump(self.latest_offset_s - self._offset_s)
         self._offset_s = self.latest_offset_s
 
 
-MISHAPS: tuple[tuple[Callable[[Chaos], Awaitable[None]], int], ...] = (
+Mishaps = tuple[tuple[Callable[[Chaos], Awaitable[None]], int], ...]
+MISHAPS: Mishaps = (
     (Chaos.kill, 5),
     (Chaos.pause, 5),
     (Chaos.slow_start, 4),
+    (Chaos.stand_still, 3),
+    (Chaos.die_before_call, 2),
     (Chaos.jump, 3),
     (Chaos.slow_calls, 2),
     (Chaos.kill_desks, 2),
     (Chaos.die_in_call, 2),
     (Chaos.fill_disk, 2),
+    (Chaos.end, 1),
+)
+DATABASE_MISHAPS: Mishaps = (
+    (Chaos.kill, 5),
+    (Chaos.pause, 5),
+    (Chaos.cut, 4),
+    (Chaos.cut_and_pause, 3),
+    (Chaos.restart, 2),
+    (Chaos.slow_start, 4),
+    (Chaos.stand_still, 4),
+    (Chaos.die_before_call, 3),
+    (Chaos.slow_calls, 2),
+    (Chaos.kill_desks, 1),
+    (Chaos.die_in_call, 1),
     (Chaos.end, 1),
 )

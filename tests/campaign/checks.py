@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.ports.store import Header
 from tests.campaign.ledger import Ledger, Line
-from tests.campaign.plans import EFFECTS, NEEDS_CONSENT
+from tests.campaign.people import GRANTED_USES
+from tests.campaign.plans import EFFECTS, NEEDS_CONSENT, STANDING
 from tests.campaign.processes import Lost
-from tests.campaign.records import Records
+from tests.campaign.seams import CALL_S
 from tests.campaign.stage import Stage
 from tests.campaign.testimony import Testimony
 
@@ -31,11 +33,12 @@ class Checker:
     testimony: Testimony
     _ended: dict[str, ExecutionState] = field(default_factory=dict[str, ExecutionState])
     _seen_takes: int = 0
+    _seen_deaths: set[int] = field(default_factory=set[int])
     _seen_logs: dict[str, int] = field(default_factory=dict[str, int])
 
     async def breaches(self) -> list[str]:
         """Every promise that was broken; empty when all held."""
-        records, ledger = Records(self.stage.home), Ledger(self.stage.folder)
+        records, ledger = self.stage.records, Ledger(self.stage.folder)
         headers = records.headers()
         for header in headers:
             if header.execution_id not in self._ended:
@@ -46,9 +49,13 @@ class Checker:
             *self._lost(headers),
             *self._repeated(done),
             *self._not_agreed(done),
+            *self._used_too_often(),
             *self._after_giving_up(done),
             *self._not_as_logged(done),
             *self._robbed(ledger),
+            *self._two_for_one_key(),
+            *self._not_cancelled(),
+            *(() if self.stage.database is None else (*self._asked_needlessly(ledger), *self._died())),
             *self._faults(),
         ]
         for command in (["audit", "verify"], ["doctor"]):
@@ -82,12 +89,33 @@ class Checker:
                 yield f"twice: {key} happened {count} times, in processes {processes}"
 
     def _not_agreed(self, done: list[Line]) -> Iterator[str]:
+        granted = list[Line]()
         for line in done:
             if line.facts["tool"] in NEEDS_CONSENT:
                 execution_id, step_id, _ = line.key.split(":")
                 consent = (execution_id, step_id, line.facts["tool"], canonical_json(line.facts["arguments"]))
-                if consent not in self.testimony.consents:
+                if consent in self.testimony.consents:
+                    continue
+                if line.facts["tool"] == "send" and line.facts["arguments"]["to"] == STANDING:
+                    granted.append(line)
+                else:
                     yield f"unapproved: {line.key} ran {line.facts['tool']} with {line.facts['arguments']}"
+        if len(granted) > self.testimony.granted:
+            keys = [line.key for line in granted]
+            yield f"unapproved: {len(granted)} calls ran by grants for {self.testimony.granted}: {keys}"
+
+    def _used_too_often(self) -> Iterator[str]:
+        """More calls were dispatched by a grant than it allows."""
+        calls = [
+            (call.grant_id, f"{execution_id}:{call.call_id}")
+            for execution_id, state in self._ended.items()
+            for call in _effects(state)
+            if call.grant_id is not None
+        ]
+        for grant_id, count in Counter(grant_id for grant_id, _ in calls).items():
+            if count > GRANTED_USES:
+                keys = [key for found, key in calls if found == grant_id]
+                yield f"grant: {grant_id} allows {GRANTED_USES} calls and let {count} through: {keys}"
 
     def _after_giving_up(self, done: list[Line]) -> Iterator[str]:
         for line in done:
@@ -108,16 +136,55 @@ class Checker:
 
     def _robbed(self, ledger: Ledger) -> Iterator[str]:
         """Executions taken from a process that lived and was not stopped; who is hasty may take them."""
-        owners = {line.facts["owner"]: line.pid for line in ledger.lines("owner")}
-        takes = [] if self.stage.launcher.is_hasty else ledger.lines("took")
-        for line in takes[self._seen_takes :]:
-            previous = self.stage.launcher.started.get(owners.get(line.facts["previous"], 0))
-            if previous is not None and not previous.was_hurt(line.at, MARGIN_S) and not previous.has_ended:
-                yield (
-                    f"robbed: {line.facts['execution']} was taken by process {line.pid} "
-                    f"from process {previous.pid}, which lives"
-                )
+        takes = self._list_takes(ledger) if self.stage.launcher.patience != "hasty" else []
+        for taker, previous, execution_id, at in takes[self._seen_takes :]:
+            robbed = self.stage.launcher.started.get(previous)
+            if robbed is not None and not robbed.was_hurt(at, MARGIN_S) and not robbed.has_ended and taker != previous:
+                yield f"robbed: {execution_id} was taken by process {taker} from process {previous}, which lives"
         self._seen_takes = len(takes)
+
+    def _list_takes(self, ledger: Ledger) -> list[tuple[int, int, str, float]]:
+        """Who took which execution from whom, and when; processes by their ids."""
+        owners = {line.facts["owner"]: line.pid for line in ledger.lines("owner")}
+        if self.stage.database is None:
+            lines = ledger.lines("took")
+            return [(li.pid, owners.get(li.facts["previous"], 0), li.facts["execution"], li.at) for li in lines]
+        takes = self.stage.database.list_takes()
+        return [(take.taker, owners.get(take.previous, 0), take.execution_id, take.at) for take in takes]
+
+    def _asked_needlessly(self, ledger: Ledger) -> Iterator[str]:
+        """Whether a call happened was asked although its process lived, was never hurt, and ended it in time."""
+        lines = {what: {line.key: line for line in ledger.lines(what)} for what in ("begun", "ended")}
+        since = time.time() - time.monotonic()
+        for execution_id, state in self._ended.items() if self.stage.launcher.patience != "hasty" else ():
+            for found in state.suspensions.values():
+                key, asked_at = f"{execution_id}:{found.question.call_id}", found.created_at - since
+                begun, ended = lines["begun"].get(key), lines["ended"].get(key)
+                if found.question.kind != "reconcile" or begun is None or ended is None or begun.at > asked_at:
+                    # What began later was repeated by the answer.
+                    continue
+                process = self.stage.launcher.started.get(begun.pid)
+                if process is not None and ended.at - begun.at < CALL_S / 2 and not process.was_hurt_before(asked_at):
+                    yield f"asked needlessly: whether {key} happened, and process {begun.pid} knew it"
+
+    def _died(self) -> Iterator[str]:
+        """Servers and workers that nobody ended."""
+        for server in self.stage.servers:
+            process = server.process
+            if process.has_ended and not process.was_ended and process.pid not in self._seen_deaths:
+                self._seen_deaths.add(process.pid)
+                yield f"died: {server.kind} {process.pid} ended with {process.nursery.exit_code(process.pid)}"
+
+    def _two_for_one_key(self) -> Iterator[str]:
+        for key, names in self.testimony.keys.items():
+            if len(names) > 1:
+                yield f"two for one key: {key} started {sorted(names)}"
+
+    def _not_cancelled(self) -> Iterator[str]:
+        for execution_id in self.testimony.cancelled:
+            state = self._ended.get(execution_id)
+            if state is not None and not state.cancel_requested:
+                yield f"lost: the end of {execution_id} was acknowledged, it is {state.status}"
 
     def _faults(self) -> Iterator[str]:
         for path in sorted((self.stage.folder / "logs").iterdir()):

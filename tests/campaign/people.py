@@ -18,6 +18,7 @@ import httpx2
 
 from planwarden.agent.core import events as ev
 from tests.campaign.clients import Refused
+from tests.campaign.plans import STANDING
 from tests.campaign.processes import Lost, Process
 from tests.campaign.records import Pending, Records
 from tests.campaign.stage import Stage
@@ -29,6 +30,8 @@ Channel = Callable[["Question", bool], Awaitable[None]]
 
 LOOK_S = 0.05
 COMMAND_S = 20.0
+GRANTED_USES = 2
+"""Of each grant."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class People:
 
     async def answer_all(self) -> None:
         """Runs until cancelled."""
-        records = Records(self.stage.home)
+        records = self.stage.records
         while True:
             for row in records.pending():
                 if row.suspension_id not in self._busy:
@@ -108,9 +111,18 @@ class People:
         except (Lost, Refused, OSError, httpx2.HTTPError) as error:
             self.testimony.troubles.append(f"{question.row.suspension_id[:8]} {channel.__name__}: {error!r}")
 
+    async def grant(self) -> None:
+        """Allows a few letters beforehand, at a terminal."""
+        process = self.stage.launcher.with_terminal(
+            "grant", "add", "send", "--arg", f"to={STANDING}", "--uses", str(GRANTED_USES), "--for", "1h"
+        )
+        self.testimony.granted += GRANTED_USES
+        await self._type_answers(process, {"Allow them? [": "y"})
+        await process.wait(COMMAND_S)
+
     async def in_inbox(self, question: Question, verdict: bool) -> None:
         """On the page of any HTTP server."""
-        servers = self.stage.living("http")
+        servers = self.stage.living("http", "front")
         if not servers:
             raise Lost("no inbox runs")
         server = self.chance.choice(servers)
@@ -145,13 +157,13 @@ class People:
             return
         self._agree(question, True)
         process = self.stage.launcher.with_terminal("approve", suspension_id)
-        said = await self._type_answers(process, question)
+        prompts = {"Approve? [": "y", "Did it happen? [": "y" if question.happened else "n", "Its result": ""}
+        said = await self._type_answers(process, prompts)
         if await process.wait(COMMAND_S) in (0, 3) and _has_decided(said):
             self._acknowledge(question, True, "terminal")
 
-    async def _type_answers(self, process: Process, question: Question) -> str:
-        """Everything that the terminal showed."""
-        prompts = {"Approve? [": "y", "Did it happen? [": "y" if question.happened else "n", "Its result": ""}
+    async def _type_answers(self, process: Process, prompts: dict[str, str]) -> str:
+        """Everything that the terminal showed. `prompts` are what it asks, and the answers."""
         said, seen = "", 0
         with anyio.move_on_after(COMMAND_S):
             while not process.has_ended:
@@ -165,7 +177,7 @@ class People:
 
     async def by_claim(self, question: Question, verdict: bool) -> None:
         """As a model would: it says that somebody approved. Over HTTP, where no form can be shown."""
-        servers = [server.http for server in self.stage.living("http") if server.http is not None]
+        servers = [server.http for server in self.stage.living("http", "front") if server.http is not None]
         if not servers:
             raise Lost("no server runs")
         await self.chance.choice(servers).call(
@@ -203,7 +215,7 @@ class People:
 
     def _was_decided_elsewhere(self, question: Question) -> bool:
         """Another channel decided while the form was open: the call then shows that outcome, and the form is void."""
-        found = Records(self.stage.home).state(question.row).suspensions.get(question.row.suspension_id)
+        found = self.stage.records.state(question.row).suspensions.get(question.row.suspension_id)
         return found is not None and found.decision is not None and found.channel != "elicitation"
 
     async def answer_form(self, params: Document) -> Document:

@@ -8,7 +8,9 @@ Document = dict[str, Any]
 
 NEEDS_CONSENT = ("pay", "send", "hurry", "desk_charge")
 """Tools that run only after a person approved exactly these arguments."""
-EFFECTS = (*NEEDS_CONSENT, "jot", "desk_note")
+EFFECTS = (*NEEDS_CONSENT, "jot", "hold", "desk_note")
+STANDING = "Standing"
+"""To whom a person allows some letters beforehand, of any amount."""
 NAMES = ("Ada", "Grace", "Edsger", "Łukasz")
 FORM: Document = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 
@@ -68,6 +70,14 @@ def _form(chance: random.Random, number: int) -> list[Document]:
     return [ask, _step(number + 1, "send", {"amount": chance.randrange(1_000_000), "to": name})]
 
 
+def _standing(chance: random.Random, number: int) -> list[Document]:
+    """Letters of which a grant lets some through, and all of which may leave at the same time."""
+    return [
+        _step(number + place, "send", {"amount": chance.randrange(1_000_000), "to": STANDING}, dependencies=[])
+        for place in range(chance.randrange(1, 4))
+    ]
+
+
 PARTS: tuple[tuple[Callable[[random.Random, int], list[Document]], int], ...] = (
     (_effect, 5),
     (_free_effect, 4),
@@ -75,4 +85,5 @@ PARTS: tuple[tuple[Callable[[random.Random, int], list[Document]], int], ...] = 
     (_read, 2),
     (_pause, 1),
     (_form, 1),
+    (_standing, 3),
 )

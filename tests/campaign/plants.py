@@ -1,17 +1,21 @@
 """Planted bugs, switched on only in the campaign's own processes. A campaign that does not find them proves nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from pydantic import JsonValue
 
+from planwarden.agent.approval import grants
 from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.tool import CallContext, Suspend
+from planwarden.agent.ports.grant import Grant
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.run import Run
 from planwarden.agent.runtime.transaction import Transaction
 from planwarden.storage.locks import LivenessFile
+from planwarden.storage.postgres.liveness import LockLiveness
+from planwarden.storage.postgres.statements import SQL as SHARED_SQL
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.tools.registry import Registry
 
@@ -44,7 +48,9 @@ def commit_intents_late() -> None:
     """A tool runs before the intent of its call is stored, and its result is recorded afterwards."""
     commit, call, early = Run._commit, Registry.call, dict[str, JsonValue | ResultWithArtifacts | Suspend]()  # pyright: ignore[reportPrivateUsage]
 
-    async def committing(self: Run, transaction: Transaction) -> None:
+    async def committing(
+        self: Run, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool
+    ) -> None:
         execution_id, tools = self.execution.execution_id, self._context.performer._tools  # pyright: ignore[reportPrivateUsage]
         assert isinstance(tools, Registry)
         for job in transaction.jobs:
@@ -59,7 +65,7 @@ def commit_intents_late() -> None:
                 )
                 with suppress(PlanwardenError):
                     early[key] = await call(tools, job.call.tool_name, job.call.arguments or {}, context)
-        await commit(self, transaction)
+        await commit(self, transaction, arrived, follows=follows, is_over=is_over)
 
     async def calling(
         self: Registry, name: str, arguments: dict[str, JsonValue], context: CallContext
@@ -71,8 +77,60 @@ def commit_intents_late() -> None:
     Run._commit, Registry.call = committing, calling  # pyright: ignore[reportPrivateUsage]
 
 
+def count_the_living_as_dead() -> None:
+    """An owner on another machine counts as dead whether or not its lock is held."""
+
+    async def find_dead(self: LockLiveness, owners: Collection[str]) -> list[str]:
+        return [owner for owner in owners if owner not in self._control._owners]  # pyright: ignore[reportPrivateUsage]
+
+    LockLiveness.find_dead = find_dead
+
+
+def count_nobody_as_dead() -> None:
+    """A sign of life that never ends: whoever was killed is waited for as whoever is silent."""
+
+    async def find_dead(self: LockLiveness, owners: Collection[str]) -> list[str]:
+        return []
+
+    LockLiveness.find_dead = find_dead
+
+
+def ignore_the_shared_fence() -> None:
+    """As `ignore_the_fence`, on PostgreSQL."""
+    ignore_the_fence()
+    SHARED_SQL["confirm"] = SHARED_SQL["confirm"].replace("owner = $4 AND fence = $5", "(owner = $4 OR fence <> $5)")
+
+
+def count_no_uses() -> None:
+    """A grant lets calls through until its time is over."""
+
+    def is_open(grant: Grant, now: float) -> bool:
+        return grant.revoked_at is None and now < grant.expires_at
+
+    def count_uses_left(grant: Grant, now: float) -> int:
+        return grant.uses
+
+    setattr(grants, "is_open", is_open)  # noqa: B010
+    setattr(grants, "count_uses_left", count_uses_left)  # noqa: B010
+
+
 PLANTS: dict[str, Callable[[], None]] = {
     "no-fence": ignore_the_fence,
     "no-lock": ignore_the_lock,
     "late-intent": commit_intents_late,
 }
+SHARED_PLANTS: dict[str, Callable[[], None]] = {
+    "shared-no-death": count_nobody_as_dead,
+    "shared-no-fence": ignore_the_shared_fence,
+    "shared-no-lock": count_the_living_as_dead,
+    "shared-no-count": count_no_uses,
+}
+"""On PostgreSQL."""
+FORGOTTEN: dict[str, tuple[str, str]] = {
+    "shared-no-fence": (
+        "held.owner IS DISTINCT FROM a->>'lease_owner' OR held.fence <> (a->>'lease_fence')::bigint",
+        "false",
+    ),
+    "shared-no-count": (">= (wanted->>1)::bigint", "IS NOT NULL"),
+}
+"""A condition in the database's own function `append_one`, and what stands there with the planted bug."""

@@ -1,9 +1,11 @@
 """The planwarden processes of a stage: servers, programs with a `Warden`, commands; and how they are hurt."""
 
+import base64
 import json
 import os
 import pty
 import re
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -15,7 +17,7 @@ import anyio
 
 from tests.campaign.ledger import Ledger, is_running
 from tests.campaign.nursery import Nursery
-from tests.campaign.seams import HASTY_VARIABLE
+from tests.campaign.patience import PATIENCE_VARIABLE, Patience
 from tests.campaign.shop import STAGE_VARIABLE
 from tests.campaign.worker import PLANT_VARIABLE
 
@@ -73,6 +75,14 @@ class Process:
             self.signal(signal.SIGCONT)
             self.hurts[self.hurts.index((began, float("inf")))] = (began, time.monotonic())
 
+    @property
+    def was_ended(self) -> bool:
+        """It was killed or told to end."""
+        return any(until == float("inf") for _, until in self.hurts)
+
+    def was_hurt_before(self, at: float) -> bool:
+        return any(since <= at for since, _ in self.hurts)
+
     def was_hurt(self, at: float, margin_s: float) -> bool:
         """Whether it was stopped or ended at that moment, or within `margin_s` before."""
         return any(since <= at <= until + margin_s for since, until in self.hurts)
@@ -110,8 +120,11 @@ class Launcher:
     stage: Path
     nursery: Nursery
     plant: str | None = None
-    is_hasty: bool = False
-    """Nobody waits until the calls of a silent owner are over."""
+    patience: Patience = "usual"
+    store: str = ""
+    """The URL of the store, where it is not in the home."""
+    secret: str = field(default_factory=lambda: base64.b64encode(os.urandom(32)).decode())
+    """What all processes on one database have in common."""
     started: dict[int, Process] = field(default_factory=dict[int, Process])
     """Every process that was ever started, by its id."""
 
@@ -146,9 +159,14 @@ class Launcher:
         environment = {STAGE_VARIABLE: str(self.stage), "TERM": "dumb", "COLUMNS": "200"}
         if self.plant is not None:
             environment[PLANT_VARIABLE] = self.plant
-        if self.is_hasty:
-            environment[HASTY_VARIABLE] = "1"
-        given = ("--home", str(self.home), *arguments) if program == "planwarden" else (str(self.home), *arguments)
+        environment |= {PATIENCE_VARIABLE: self.patience}
+        home, shared = self.home, tuple[str, ...]()
+        if self.store:
+            # Each process is a machine of its own.
+            home, shared = self.stage / "homes" / str(len(self.started)), ("--store", self.store)
+            shutil.copytree(self.home, home)
+            environment["PLANWARDEN_SECRET_KEY"] = self.secret
+        given = (*(("--home",) if program == "planwarden" else ()), str(home), *arguments, *shared)
         standard_error = streams[0] if len(streams) == 1 else errors
         try:
             pid = self.nursery.spawn(program, given, environment, (streams[0], streams[-1], standard_error))

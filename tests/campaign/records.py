@@ -1,8 +1,8 @@
-"""What planwarden has stored, read from the file by somebody who never writes to it."""
+"""What planwarden has stored, read from the store by somebody who never writes to it."""
 
 import sqlite3
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,13 @@ from planwarden.agent.core.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.ports.store import Header
 from planwarden.storage.sql.rows import read_header, read_log
 from planwarden.storage.sqlite.statements import SQL
+
+Fetch = Callable[[str, Sequence[object]], list[Any]]
+"""Takes the name of one of planwarden's own statements and its parameters, returns rows; raises `Unreadable`."""
+
+
+class Unreadable(OSError):
+    """The store cannot be read now."""
 
 
 @dataclass(frozen=True)
@@ -23,42 +30,45 @@ class Pending:
     thread_id: str
 
 
-class Records:
-    def __init__(self, home: Path) -> None:
-        self._path = home / "planwarden.db"
+def read_file(path: Path) -> Fetch:
+    """Reads a file of SQLite."""
 
-    @contextmanager
-    def _connected(self) -> Generator[sqlite3.Connection]:
-        connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
+    def fetch(name: str, parameters: Sequence[object]) -> list[Any]:
         try:
-            connection.execute("PRAGMA busy_timeout = 5000")
-            yield connection
-        finally:
-            connection.close()
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as connection:
+                connection.execute("PRAGMA busy_timeout = 5000")
+                return connection.execute(SQL[name], tuple(parameters)).fetchall()
+        except sqlite3.OperationalError as error:
+            raise Unreadable(str(error)) from error
+
+    return fetch
+
+
+class Records:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
 
     def pending(self) -> list[Pending]:
-        """Open questions to people; none while the file cannot be read."""
-        with suppress(sqlite3.OperationalError), self._connected() as connection:
-            rows = connection.execute(SQL["pending_suspensions"], (0, None, None, "human", 1000)).fetchall()
+        """Open questions to people; none while the store cannot be read."""
+        with suppress(Unreadable):
+            rows = self._fetch("pending_suspensions", (0, None, None, "human", 1000))
             return [Pending(row[0], row[1], row[2]) for row in rows]
         return []
 
     def headers(self) -> list[Header]:
-        with self._connected() as connection:
-            return [read_header(row) for row in connection.execute(SQL["executions"], (100_000,))]
+        return [read_header(row) for row in self._fetch("executions", (100_000,))]
 
     def unfinished(self) -> list[Header]:
         """Executions that have not ended; one that cannot be read now counts as unfinished."""
         return [header for header in self.headers() if header.status not in FINISHED]
 
     def state(self, header: Header | Pending) -> ExecutionState:
-        with self._connected() as connection:
-            rows: list[Any] = connection.execute(SQL["read_events"], (header.execution_id, 1)).fetchall()
         state = new_execution(header.execution_id, header.thread_id, "")
-        return fold(state, read_log(header.execution_id, 0, rows))
+        return fold(state, self._read_log(header.execution_id))
 
     def events(self, execution_id: str) -> list[Any]:
         """The whole log of an execution."""
-        with self._connected() as connection:
-            rows: list[Any] = connection.execute(SQL["read_events"], (execution_id, 1)).fetchall()
-        return list(read_log(execution_id, 0, rows))
+        return list(self._read_log(execution_id))
+
+    def _read_log(self, execution_id: str) -> tuple[Any, ...]:
+        return read_log(execution_id, 0, self._fetch("read_events", (execution_id, 1)))

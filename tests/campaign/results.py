@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.batches import BATCHES
-from tests.campaign.plants import PLANTS
+from tests.campaign.plants import PLANTS, SHARED_PLANTS
 
 Line = dict[str, Any]
 SUMS = ("executions", "effects", "decisions", "reconciles")
@@ -26,12 +26,14 @@ def read_results(path: Path) -> list[Line]:
 
 def summarize(lines: list[Line]) -> str:
     """Rounds, batches and planted bugs, each added up."""
-    parts = [describe_rounds([line for line in lines if line.get("plant") is None and "batch" not in line])]
+    rounds = [line for line in lines if line.get("plant") is None and "batch" not in line]
+    parts = [describe_rounds([line for line in rounds if not line.get("is_shared")])]
+    parts.append(f"on PostgreSQL: {describe_rounds([line for line in rounds if line.get('is_shared')])}")
     for name in BATCHES:
         batches = [line for line in lines if line.get("batch") == name]
         broken = sum(len(line["breaches"]) for line in batches)
         parts.append(f"{name}: {sum(line['rounds'] for line in batches)}, {broken} breaches")
-    parts += [describe_plant(name, lines) for name in sorted(PLANTS)]
+    parts += [describe_plant(name, lines) for name in sorted({**PLANTS, **SHARED_PLANTS})]
     return "\n".join(parts)
 
 

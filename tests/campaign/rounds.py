@@ -11,16 +11,17 @@ from typing import Any
 
 import anyio
 
-from tests.campaign.chaos import Chaos
+from tests.campaign.chaos import DATABASE_MISHAPS, MISHAPS, Chaos
 from tests.campaign.checks import Checker
 from tests.campaign.clients import Refused
+from tests.campaign.database import SharedDatabase
 from tests.campaign.ledger import Ledger
 from tests.campaign.nursery import Nursery
 from tests.campaign.people import People
 from tests.campaign.plans import random_plan
 from tests.campaign.processes import Lost
-from tests.campaign.records import Records
-from tests.campaign.stage import Server, Stage, open_stage
+from tests.campaign.records import Unreadable
+from tests.campaign.stage import Server, Stage, draw_cast, open_stage
 from tests.campaign.testimony import Testimony
 
 CHAOS_S = 2.0
@@ -29,6 +30,10 @@ IDLE_LOOKS = 5
 """Looks in a row, a tenth of a second apart, at which nothing is left to do."""
 ROUND_S = 120.0
 MAX_PROCESSES = 4
+GRANTED = 0.7
+"""The share of rounds before which a person allows some calls."""
+CANCELLED = 0.1
+"""The share of plans that somebody cancels."""
 
 
 @dataclass
@@ -38,6 +43,8 @@ class Outcome:
     seed: int
     round: int
     plant: str | None
+    is_shared: bool = False
+    """On PostgreSQL."""
     seconds: float = 0.0
     executions: int = 0
     effects: int = 0
@@ -51,7 +58,13 @@ class Outcome:
 
 
 async def run_stage(
-    folder: Path, nursery: Nursery, seed: int, rounds: int, deadline: float, plant: str | None
+    folder: Path,
+    nursery: Nursery,
+    seed: int,
+    rounds: int,
+    deadline: float,
+    plant: str | None,
+    database: SharedDatabase | None = None,
 ) -> list[Outcome]:
     """At most `rounds` rounds on one home, drawn from the seed; ends early at the deadline or at the first breach."""
     chance, testimony = random.Random(seed), Testimony()
@@ -62,15 +75,19 @@ async def run_stage(
         assert people is not None
         return await people.answer_form(params)
 
-    async with open_stage(folder, nursery, testimony, answer_form, chance, plant) as stage:
+    cast = draw_cast(chance, plant, is_shared=database is not None)
+    async with open_stage(folder, nursery, testimony, answer_form, cast, plant, database) as stage:
         people = People(stage, testimony, chance)
-        checker, chaos = Checker(stage, testimony), Chaos(stage, chance)
+        checker = Checker(stage, testimony)
+        chaos = Chaos(stage, chance, MISHAPS if database is None else DATABASE_MISHAPS)
         for number in range(rounds):
-            outcome = Outcome(seed, number, plant)
+            outcome = Outcome(seed, number, plant, database is not None)
             outcomes.append(outcome)
             await Round(stage, people, chaos, checker, testimony, chance, outcome).run()
             if outcome.breaches or time.monotonic() > deadline:
                 break
+        if database is not None and not outcomes[-1].breaches:
+            outcomes[-1].breaches = await look_whether_woken_works(stage)
     return outcomes
 
 
@@ -90,6 +107,8 @@ class Round:
         self.people.is_hasty, self.chaos.done = False, self.outcome.mishaps
         try:
             with anyio.fail_after(ROUND_S):
+                if self.chance.random() < GRANTED:
+                    await self.people.grant()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self.people.answer_all)
                     async with anyio.create_task_group() as acts:
@@ -110,41 +129,79 @@ class Round:
     async def _start_plan(self, plan: dict[str, Any]) -> None:
         """Through any server, at any moment of the round."""
         await anyio.sleep(self.chance.random() * CHAOS_S / 2)
-        living = self.stage.living()
+        living = [server for server in self.stage.living() if server.kind != "worker"]
         if not living:
             return
-        with suppress(Lost, Refused, OSError):
-            await self._start_at(self.chance.choice(living), plan)
+        key = str(self.chance.randrange(1 << 60)) if self.chance.random() < 0.5 else None
+        async with anyio.create_task_group() as tasks:
+            for server in self.chance.sample(living, min(len(living), 1 if key is None else 2)):
+                tasks.start_soon(self._start_at, server, plan, key)
 
-    async def _start_at(self, server: Server, plan: dict[str, Any]) -> None:
+    async def _start_at(self, server: Server, plan: dict[str, Any], key: str | None) -> None:
+        """With a key, other servers are asked for the same as well, and asked again where no answer came."""
         host = server.http or server.stdio
-        if host is not None:
-            started = await host.call("execute_plan", {"plan": plan, "options": {"waitSeconds": 0}})
-            self.testimony.started.append(started["executionId"])
+        if host is None:
+            with suppress(OSError):
+                os.write(server.process.inlet, f"{json.dumps(['', plan])}\n".encode())
             return
-        os.write(server.process.inlet, f"{json.dumps(['', plan])}\n".encode())
+        given = {"plan": plan, "options": {"waitSeconds": 0}, **({} if key is None else {"key": key})}
+        with suppress(Lost, Refused, OSError):
+            started = await host.call("execute_plan", given)
+            self.testimony.started.append(started["executionId"])
+            self.testimony.keys.setdefault(key or started["executionId"], set()).add(started["executionId"])
+            if self.chance.random() < CANCELLED:
+                await self._cancel(started["executionId"], started["threadId"])
+
+    async def _cancel(self, execution_id: str, thread_id: str) -> None:
+        """Through any server."""
+        await anyio.sleep(self.chance.random())
+        servers = [server.http for server in self.stage.living() if server.http is not None]
+        if servers:
+            found = await self.chance.choice(servers).call("cancel_execution", {"threadId": thread_id})
+            if found["status"] in ("running", "suspended", "cancelled"):
+                self.testimony.cancelled.append(execution_id)
 
     async def _settle(self) -> None:
         """Everything works again, until nothing is left to do or the patience ends."""
         self.people.is_hasty = True
         self.chaos.calm()
-        inboxes_first = sorted(self.stage.living(), key=lambda server: server.kind != "http")
-        for server in inboxes_first[MAX_PROCESSES:]:
-            server.process.terminate()
-        records = Records(self.stage.home)
+        self.stage.end_some(MAX_PROCESSES)
+        records = self.stage.records
         with anyio.move_on_after(SETTLE_S):
             idle_looks = 0
             # A plan that was handed to a program which stood still begins only now.
             while idle_looks < IDLE_LOOKS:
-                idle_looks = 0 if records.unfinished() else idle_looks + 1
+                with suppress(Unreadable):
+                    idle_looks = 0 if records.unfinished() else idle_looks + 1
                 # A server that was ending when the mishaps stopped may be gone only now.
                 with suppress(Lost):
-                    if not self.stage.living("http"):
-                        await self.stage.start("http")
-                    elif len(self.stage.living()) < 2:
-                        await self.stage.start(self.chance.choice(("stdio", "program")))
+                    for kind in self.stage.list_missing(self.chance):
+                        await self.stage.start(kind)
                 await anyio.sleep(0.1)
 
     def _totals(self) -> tuple[int, int, int, int]:
         effects, verdicts = len(Ledger(self.stage.folder).lines("done")), len(self.testimony.verdicts)
-        return len(Records(self.stage.home).headers()), effects, verdicts, self.testimony.reconciled
+        return len(self.stage.records.headers()), effects, verdicts, self.testimony.reconciled
+
+
+async def look_whether_woken_works(stage: Stage) -> list[str]:
+    """A worker that was stopped and lives has to carry out a plan when it is the only one left."""
+    woken = [server for server in stage.living("worker") if server.process.hurts and not server.process.was_ended]
+    if not woken:
+        return []
+    front = await stage.start("front")
+    assert front.http is not None
+    for server in stage.living():
+        if server not in (front, woken[0]):
+            server.process.terminate()
+            with suppress(Lost):
+                await server.process.wait(SETTLE_S)
+    call = {"toolName": "jot", "arguments": {"amount": 1, "to": "Ada"}}
+    plan = {"todoList": [{"id": "s0", "description": "use jot", "toolCalls": [call]}]}
+    started = await front.http.call("execute_plan", {"plan": plan, "options": {"waitSeconds": 0}})
+    with anyio.move_on_after(SETTLE_S):
+        # Only the database knows, and it calls nobody.
+        while stage.records.unfinished():  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+        return []
+    return [f"idle: worker {woken[0].process.pid} was stopped, and leaves {started['executionId']} undone"]

@@ -48,6 +48,19 @@ def jot(amount: int, to: str, context: planwarden.CallContext) -> dict[str, Any]
     return _carry_out("jot", context, {"amount": amount, "to": to})
 
 
+@planwarden.tool(risk="read")
+def hold(to: str, context: planwarden.CallContext) -> dict[str, Any]:
+    """Write something down, after the file of that name was made."""
+    stage, key = Path(os.environ[STAGE_VARIABLE]), context.idempotency_key
+    ledger = Ledger(stage)
+    ledger.write("begun", key=key)
+    while not (stage / to).exists():
+        threading.Event().wait(0.01)
+    ledger.write("done", key=key, tool="hold", arguments={"to": to})
+    ledger.write("ended", key=key)
+    return {"receipt": key, "code": "c7"}
+
+
 @planwarden.tool(risk="read", effect="read")
 def look(size: int) -> dict[str, Any]:
     """Read something of that many characters."""

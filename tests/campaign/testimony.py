@@ -28,6 +28,12 @@ class Verdict:
 class Testimony:
     started: list[str] = field(default_factory=list[str])
     """Executions whose start was acknowledged."""
+    keys: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """The executions that were acknowledged for each idempotency key."""
+    granted: int = 0
+    """Calls that a person allowed beforehand, noted before the grant was made."""
+    cancelled: list[str] = field(default_factory=list[str])
+    """Executions that were said to be over, or about to be, because somebody cancelled them."""
     consents: set[Consent] = field(default_factory=set[Consent])
     """Everything that a person agreed to, noted before the agreement was sent."""
     verdicts: list[Verdict] = field(default_factory=list[Verdict])

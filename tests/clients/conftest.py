@@ -22,7 +22,7 @@ def nothing_is_left_running(tmp_path: Path) -> Generator[None]:
 def end_processes(folder: Path) -> None:
     """Kills the processes that name the folder in their environment or command line. Raises when one is left."""
     deadline = time.monotonic() + END_S
-    while left := list(_find_processes(folder)):
+    while left := list(find_processes(folder)):
         for process_id in left:
             with suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
@@ -30,12 +30,15 @@ def end_processes(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def _find_processes(folder: Path) -> Iterator[int]:
-    """Only Linux has /proc; elsewhere nothing is found."""
+def find_processes(folder: Path, word: bytes = b"") -> Iterator[int]:
+    """Yields processes as `end_processes` means them; with `word`, only those that name it too.
+
+    Only Linux has /proc; elsewhere nothing is found.
+    """
     needle = os.fsencode(str(folder))
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             # A killed process that its parent has not waited for yet has neither any more.
             facts = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-            if needle in facts and int(entry.name) != os.getpid():
+            if needle in facts and word in facts and int(entry.name) != os.getpid():
                 yield int(entry.name)

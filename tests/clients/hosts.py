@@ -37,6 +37,8 @@ class Session:
 PrepareSession = Callable[[Stage, Path, str], Session]
 """Prepares a session from the stage, the host's own folder and the address of its provider."""
 
+Answer = Callable[[ModelRequest], ModelReply]
+
 
 def build_runner(wire: HostWire, prepare: PrepareSession) -> Callable[[Stage, Sequence[Call]], None]:
     """Returns a function that runs the host; its model makes the calls one after the other."""
@@ -48,19 +50,25 @@ def build_runner(wire: HostWire, prepare: PrepareSession) -> Callable[[Stage, Se
 
 
 async def _run(wire: HostWire, prepare: PrepareSession, stage: Stage, calls: Sequence[Call]) -> None:
-    async with serve_provider(wire, lambda request: _answer(wire, request, calls)) as double:
+    double, output = await run_session(wire, prepare, stage, lambda request: _answer(wire, request, calls))
+    _check_results_arrived(wire, double, calls, output)
+
+
+async def run_session(
+    wire: HostWire, prepare: PrepareSession, stage: Stage, answer: Answer
+) -> tuple[ProviderDouble, str]:
+    """Runs the host once; its model replies with `answer`. Returns what the model was asked, and the host's output."""
+    async with serve_provider(wire, answer) as double:
         folder = stage.folder / "host"
         folder.mkdir(exist_ok=True)
         session = prepare(stage, folder, double.url)
         env = {"HOME": str(folder), "PATH": path_with_node(), **session.env}
         output = await anyio.to_thread.run_sync(lambda: stage.run(session.command, cwd=folder, env=env))
-    _check_results_arrived(wire, double, calls, output)
+    return double, output
 
 
 @asynccontextmanager
-async def serve_provider(
-    wire: HostWire, answer: Callable[[ModelRequest], ModelReply]
-) -> AsyncGenerator[ProviderDouble]:
+async def serve_provider(wire: HostWire, answer: Answer) -> AsyncGenerator[ProviderDouble]:
     """Serves a provider on a loopback port whose model replies with `answer` and which accepts any key."""
     double = ProviderDouble(wire, Manner("driven", "makes the calls of the test", answer))
     double.expected_key = None
@@ -110,8 +118,9 @@ GEMINI_CLI = Package("@google/gemini-cli", "0.61.0")
 OPENCODE = Package("opencode-ai", "1.18.33")
 
 
-def claude_code(stage: Stage, folder: Path, url: str) -> Session:
-    words = ["--print", PROMPT, "--model", MODEL]
+def claude_code(stage: Stage, folder: Path, url: str, *typed: str) -> Session:
+    """Returns a session of what is `typed`, and so do the other three; `PROMPT` if that is nothing."""
+    words = ["--print", *(typed or (PROMPT,)), "--model", MODEL]
     return Session([*claude_code_command(stage, folder), *words], claude_code_env(url))
 
 
@@ -133,9 +142,9 @@ def claude_code_env(url: str) -> dict[str, str]:
     }
 
 
-def codex(stage: Stage, folder: Path, url: str) -> Session:
+def codex(stage: Stage, folder: Path, url: str, *typed: str) -> Session:
     home = codex_home(stage, folder, url, "never")
-    words = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", PROMPT]
+    words = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", *(typed or (PROMPT,))]
     return Session([*CODEX.binary("codex"), *words], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
 
 
@@ -155,19 +164,19 @@ def codex_home(stage: Stage, folder: Path, url: str, approval: str, more: str = 
     return home
 
 
-def gemini_cli(stage: Stage, folder: Path, url: str) -> Session:
+def gemini_cli(stage: Stage, folder: Path, url: str, *typed: str) -> Session:
     settings = json.loads(stage.config("gemini"))
     settings["security"] = {"auth": {"selectedType": "gemini-api-key"}}
     settings["privacy"] = {"usageStatisticsEnabled": False}
     settings["general"] = {"disableAutoUpdate": True}
     (folder / ".gemini").mkdir(exist_ok=True)
     (folder / ".gemini" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    words = ["--model", MODEL, "--yolo", "--skip-trust", "--prompt", PROMPT]
+    words = ["--model", MODEL, "--yolo", "--skip-trust", "--prompt", *(typed or (PROMPT,))]
     env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_NO_RELAUNCH": "true"}
     return Session([*GEMINI_CLI.binary("gemini"), *words], env)
 
 
-def opencode(stage: Stage, folder: Path, url: str) -> Session:
+def opencode(stage: Stage, folder: Path, url: str, *typed: str) -> Session:
     config = json.loads(stage.config("opencode"))
     config["provider"] = {
         "double": {
@@ -180,4 +189,5 @@ def opencode(stage: Stage, folder: Path, url: str) -> Session:
     config |= {"autoupdate": False, "share": "disabled"}
     (folder / "opencode.json").write_text(json.dumps(config), encoding="utf-8")
     env = {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
-    return Session([*OPENCODE.binary("opencode"), "run", "--auto", "--model", f"double/{MODEL}", PROMPT], env)
+    words = ["run", "--auto", "--model", f"double/{MODEL}", *(typed or (PROMPT,))]
+    return Session([*OPENCODE.binary("opencode"), *words], env)

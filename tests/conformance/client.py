@@ -28,6 +28,7 @@ from planwarden.server.cli.terminal.form import fill_in
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.memory.store import MemoryStore
 from tests.support.wardens import plan, tool_step
 
@@ -125,6 +126,7 @@ def _configure(task: Task, home: Path) -> None:
 async def _log_in(settings: Settings) -> str:
     """Does what `planwarden login` does, with a browser that agrees at once. Returns the problem, if any."""
     downstream = build_downstream(settings, build_registry(settings))
+    downstream.secrets = find_secrets(settings, None)
     config, file = find_login(downstream, SERVER)
     async with httpx2.AsyncClient(follow_redirects=True) as browser, anyio.create_task_group() as tasks:
 

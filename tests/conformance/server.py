@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 async def serve_fixtures(home: Path) -> AsyncGenerator[str]:
     """Serves while the block runs and yields the address. The store is a SQLite file in `home`."""
     warden = Warden(settings=Settings(home=home), tools=tasks.engine_tools())
-    server = build_server(build_service_opener(warden), home, extensions=[tasks.FixtureTasks()])
+    server = build_server(build_service_opener(warden), extensions=[tasks.FixtureTasks()])
     for fixtures in (content, asking, tasks):
         fixtures.register(server)
     with socket.create_server((HOST, 0)) as listener:

@@ -24,6 +24,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.core.requester import Requester
 from planwarden.server.mcp.elicitation.forms import ElicitationForm
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
@@ -170,7 +171,7 @@ async def _execute(
     ]
     service = await lazy_service.service()
     return await service.execute_plan(
-        {"todoList": steps}, wait_seconds=wait_seconds, principal=lazy_service.principal()
+        {"todoList": steps}, wait_seconds=wait_seconds, requester=Requester(lazy_service.principal())
     )
 
 

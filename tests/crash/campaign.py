@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.runtime.run import load_execution
+from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.crash.scenario import Acknowledged, violations
 from tests.support.fakes import EffectLedger

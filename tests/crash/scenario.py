@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
@@ -26,7 +27,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.support.fakes import EffectLedger, recording_tool
+from tests.support.fakes import EffectLedger, UnreachableModel, recording_tool
 
 PRINCIPAL = "ann"
 PERSON = Authority(assurance="embedder", channel="test", principal=PRINCIPAL)
@@ -113,13 +114,16 @@ class Scenario:
         if self.plan is not None:
             plan, _ = parse_plan(self.plan, author="caller", tools=engine.tool_facts())
         return await engine.create(
-            thread_id=engine.ids.new(), principal=PRINCIPAL, goal=self.goal, plan=plan, options=self.options
+            thread_id=engine.ids.new(), requester=Requester(PRINCIPAL), goal=self.goal, plan=plan, options=self.options
         )
 
 
 SCENARIOS = {
     "plan": Scenario(None, plan_document(30), CallerModel, ev.Options()),
     "model": Scenario("Book a seat", None, lambda: ScriptedModel(SCRIPT), ev.Options(synthesize=True)),
+    "outage": Scenario(
+        "Book a seat", None, lambda: UnreachableModel(ScriptedModel(SCRIPT)), ev.Options(synthesize=True)
+    ),
 }
 
 

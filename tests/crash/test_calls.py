@@ -4,21 +4,21 @@ After the crash nothing of the old engine is used again: a new one opens the sam
 and the outcome must be that of a run without a crash.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
+import psycopg
 import pytest
 
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Suspend
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime import scheduler
-from planwarden.agent.runtime.run import load_execution
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.server.api.replay import replay_logs
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import (
     SCENARIOS,
@@ -31,6 +31,7 @@ from tests.crash.scenario import (
     violations,
 )
 from tests.requirements import requirement
+from tests.storage.suite import BackEnd, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +44,37 @@ def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 When = Literal["before", "after"]
+
+
+class Mortal(BackEnd, Protocol):
+    """A store whose process can die."""
+
+    async def kill(self) -> None:
+        """End the store that was opened last as the end of its process does."""
+        ...
+
+
+MakeBackEnd = Callable[[Path], Mortal]
+
+
+class MortalSqlite(Sqlite):
+    async def kill(self) -> None:
+        await self.opened.pop().close()
+
+
+class MortalPostgres(Postgres):
+    """Whose owners are dead as soon as their locks are free."""
+
+    gone_s = 0.0
+
+    async def kill(self) -> None:
+        """Its connections break before it can say that it ends."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        await self.opened.pop().close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +107,11 @@ class EagerToolbox(Registry):
 class Trial:
     """One run of a scenario in a folder of its own, with one crash."""
 
-    def __init__(self, folder: Path, scenario: Scenario, *, is_eager: bool = False) -> None:
+    def __init__(self, folder: Path, scenario: Scenario, back_end: MakeBackEnd, *, is_eager: bool = False) -> None:
         folder.mkdir()
-        self.path = folder / "planwarden.db"
+        self.back_end = back_end(folder)
         self.scenario = scenario
-        self.clock = ManualClock()
+        self.clock = self.back_end.clock
         self.ledger = EffectLedger(folder / "effects")
         self.acknowledged = Acknowledged()
         self.reached = False
@@ -94,14 +126,16 @@ class Trial:
         for crash in crashes:
             await self._live(crash)
         await self._live(None)
-        store = SqliteStore.open(self.path, clock=self.clock)
+        store = self.back_end.connect()
         headers = await store.executions(None, 10)
         states = {h.execution_id: await load_execution(store, h) for h in headers}
-        await store.close()
+        report = await replay_logs(store, has_finished=True)
+        assert report.executions == len(states) and report.faults == []
+        await self.back_end.close()
         return states
 
     async def _live(self, crash: Point | None) -> None:
-        inner = SqliteStore.open(self.path, clock=self.clock)
+        inner = self.back_end.connect()
         store = inner if crash is None else crash.store(inner)
         try:
             async with engine_on(store, self.tools(), self.scenario.model()) as engine:
@@ -117,7 +151,7 @@ class Trial:
             pass
         if isinstance(store, CrashingStore | LyingStore):
             self.reached = store.is_dead
-        await inner.close()
+            await self.back_end.kill()
 
 
 async def broken_by_crashes(
@@ -125,6 +159,7 @@ async def broken_by_crashes(
     scenario: Scenario,
     when: When,
     *,
+    back_end: MakeBackEnd = MortalSqlite,
     first: Sequence[Point] = (),
     lies: bool = False,
     eager: bool = False,
@@ -136,7 +171,7 @@ async def broken_by_crashes(
     expected = await undisturbed(folder / "undisturbed", scenario)
     broken: list[str] = []
     for at in count(1):
-        trial = Trial(folder / f"{at}", scenario, is_eager=eager)
+        trial = Trial(folder / f"{at}", scenario, back_end, is_eager=eager)
         points = [*first, Point(at, when, lies)]
         executions = await trial.run(*points)
         if not trial.reached:
@@ -146,14 +181,15 @@ async def broken_by_crashes(
     raise AssertionError("unreachable")
 
 
-@requirement("crash:every-call")
+@requirement("crash:every-call", "replay:real")
+@pytest.mark.parametrize("back_end", [MortalSqlite, MortalPostgres])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
-    tmp_path: Path, name: str, when: When
+    tmp_path: Path, name: str, when: When, back_end: MakeBackEnd
 ) -> None:
-    """spec: style, 35"""
-    crashes, broken = await broken_by_crashes(tmp_path, SCENARIOS[name], when)
+    """spec: style, 35; issue 15, over PostgreSQL too"""
+    crashes, broken = await broken_by_crashes(tmp_path, SCENARIOS[name], when, back_end=back_end)
     assert broken == []
     assert crashes > 10
 

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
@@ -69,7 +70,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def start(engine: Engine) -> ExecutionState:
     plan, _ = parse_plan(PLAN, author="caller", tools=engine.tool_facts())
-    return await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+    return await engine.create(
+        thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
+    )
 
 
 async def asked(engine: Engine, execution: ExecutionState) -> ev.Question:

@@ -14,7 +14,8 @@ import planwarden.agent.runtime.run
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Append, Store
@@ -63,7 +64,9 @@ def step(step_id: str, tool: str, arguments: JsonValue = None) -> dict[str, Json
 
 async def start(engine: Engine, *steps: dict[str, JsonValue]) -> ExecutionState:
     plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
-    return await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+    return await engine.create(
+        thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
+    )
 
 
 async def kinds(store: Store, execution: ExecutionState) -> list[str]:

@@ -18,7 +18,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Append
@@ -117,7 +118,9 @@ async def run_on_a_full_disk(folder: Path, arguments: list[str]) -> None:
     store = SqliteStore.open(folder / "planwarden.db", clock=ManualClock())
     async with Engine(store, tools, CallerModel(), OperatorPolicy()) as engine:
         plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.tool_facts())
-        created = await engine.create(thread_id="t", principal="ann", goal=None, plan=plan, options=ev.Options())
+        created = await engine.create(
+            thread_id="t", requester=Requester("ann"), goal=None, plan=plan, options=ev.Options()
+        )
         finished = await engine.wait(created, 60)
         recorded = await store.read(created.execution_id)
     await store.close()
@@ -136,7 +139,11 @@ class Toil:
         while True:
             plan, _ = parse_plan(plan_document(0.02), author="caller", tools=self._engine.tool_facts())
             execution = await self._engine.create(
-                thread_id=self._engine.ids.new(), principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options()
+                thread_id=self._engine.ids.new(),
+                requester=Requester(PRINCIPAL),
+                goal=None,
+                plan=plan,
+                options=ev.Options(),
             )
             say(["created", execution.execution_id])
             await self.drive(execution.execution_id)
@@ -206,7 +213,9 @@ async def large_effect(folder: Path, arguments: list[str]) -> None:
     async with Engine(store, tools, CallerModel(), OperatorPolicy()) as engine:
         steps: JsonValue = {"todoList": [{"id": "a", "description": "dump", "toolCalls": [{"toolName": "dump"}]}]}
         plan, _ = parse_plan(steps, author="caller", tools=engine.tool_facts())
-        execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+        execution = await engine.create(
+            thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
+        )
         await engine.wait(execution, 60)
 
 

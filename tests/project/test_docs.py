@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from dev import site
+from dev.show.legs import PROGRAM
+from dev.show.stage import PLAN, SERVERS, SETTINGS
 from pydantic import JsonValue
 
 import planwarden
@@ -64,6 +66,23 @@ async def test_the_first_plan_is_the_one_that_init_makes_and_runs_up_to_its_ques
         execution = await w.execute_plan(checked)
         [question] = execution.suspensions
         assert question.tool_call is not None and question.tool_call.tool_name == "write_note"
+
+
+@pytest.mark.anyio
+async def test_the_plan_and_the_settings_of_the_page_of_saved_plans_are_those_that_its_show_runs(
+    tmp_path: Path,
+) -> None:
+    """ours: `make clients` holds what was printed"""
+    page = "docs/saved-plans.md"
+    assert blocks("yaml", page) == [PLAN] and blocks("toml", page) == [SETTINGS] and blocks("python", page) == [PROGRAM]
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "archive.yaml").write_text(PLAN, encoding="utf-8")
+    (tmp_path / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
+    (tmp_path / "planwarden.json").write_text(SERVERS, encoding="utf-8")
+    async with planwarden.Warden(settings=load_settings(home=tmp_path, environment={})) as w:
+        [plan] = await w.plans()
+        assert {server.name for server in w.downstream.health()} == {"files", "repo"}
+    assert plan.name == "archive" and plan.inputs is not None and plan.inputs["required"] == ["to"]
 
 
 def test_the_block_to_paste_starts_the_command_that_exists() -> None:

@@ -39,6 +39,9 @@ def deployed_commands() -> Iterator[tuple[str, list[str]]]:
     yield "Dockerfile", json.loads(image)
     [service] = re.findall(r"^    command: (\[.+\])$", (DEPLOY / "compose.yaml").read_text(), re.MULTILINE)
     yield "compose.yaml", json.loads(service)
+    front, worker = re.findall(r"^    command: (\[.+\])$", (DEPLOY / "compose.scale.yaml").read_text(), re.MULTILINE)
+    assert build_parser().parse_args(json.loads(worker)).handler == "worker:handle_worker"
+    yield "compose.scale.yaml", json.loads(front)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -62,7 +65,10 @@ def test_what_is_deployed_starts_a_server_over_http(name: str, words: list[str])
 def test_the_files_in_deploy_agree_about_the_port_and_name_our_variables() -> None:
     """ours"""
     texts = {path.name: path.read_text(encoding="utf-8") for path in DEPLOY.iterdir()}
-    assert all("8765" in texts[name] for name in ("Dockerfile", "compose.yaml", "nginx.conf"))
+    assert all(
+        "8765" in texts[name]
+        for name in ("Dockerfile", "compose.yaml", "compose.scale.yaml", "nginx.conf", "nginx.scale.conf")
+    )
     named = {name for text in texts.values() for name in re.findall(r"PLANWARDEN_\w+", text)}
     assert named - variables().keys() == {"PLANWARDEN_DATA"}
     assert {"PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_LOG_FORMAT"} <= named
@@ -89,4 +95,4 @@ def test_a_page_is_short_and_its_settings_are_ones_that_planwarden_takes(page: P
 
 def test_there_is_a_page_for_each_thing_that_an_operator_does() -> None:
     """spec: console.md"""
-    assert [page.stem for page in PAGES] == ["docker", "proxy", "restore", "systemd", "uninstall", "upgrade"]
+    assert [page.stem for page in PAGES] == ["docker", "proxy", "restore", "several", "systemd", "uninstall", "upgrade"]

@@ -15,20 +15,21 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Effect
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.run import load_execution
+from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.agent.runtime.silence import UNLIMITED_S
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
 from tests.requirements import requirement
-from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd
+from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, LEASE_S, BackEnd
 from tests.support.fakes import EffectLedger, SilentStore, StoreCall, WatchedStore, recording_tool
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +95,7 @@ class World:
         return [type(entry.event).__name__ for entry in recorded]
 
 
-@pytest.fixture(params=sorted(BACK_ENDS))
+@pytest.fixture(params=BACK_END_NAMES)
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     back_end = BACK_ENDS[request.param](tmp_path / "home")
     try:
@@ -110,13 +111,15 @@ def step(step_id: str, tool: str, *after: str, arguments: JsonValue = None) -> d
 
 
 ASK = step("ask", "displayConfirmation", arguments={"action": "go on?"})
-ASK_SOON = step("ask", "displayConfirmation", arguments={"action": "go on?", "timeoutSeconds": 5})
+ASK_SOON = step("ask", "displayConfirmation", arguments={"action": "go on?", "timeoutSeconds": 1})
 SLOW, MAIL = step("slow", "slow"), step("mail", "mail", "ask")
 
 
-async def start(engine: Engine, *steps: dict[str, JsonValue]) -> ExecutionState:
+async def start(engine: Engine, *steps: dict[str, JsonValue], thread_id: str = "t") -> ExecutionState:
     plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
-    return await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+    return await engine.create(
+        thread_id=thread_id, requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
+    )
 
 
 async def answer(engine: Engine, execution: ExecutionState, decision: Decision = YES) -> ExecutionState:
@@ -205,9 +208,10 @@ async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) 
     async with world.process(gate) as owner, world.process(on=lambda store: WatchedStore(store, watch)) as other:
         running = await start(owner, SLOW)
         await gate.is_reached.wait()
+        elsewhere = await start(owner, ASK, thread_id="t2")
         async with anyio.create_task_group() as tasks:
             # Somebody else watches too, so the clockwork looks and believes to have told everybody.
-            tasks.start_soon(other.wait_for_change, "another execution")
+            tasks.start_soon(other.wait_for_change, await owner.wait(elsewhere, 60))
             await anyio.lowlevel.checkpoint()
             done = await other.wait(running, 60)
             assert done.status == "completed"
@@ -261,7 +265,8 @@ async def test_a_deadline_that_another_process_saw_pass_reaches_the_owner(world:
     async with world.process(gate) as owner, world.process() as other:
         running = await start(owner, SLOW, ASK_SOON, MAIL)
         await gate.is_reached.wait()
-        world.clock.advance(5)
+        # Less than after which a process whose connection is slow would be taken for dead.
+        world.clock.advance(1)
         await other.tick()
         await owner.tick()
         await until_step(owner, running, "mail", "skipped")
@@ -359,8 +364,9 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
         await world.outlast_silence(other, running)
         await never.is_reached.wait()
         version = (await world.stored(running)).version
+        seen = await silent.find(running.execution_id)
         first.may_pass.set()
-        await silent.wait_for_change(running.execution_id)
+        await silent.wait_for_change(seen)
         assert world.ledger.tools_run() == ["slow", "late"]
         assert (await world.stored(running)).version == version
         never.may_pass.set()

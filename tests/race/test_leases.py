@@ -1,32 +1,37 @@
 """Who owns an execution when processes stand still, clocks jump, or calls come back late."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import psycopg
 import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.run import load_execution
-from planwarden.agent.runtime.scheduler import RENEW_S
-from planwarden.agent.runtime.silence import SILENT_S, UNLIMITED_S
+from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.scheduler import TICK_S
+from planwarden.agent.runtime.silence import RENEW_S, SILENT_S, UNLIMITED_S
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
 from tests.requirements import requirement
-from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd
-from tests.support.fakes import EffectLedger, Entry, SilentStore
+from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, LEASE_S, BackEnd, Postgres
+from tests.support.fakes import EffectLedger, Entry, ForgetfulStore, SilentStore, recording_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -87,10 +92,7 @@ class Place:
             engine_on(store or self.store, self.mail.tools(), CallerModel()) as owner,
             engine_on(self.back_end.connect(), self.other_mail.tools(), CallerModel()) as other,
         ):
-            call: JsonValue = [{"toolName": "mail", "arguments": {}}]
-            step: JsonValue = {"id": "mail", "description": "mail", "toolCalls": call}
-            plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=owner.tool_facts())
-            running = await owner.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+            running = await start_mail(owner, "t")
             await self.mail.is_waiting.wait()
             yield owner, other, running
 
@@ -111,7 +113,17 @@ class Place:
         return await load_execution(self._looking, running)
 
 
-@pytest.fixture(params=sorted(BACK_ENDS))
+async def start_mail(engine: Engine, thread_id: str) -> ExecutionState:
+    """A started execution of one call."""
+    call: JsonValue = [{"toolName": "mail", "arguments": {}}]
+    step: JsonValue = {"id": "mail", "description": "mail", "toolCalls": call}
+    plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.tool_facts())
+    return await engine.create(
+        thread_id=thread_id, requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
+    )
+
+
+@pytest.fixture(params=BACK_END_NAMES)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     back_end = BACK_ENDS[request.param](tmp_path / "home")
     try:
@@ -147,6 +159,25 @@ async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: P
     again = [f"{running.execution_id}:mail:1"] if decision is DID_NOT_HAPPEN else []
     assert place.ledger.tools_run() == ["mail"] * len(again)
     assert (place.mail.sent, place.other_mail.sent) == ([], again)
+
+
+@requirement("lease:effect")
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> None:
+    """ours: a machine stood still while the database gave up its connections, and woke after another one took over"""
+    async with place.processes() as (owner, other, running):
+        assert isinstance(place.back_end, Postgres)
+        with psycopg.connect(place.back_end.url) as connection:
+            connection.execute("DELETE FROM owners WHERE owner = %s", (owner.owner,))
+        place.clock.advance(GONE_S)
+        while (await place.stored(running)).status == "running":
+            await other.tick()
+            await anyio.lowlevel.checkpoint()
+        done = await answer(other, await place.stored(running), DID_NOT_HAPPEN)
+        place.mail.may_send.set()
+        place.mail.may_return.set()
+        await other.wait(done, 60)
+    assert (place.mail.sent, len(place.other_mail.sent)) == ([], 1)
 
 
 @requirement("lease:effect")
@@ -222,6 +253,50 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
             place.clock.advance(RENEW_S)
             await other.tick()
             await anyio.lowlevel.checkpoint()
+
+
+@requirement("lease:living")
+async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(place: Place) -> None:
+    """spec: scale.md, takeover after a stop: the lease, and no two looks after it"""
+    never = anyio.Event()
+    held = recording_tool(place.ledger, "mail", effect="read", before=never.wait)
+    free = recording_tool(place.ledger, "mail", effect="read")
+    async with (
+        engine_on(place.store, Registry([held]), CallerModel()) as owner,
+        engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
+    ):
+        running, began = await start_mail(owner, "t"), place.clock.steady()
+        looking = place.back_end.connect()
+        while (header := await looking.header(running.execution_id)) and header.owner == owner.owner:
+            place.clock.advance(TICK_S)
+            await other.tick()
+        assert LEASE_S <= place.clock.steady() - began <= LEASE_S + TICK_S
+        done = await other.wait(await other.find(running.execution_id), 60)
+    assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
+
+
+@requirement("lease:living")
+async def test_a_busy_process_takes_again_what_it_took_without_noticing(place: Place) -> None:
+    """ours: the answer to the takeover was lost, and only what really runs here may be renewed"""
+    store = ForgetfulStore(place.back_end.connect())
+    front = Engine(
+        place.back_end.connect(), place.mail.tools(), CallerModel(), OperatorPolicy(), adopts=False, follows=False
+    )
+    async with engine_on(store, place.mail.tools(), CallerModel()) as busy, front:
+        await start_mail(busy, "t")
+        await place.mail.is_waiting.wait()
+        left = await start_mail(front, "t2")
+        while store.lost is None:
+            with suppress(StoreError):
+                await busy.tick()
+        for _ in range(int(LEASE_S / RENEW_S) + 2):
+            place.clock.advance(RENEW_S)
+            await busy.tick()
+        after = await store.header(left.execution_id)
+        assert after is not None and store.lost.execution_id == left.execution_id
+        assert (after.owner, after.fence) == (busy.owner, store.lost.fence + 1)
+        place.mail.may_send.set()
+        place.mail.may_return.set()
 
 
 @requirement("lease:effect")

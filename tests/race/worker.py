@@ -18,7 +18,8 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
@@ -75,7 +76,7 @@ class Racer:
         """A suspended execution: its id, the question and the deadline."""
         plan, _ = parse_plan(PLAN, author="caller", tools=self._engine.tool_facts())
         execution = await self._engine.create(
-            thread_id=self._engine.ids.new(), principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options()
+            thread_id=self._engine.ids.new(), requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
         )
         execution = await self._engine.wait(execution, 60)
         [asked] = execution.open_suspensions

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.events import ExecutionCreated
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.server.cli.support import Cli, clean_environment, command_line
 from tests.server.inbox.support import Browser
@@ -67,7 +67,7 @@ class Stage:
 
     @property
     def database(self) -> Path:
-        return Settings(home=self.home).database
+        return self.home / DATABASE
 
     @property
     def orders(self) -> list[str]:

@@ -9,16 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite import pace
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.support.pooler import shared_pooler
 from tests.support.postgres import shared_server
 
 LEASE_S = 15.0
@@ -65,15 +70,15 @@ class Sqlite:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self._path = folder / "planwarden.db"
-        self._opened: list[SqliteStore] = []
+        self.opened: list[SqliteStore] = []
 
     def connect(self) -> SqliteStore:
         store = SqliteStore.open(self._path, clock=self.clock, lease_s=LEASE_S)
-        self._opened.append(store)
+        self.opened.append(store)
         return store
 
     async def close(self) -> None:
-        for store in self._opened:
+        for store in self.opened:
             await store.close()
 
 
@@ -92,20 +97,32 @@ class SlowSqlite(Sqlite):
 class Postgres:
     """A database of its own on a real server."""
 
+    gone_s = GONE_S
+
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
-        self._url = shared_server().make_database()
-        self._opened: list[PostgresStore] = []
+        self.url = shared_server().make_database()
+        self.opened: list[PostgresStore] = []
 
     def connect(self) -> PostgresStore:
-        store = PostgresStore.open(self._url, clock=self.clock, lease_s=LEASE_S)
-        self._opened.append(store)
+        store = PostgresStore.open(self.url, clock=self.clock, lease_s=LEASE_S, gone_s=self.gone_s)
+        self.opened.append(store)
         return store
 
     async def close(self) -> None:
-        for store in self._opened:
+        for store in self.opened:
             await store.close()
-        shared_server().empty_database(self._url)
+        shared_server().empty_database(self.url)
+
+
+class PooledPostgres(Postgres):
+    """The same through PgBouncer in transaction mode, its control connection past it."""
+
+    def connect(self) -> PostgresStore:
+        pooled = shared_pooler().lead_to(self.url)
+        store = PostgresStore.open(pooled, control_url=self.url, clock=self.clock, lease_s=LEASE_S, gone_s=self.gone_s)
+        self.opened.append(store)
+        return store
 
 
 BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {
@@ -113,7 +130,12 @@ BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {
     "sqlite": Sqlite,
     "sqlite, slow": SlowSqlite,
     "postgres": Postgres,
+    "postgres, pooled": PooledPostgres,
 }
+BACK_END_NAMES = [
+    pytest.param(name, marks=pytest.mark.postgres) if name == "postgres, pooled" else name for name in sorted(BACK_ENDS)
+]
+"""As parameters of a fixture; what needs a package of Debian runs only with `make postgres`."""
 
 
 @dataclass
@@ -169,9 +191,7 @@ class Scribe:
         """A running execution with one started step."""
         return await self.write(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a"))
 
-    async def suspend(
-        self, suspension_id: str, *, addressee: ev.Addressee = "human", **fields: object
-    ) -> ExecutionState:
+    async def suspend(self, suspension_id: str, *, addressee: Addressee = "human", **fields: object) -> ExecutionState:
         """Start and ask one question; the execution is suspended and has no owner."""
         if not self.execution.version:
             await self.start()
@@ -190,7 +210,7 @@ class Scribe:
         )
 
 
-def question(suspension_id: str, *, addressee: ev.Addressee = "human", **fields: object) -> ev.Question:
+def question(suspension_id: str, *, addressee: Addressee = "human", **fields: object) -> ev.Question:
     given: dict[str, object] = {"digest": f"digest of {suspension_id}", "step_id": "a", "call_id": "a:1", **fields}
     # The fields are the dataclass's own; a wrong one raises at once.
     return ev.Question(

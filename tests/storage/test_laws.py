@@ -18,6 +18,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.core.fold import fold
+from planwarden.agent.core.question import Addressee, Alarm
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
@@ -293,20 +294,31 @@ async def test_the_same_owner_is_shut_out_by_its_own_newer_lease(store: Store, c
 
 
 @requirement("store:takeover")
-async def test_renewing_keeps_every_lease_of_an_owner_and_only_those(store: Store, clock: ManualClock) -> None:
+async def test_renewing_keeps_the_named_leases_of_an_owner_and_only_those(store: Store, clock: ManualClock) -> None:
     """spec: design.md, leases"""
     mine, also_mine = Scribe.on(store, "e1"), Scribe.on(store, "e2")
-    theirs = Scribe.on(store, "e3", owner="p2")
-    for scribe in (mine, also_mine, theirs):
+    theirs, unknown = Scribe.on(store, "e3", owner="p2"), Scribe.on(store, "e4")
+    for scribe in (mine, also_mine, theirs, unknown):
         await scribe.start()
     clock.advance(LEASE_S - 1)
-    await store.renew("p1")
+    await store.renew("p1", ["e1", "e2", "e3", "e9"])
     clock.advance(2)
-    assert await store.orphans(10) == ("e3",)
+    assert await store.orphans(10) == ("e3", "e4")
     assert await store.claim("e1", "p3") is None
     assert await store.claim("e3", "p3") is not None
     clock.advance(LEASE_S)
-    assert set(await store.orphans(10)) == {"e1", "e2", "e3"}
+    assert set(await store.orphans(10)) == {"e1", "e2", "e3", "e4"}
+
+
+@requirement("store:takeover")
+async def test_leases_that_end_soon_are_listed_ahead(store: Store, clock: ManualClock) -> None:
+    """ours: who is late is watched before its lease has ended"""
+    for execution_id, passed_s in (("e1", 5.0), ("e2", 0.0)):
+        await Scribe.on(store, execution_id).start()
+        clock.advance(passed_s)
+    assert await store.orphans(10, ahead_s=LEASE_S - 5) == ("e1",)
+    assert await store.orphans(10, ahead_s=LEASE_S) == ("e1", "e2")
+    assert await store.orphans(1, ahead_s=LEASE_S) == ("e1",) and await store.orphans(10) == ()
 
 
 @requirement("store:takeover")
@@ -335,6 +347,23 @@ async def test_a_released_execution_is_free_at_once_and_a_suspended_one_has_no_o
     assert await store.claim("e1", "p2") is not None
     await suspended.write(decided("s1"), guards=[guard("s1")])
     assert suspended.lease is not None and await store.claim("e2", "p2") is None
+
+
+@requirement("store:takeover")
+async def test_a_lease_says_how_long_ago_the_process_lived_that_it_was_taken_from(
+    store: Store, clock: ManualClock
+) -> None:
+    """ours: for the metric of takeovers; nobody was lost where a lease was given up"""
+    scribe = Scribe.on(store, "e1")
+    await scribe.start()
+    clock.advance(2)
+    await store.renew("p1", ["e1"])
+    clock.advance(LEASE_S + 1)
+    taken = await store.claim("e1", "p2")
+    assert taken is not None and taken.left_s == pytest.approx(LEASE_S + 1) and taken.is_from_silent
+    await store.release(taken)
+    [again] = await store.claim_many("p3", 10)
+    assert again.left_s is None and not again.is_from_silent
 
 
 @requirement("store:takeover")
@@ -393,6 +422,25 @@ async def test_orphans_are_the_running_executions_that_nobody_valid_owns(store: 
     clock.advance(LEASE_S)
     assert await store.orphans(10) == ("e0", "e1", "e2", "e3")
     assert await store.orphans(2) == ("e0", "e1")
+
+
+@requirement("store:orphans")
+async def test_what_nobody_owns_is_taken_oldest_first_and_only_once(store: Store, clock: ManualClock) -> None:
+    """spec: ports.Store.claim_many"""
+    for number in range(5):
+        scribe = Scribe.on(store, f"e{number}")
+        await scribe.start()
+        if number != 1:
+            assert scribe.lease is not None
+            await store.release(scribe.lease)
+    await Scribe.on(store, "suspended").suspend("s1")
+    first = await store.claim_many("p2", 2, skip=["e2"])
+    assert [(lease.execution_id, lease.owner) for lease in first] == [("e0", "p2"), ("e3", "p2")]
+    await store.confirm(first[0])
+    assert [lease.execution_id for lease in await store.claim_many("p3", 10)] == ["e2", "e4"]
+    # A lease that ran out may still have a living owner.
+    clock.advance(LEASE_S)
+    assert await store.claim_many("p2", 10) == ()
 
 
 # --- questions ---
@@ -494,7 +542,7 @@ async def test_passed_deadlines_are_found_earliest_first_by_the_stores_clock(sto
     now = clock.now()
     assert await store.next_deadline() is None
     for name, after in (("late", 30.0), ("soon", 10.0), ("clock", 20.0), ("never", None)):
-        addressee: ev.Addressee = "clock" if name == "clock" else "human"
+        addressee: Addressee = "clock" if name == "clock" else "human"
         expires_at = None if after is None else now + after
         await Scribe.on(store, f"execution {name}").suspend(name, addressee=addressee, expires_at=expires_at)
     assert await store.next_deadline() == now + 10
@@ -522,7 +570,7 @@ async def test_an_alarm_wakes_before_its_question_ends_and_once_it_fired_the_nex
 ) -> None:
     """spec: ports.Store.due, one order over alarms and deadlines"""
     now = clock.now()
-    alarms = tuple(ev.Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
+    alarms = tuple(Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
     reminded = Scribe.on(store, "e1")
     await reminded.suspend("alarmed", expires_at=now + 30, alarms=alarms)
     await Scribe.on(store, "e2").suspend("ends", expires_at=now + 10)
@@ -549,7 +597,7 @@ async def test_a_revision_keeps_the_alarm_that_is_still_to_come_and_an_answer_en
 ) -> None:
     """spec: the schedule is fixed when the question is asked"""
     now = clock.now()
-    alarms = tuple(ev.Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
+    alarms = tuple(Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
     scribe = Scribe.on(store, "e1")
     await scribe.suspend("s1", alarms=alarms)
     await scribe.write(ev.SuspensionReminded(suspension_id="s1", number=1, kind="remind"), guards=[guard("s1")])
@@ -726,3 +774,20 @@ async def test_what_is_noted_of_a_task_is_found_among_all_other_rows(store: Stor
     assert await store.task_rows("e2", limit=1) == rows[:1]
     assert await store.task_rows("e2", after=rows[0].sequence) == rows[1:]
     assert await store.task_rows("e3") == ()
+
+
+async def test_what_is_looked_up_by_a_text_that_no_row_can_have_does_not_exist(store: Store) -> None:
+    """spec: scale.md, NUL in an id is never a `storage_error`"""
+    wrong = "e1\0"
+    assert await store.header(wrong) is None
+    assert await store.read(wrong) == ()
+    assert await store.thread(wrong) == ()
+    assert await store.find_suspension(wrong) is None
+    assert await store.find_start("ann", wrong) is None
+    assert await store.find_ids(wrong, 5) == ()
+    assert await store.artifact(wrong, wrong) is None
+    assert (await store.suspensions(principal=wrong)).rows == ()
+    assert (await store.suspensions(thread_id=wrong)).total == 0
+    for page in (store.suspensions, store.decided):
+        with pytest.raises(InvalidArguments):
+            await page(cursor=wrong)

@@ -38,7 +38,9 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlanStep
+from planwarden.agent.core.question import Addressee, Alarm
 from planwarden.agent.core.state import FINISHED, ExecutionState, new_execution
+from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
@@ -187,6 +189,30 @@ class Model:
             leased_until=row.until,
         )
 
+    def listing(self, row: Row) -> ListedExecution:
+        execution, pending = row.execution, [q for q in self.questions.values() if q.status == "pending"]
+        asked = [found for found in pending if found.execution_id == execution.execution_id]
+        questions = [found.suspension_id for found in asked if found.addressee == "human"]
+        addressees: list[Addressee] = [found.addressee for found in asked]
+        return ListedExecution(
+            execution_id=execution.execution_id,
+            thread_id=execution.thread_id,
+            principal=row.principal,
+            status=execution.status,
+            version=execution.version,
+            created_at=row.created_at,
+            active_at=row.updated_at,
+            step_count=1,
+            steps_done=0,
+            title="a",
+            is_goal=False,
+            host="",
+            saved_plan="",
+            fault="y" if execution.status == "failed" else "",
+            question=questions[0] if questions else None,
+            waits_for="human" if questions else min(addressees, default=None),
+        )
+
     def due(self) -> set[str]:
         now = self.clock.now()
         return {name for name, at in self.waking() if at <= now}
@@ -319,13 +345,11 @@ class StoresAgainstModel(RuleBasedStateMachine):
         match kind:
             case "ask" | "ask the clock":
                 self.made += 1
-                addressee: ev.Addressee = "human" if kind == "ask" else "clock"
+                addressee: Addressee = "human" if kind == "ask" else "clock"
                 asked = _question(f"q{self.made}", addressee, expires_at)
                 if data.draw(st.booleans()):
                     moments = (self.clock.now() + 5, self.clock.now() + 20)
-                    asked = msgspec.structs.replace(
-                        asked, alarms=tuple(ev.Alarm(kind="remind", at=at) for at in moments)
-                    )
+                    asked = msgspec.structs.replace(asked, alarms=tuple(Alarm(kind="remind", at=at) for at in moments))
                 return [ev.Suspended(question=asked)], []
             case "sleep":
                 return [ev.ExecutionSuspended()], []
@@ -359,6 +383,20 @@ class StoresAgainstModel(RuleBasedStateMachine):
         for store in self.stores:
             assert self.run(store.claim(name, owner)) == expected
 
+    @rule(data=st.data(), owner=st.sampled_from(OWNERS), limit=st.integers(1, 3))
+    def claim_many(self, data: st.DataObject, owner: str, limit: int) -> None:
+        skip = data.draw(st.sets(st.sampled_from([*self.model.rows, "nobody"])))
+        free = [
+            row
+            for name, row in self.model.rows.items()
+            if name not in skip and row.execution.status == "running" and row.owner is None
+        ]
+        for row in free[:limit]:
+            row.owner, row.fence, row.until = owner, row.fence + 1, self.clock.now() + LEASE_S
+        for store in self.stores:
+            taken = self.run(store.claim_many(owner, limit, skip=skip))
+            assert list(taken) == [row.lease for row in free[:limit]]
+
     @precondition(lambda self: self.model.rows)
     @rule(data=st.data(), older=st.integers(0, 1))
     def release(self, data: st.DataObject, older: int) -> None:
@@ -374,10 +412,10 @@ class StoresAgainstModel(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(OWNERS))
     def renew(self, owner: str) -> None:
         for row in self.model.rows.values():
-            if row.owner == owner and not row.execution.is_finished:
+            if row.owner == owner and row.execution.status == "running":
                 row.until = self.clock.now() + LEASE_S
         for store in self.stores:
-            self.run(store.renew(owner))
+            self.run(store.renew(owner, list(self.model.rows)))
 
     @rule(seconds=st.sampled_from([1.0, 10.0, LEASE_S]))
     def time_passes(self, seconds: float) -> None:
@@ -407,6 +445,8 @@ class StoresAgainstModel(RuleBasedStateMachine):
         model, now = self.model, self.clock.now()
         rows = list(model.rows.values())
         assert list(await store.executions(None, 1000)) == [model.header(row) for row in rows[::-1]]
+        listed = sorted(enumerate(rows), key=lambda entry: (entry[1].updated_at, entry[0]), reverse=True)
+        assert await _all_listed(store) == [model.listing(row) for _, row in listed]
         for row in rows[-3:]:
             execution_id = row.execution.execution_id
             assert await store.header(execution_id) == model.header(row)
@@ -432,7 +472,16 @@ async def _all_pages(store: Store) -> list[SuspensionRow]:
     return found
 
 
-def _question(name: str, addressee: ev.Addressee, expires_at: float | None) -> ev.Question:
+async def _all_listed(store: Store) -> list[ListedExecution]:
+    page = await store.list_executions(ExecutionFilter(), limit=3)
+    found = [*page.rows]
+    while page.next_cursor is not None:
+        page = await store.list_executions(ExecutionFilter(), limit=3, cursor=page.next_cursor)
+        found.extend(page.rows)
+    return found
+
+
+def _question(name: str, addressee: Addressee, expires_at: float | None) -> ev.Question:
     return ev.Question(
         suspension_id=name,
         kind="wait" if addressee == "clock" else "plan",

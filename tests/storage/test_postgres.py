@@ -1,36 +1,49 @@
 """What only PostgreSQL can do to a store: connections that break, servers that start again, many machines."""
 
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg.conninfo import make_conninfo
 
 from planwarden.agent.common.errors import ExecutionConflict, InvalidArguments, StoreError
 from planwarden.agent.core import audit
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, hash_row
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.store import StartRequest
+from planwarden.storage.postgres.append import encode_append
 from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key
-from planwarden.storage.postgres.liveness import RESTARTED_S
+from planwarden.storage.postgres.hints import EVERYTHING
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.postgres.transaction import PostgresTransaction
-from tests.storage.suite import Scribe, decided, guard
+from tests.storage.suite import PLAN, Scribe, decided, guard
 from tests.support.postgres import Server, shared_server
 from tests.support.proxy import LosingProxy
 
 pytestmark = pytest.mark.anyio
 
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    made = shared_server().make_database()
-    yield made
-    shared_server().empty_database(made)
+GRANT = Grant(
+    grant_id="g1",
+    tool_name="pay",
+    definition_digest="digest",
+    arguments={},
+    uses=3,
+    expires_at=4e9,
+    owner=None,
+    created_by="ann",
+    assurance="human",
+    channel="cli",
+    created_at=1.8e9,
+)
 
 
 @pytest.fixture
@@ -112,17 +125,28 @@ async def test_rows_of_the_audit_that_many_processes_write_and_seal_make_one_cha
         await store.close()
 
 
+def test_a_connection_that_breaks_while_a_store_opens_is_said_as_any_other(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: the campaign's database restarted between the look at the schema and the first lock"""
+
+    def cut(connection: psycopg.Connection[Any], url: str) -> None:
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+
+    monkeypatch.setattr("planwarden.storage.postgres.store.migrate", cut)
+    before = threading.active_count()
+    with pytest.raises(StoreError, match="cannot be reached or ended the connection"):
+        PostgresStore.open(url)
+    assert threading.active_count() == before
+
+
 async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_free(url: str) -> None:
     """spec: scale.md, a session advisory lock as the sign of life; ours: a broken connection is no death"""
     living, looking = PostgresStore.open(url), PostgresStore.open(url, gone_s=3600.0)
     hasty = PostgresStore.open(url, gone_s=0.0)
     scribe = Scribe.on(living, "e1", owner="alive")
     await scribe.start()
-    with psycopg.connect(shared_server().url, autocommit=True) as connection:
-        age = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())"
-        left = RESTARTED_S - float(connection.execute(age).fetchall()[0][0])
-        connection.execute("SELECT pg_sleep(%s)", (max(0.0, left),))
-    assert await hasty.orphans(10) == ()
     with psycopg.connect(url, autocommit=True) as connection:
         key = lock_key("alive") & 0xFFFFFFFFFFFFFFFF
         found = connection.execute(
@@ -138,7 +162,12 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
             if connection.execute("SELECT NOT pg_try_advisory_lock(%s)", (lock_key("alive"),)).fetchall() == [(True,)]:
                 break
     await living.close()
-    assert await hasty.orphans(10) == ("e1",)
+    # The server notices a moment later that the connection ended.
+    with anyio.fail_after(60):
+        while await hasty.orphans(10) != ("e1",):
+            await anyio.lowlevel.checkpoint()
+    [taken] = await hasty.claim_many("p2", 10)
+    assert taken.left_s is not None and taken.left_s > 0 and not taken.is_from_silent
     for store in (looking, hasty):
         await store.close()
 
@@ -152,6 +181,23 @@ async def test_two_stores_of_one_owner_do_not_wait_for_its_lock(url: str) -> Non
     await second.close()
     assert set(await looking.orphans(10)) == {"e1", "e2"}
     await looking.close()
+
+
+async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStore, url: str) -> None:
+    """spec: scale.md, the sign of life; an owner without a row is one that said that it ends"""
+    scribe = Scribe.on(store, "e1")
+    with psycopg.connect(url) as connection:
+        connection.execute("LOCK TABLE owners")
+        async with anyio.create_task_group() as tasks:
+            # Both announce the owner, and neither may go on because the other one is about to.
+            tasks.start_soon(store.claim_many, scribe.owner, 1)
+            tasks.start_soon(scribe.start)
+            for _ in range(200):
+                await anyio.lowlevel.checkpoint()
+                assert connection.execute("SELECT count(*) FROM executions").fetchone() == (0,)
+            connection.commit()
+        known = connection.execute("SELECT x.owner = o.owner FROM executions x JOIN owners o USING (owner)").fetchall()
+    assert known == [(True,)]
 
 
 async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_were_lost(url: str) -> None:
@@ -168,6 +214,16 @@ async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_w
     assert (await two.changes(found.number + 1_000_000)).executions is not None
     for store in (one, two):
         await store.close()
+
+
+async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStore, url: str) -> None:
+    """ours: hints name executions, and a grant belongs to none"""
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("LISTEN planwarden")
+        await store.add_grant(GRANT, AuditEntry(kind="grant_made", facts={}))
+        await store.revoke_grant(GRANT.grant_id, AuditEntry(kind="grant_revoked", facts={}))
+        heard = [hint.payload for hint in other.notifies(timeout=30, stop_after=2)]
+    assert [hint.partition("\n")[2] for hint in heard] == [EVERYTHING, EVERYTHING]
 
 
 async def test_an_operation_that_is_repeated_forgets_what_its_first_attempt_refused(store: PostgresStore) -> None:
@@ -221,6 +277,20 @@ async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group
         tasks.start_soon(refuse)
         tasks.start_soon(good.start)
     assert await store.read("good") == tuple(good.written)
+
+
+async def test_a_start_looks_at_no_other_execution_of_its_principal(store: PostgresStore, url: str) -> None:
+    """ours: also while the tables have no statistics, as in the first minutes of a new database"""
+    for number in range(20):
+        await Scribe.on(store, f"e{number}").start()
+    scribe = Scribe.on(store, "new")
+    created = scribe.append(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN))
+    start = StartRequest(plan="digest of the plan", is_only=True)
+    text = encode_append(replace(created, start=start))
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT outcome FROM append_all(%s, NULL, NULL, 15)", (f"[{text}]",)).fetchone()
+        read = connection.execute("SELECT pg_stat_get_xact_tuples_returned('executions_of_principal'::regclass)")
+        assert (row, read.fetchone()) == (("stored",), (0,))
 
 
 async def test_an_address_without_a_server_is_said_without_the_password() -> None:

@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreReplaced
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.models.caller import CallerModel
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
@@ -70,7 +71,9 @@ async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_pat
     with pytest.raises(StoreReplaced):
         async with engine_on(store, tools, CallerModel()) as engine:
             plan, _ = parse_plan({"todoList": [step("slow"), step("mail")]}, author="caller", tools=engine.tool_facts())
-            await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+            await engine.create(
+                thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
+            )
             await is_reached.wait()
             replace_file(path, "replaced")
             may_go.set()

@@ -183,6 +183,34 @@ async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows(
     await store.close()
 
 
+@requirement("replay:upgrade")
+async def test_an_upgrade_that_could_not_continue_an_execution_is_rolled_back_and_names_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spec: plans, replay is run by an upgrade before it writes; a finished log holds nothing up"""
+    await written(path)
+    store = SqliteStore.open(path, clock=ManualClock())
+    for name, is_finished in (("unproven", False), ("over", True)):
+        scribe = Scribe.on(store, name)
+        await scribe.start()
+        await scribe.write(ev.StepCompleted(step_id="a", validation="passed"))
+        if is_finished:
+            await scribe.write(ev.ExecutionCompleted())
+    await store.close()
+    before = database.migrations()
+    with monkeypatch.context() as changed:
+        newer = [*before, "ALTER TABLE executions ADD COLUMN region TEXT;"]
+        changed.setattr(database, "migrations", lambda: newer)
+        with pytest.raises(StoreError) as caught:
+            SqliteStore.open(path, clock=ManualClock())
+    text = caught.value.message
+    assert "was not upgraded and nothing was written" in text and "'over'" not in text
+    assert "execution 'unproven' (thread 'thread of unproven') from event 4 (StepCompleted) on: " in text
+    store = SqliteStore.open(path, clock=ManualClock())
+    assert (await store.check())["schema"] == len(before)
+    await store.close()
+
+
 @requirement("sqlite:migrate-rows")
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ours: one transaction a step"""
@@ -543,7 +571,7 @@ async def test_a_killed_owner_is_known_to_be_dead_although_its_lease_has_not_run
     holder.wait()
     assert await store.orphans(10) == ("held",)
     taken = await store.claim("held", "p2")
-    assert taken is not None and taken.fence == 2
+    assert taken is not None and taken.fence == 2 and taken.left_s is not None and not taken.is_from_silent
 
 
 @requirement("store:takeover")
@@ -582,6 +610,31 @@ async def test_alarms_and_deadlines_come_from_one_index(tmp_path: Path, name: st
     assert len(reads) == 1 and "USING INDEX suspension_wakes" in reads[0]
     # Only what is due is sorted, so that owners take turns.
     assert name == "due_suspensions" or "B-TREE" not in str(plan)
+
+
+@requirement("store:round-trip")
+async def test_only_commits_of_others_are_changes(path: Path) -> None:
+    """ours: a busy process would look at everything that runs, twice a second, because of its own commits"""
+    one, two = (SqliteStore.open(path, clock=ManualClock()) for _ in range(2))
+    scribe = Scribe.on(one, "e1")
+    await scribe.start()
+    before = await one.changes(0)
+    await scribe.suspend("s1")
+    assert await one.changes(before.number) == before
+    await Scribe.on(two, "e2").start()
+    assert (await one.changes(before.number)).number != before.number
+    await two.close()
+    await one.close()
+
+
+@requirement("store:starts")
+async def test_an_unfinished_plan_is_not_searched_among_all_executions_of_its_principal(tmp_path: Path) -> None:
+    """ours: every start looks, and a principal may have a million executions"""
+    store = SqliteStore.open(tmp_path / "planwarden.db")
+    with closing(sqlite3.connect(store.path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL['unfinished_plan']}", ("digest", "ann")).fetchall()
+    await store.close()
+    assert "USING INDEX unfinished_plans (plan_digest=?)" in plan[0][3] and "B-TREE" not in str(plan)
 
 
 @requirement("store:tasks")

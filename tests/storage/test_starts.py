@@ -1,10 +1,12 @@
 """Keys of starts, and plans that are unfinished, over every store there is."""
 
+from typing import Any
+
 import anyio
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import KeyUsed, PlanUnfinished, ThreadBusy
+from planwarden.agent.common.errors import KeyUsed, PlanUnfinished, ThreadBusy, ThreadMovedOn
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import Append, StartedExecution, StartRequest, Store
 from planwarden.storage.clock import ManualClock
@@ -140,3 +142,59 @@ async def test_of_racing_starts_through_two_connections_one_is_stored(back_end: 
         if request.key is not None:
             found = await connections[0].find_start("ann", request.key)
             assert found is not None and found.execution_id == winner
+
+
+@requirement("store:starts", "store:atomic")
+async def test_what_goes_on_from_an_execution_starts_only_while_that_is_the_last_one_unchanged(store: Store) -> None:
+    """spec: plans, retry; ports.Store"""
+    first = await create(store, "e1", StartRequest())
+    await first.write(ev.ExecutionFailed(code="x", message="y"))
+    thread = first.execution.thread_id
+
+    def start(execution_id: str, **fields: Any) -> Append:
+        scribe = Scribe.on(store, execution_id, thread_id=thread)
+        return creation(scribe, StartRequest(**fields))
+
+    version = first.execution.version
+    for wrong in (("e1", version - 1), ("e1", version + 1), ("nothing", version)):
+        with pytest.raises(ThreadMovedOn):
+            await store.append(start("e2", after=wrong[0], after_version=wrong[1], key="k"))
+        assert await store.header("e2") is None and await store.find_start("ann", "k") is None
+    with pytest.raises(ThreadMovedOn):
+        await store.append(creation(Scribe.on(store, "e2"), StartRequest(after="e1", after_version=version)))
+    append = start("e2", after="e1", after_version=version)
+    lease = await store.append(append)
+    with pytest.raises(ThreadMovedOn):
+        await store.append(start("e3", after="e1", after_version=version))
+    second = Scribe.on(store, "e2", thread_id=thread)
+    second.execution, second.lease = append.execution, lease
+    await second.write(ev.ExecutionFailed(code="x", message="y"))
+    with pytest.raises(ThreadMovedOn):
+        await store.append(start("e3", after="e1", after_version=version))
+    await store.append(start("e3", after="e2", after_version=second.execution.version))
+
+
+@requirement("store:starts")
+async def test_of_many_that_go_on_at_the_same_moment_one_starts(back_end: BackEnd) -> None:
+    """spec: plans, retry; two connections"""
+    stores = [back_end.connect() for _ in range(2)]
+    first = await create(stores[0], "e1", StartRequest())
+    await first.write(ev.ExecutionFailed(code="x", message="y"))
+    request = StartRequest(after="e1", after_version=first.execution.version)
+    started, refused = list[str](), list[str]()
+
+    async def go_on(number: int) -> None:
+        scribe = Scribe.on(stores[number % 2], f"n{number}", thread_id=first.execution.thread_id)
+        ended = scribe.append(
+            ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN), ev.ExecutionFailed(code="x", message="y")
+        )
+        try:
+            await scribe.store.append(replace(ended, start=request))
+            started.append(scribe.execution.execution_id)
+        except (ThreadMovedOn, ThreadBusy):
+            refused.append(scribe.execution.execution_id)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(12):
+            tasks.start_soon(go_on, number)
+    assert len(started) == 1 and len(refused) == 11

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from planwarden.agent.common.errors import StoreError, ThreadBusy
@@ -302,9 +303,11 @@ async def test_a_slow_disk_sends_commits_to_the_thread_until_it_is_quick_again(w
     now += pace.REST_S
     assert not await runs_here()
     now += pace.REST_S
-    # A busy machine may have let the thread wait.
-    writer.pace.note_elsewhere(0.0)
-    assert await runs_here()
+    with anyio.fail_after(60):
+        # On a busy machine the thread may have waited long, or may not have let go of the connection yet.
+        writer.pace.note_elsewhere(0.0)
+        while not await runs_here():
+            writer.pace.note_elsewhere(0.0)
 
 
 def test_a_disk_on_which_the_thread_waited_long_is_not_tried() -> None:

@@ -6,7 +6,7 @@ No test tells them what to answer; each does a small, real thing. The clock that
 
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,16 +15,20 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import ModelError, StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
+from planwarden.agent.ports.model import AskCaller, Model
 from planwarden.agent.ports.store import (
     Append,
     Changes,
     FoundId,
-    Grant,
     Header,
     Lease,
     StartedExecution,
@@ -123,6 +127,27 @@ def recording_tool(
     return Tool(define(definition), call)
 
 
+class UnreachableModel:
+    """The model `inner`, whose provider is out of reach for the first `failures` attempts at every prompt."""
+
+    def __init__(self, inner: Model, *, failures: float = 1, asked_s: float | None = None) -> None:
+        self.failures = failures
+        self.asked_s = asked_s
+        """How long the provider asks to wait."""
+        self.attempts: Counter[tuple[str, str | None, int]] = Counter()
+        """By purpose, step and number of the replies before."""
+        self._inner = inner
+
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
+        key = (prompt.purpose, prompt.step_id, len(prompt.used_sources))
+        self.attempts[key] += 1
+        if self.attempts[key] <= self.failures:
+            raise ModelError(
+                f"the provider cannot be reached ({self.attempts[key]})", retryable=True, asked_s=self.asked_s
+            )
+        return await self._inner.reply(prompt, tools)
+
+
 class Crash(BaseException):
     """The process dies here. Nothing may handle this as an error."""
 
@@ -179,6 +204,16 @@ class WatchedStore:
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
         return await self._call("executions", lambda: self.inner.executions(principal, limit))
 
+    async def list_executions(
+        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
+    ) -> ListedPage:
+        return await self._call(
+            "list_executions", lambda: self.inner.list_executions(wanted, limit=limit, cursor=cursor)
+        )
+
+    async def list_hosts(self) -> tuple[str, ...]:
+        return await self._call("list_hosts", self.inner.list_hosts)
+
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return await self._call("walk", lambda: self.inner.walk(after, limit))
 
@@ -206,14 +241,17 @@ class WatchedStore:
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         return await self._call("claim", lambda: self.inner.claim(execution_id, owner, silent_s=silent_s))
 
+    async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
+        return await self._call("claim_many", lambda: self.inner.claim_many(owner, limit, skip=skip))
+
     async def confirm(self, lease: Lease) -> None:
         await self._call("confirm", lambda: self.inner.confirm(lease))
 
-    async def orphans(self, limit: int) -> tuple[str, ...]:
-        return await self._call("orphans", lambda: self.inner.orphans(limit))
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
+        return await self._call("orphans", lambda: self.inner.orphans(limit, ahead_s=ahead_s))
 
-    async def renew(self, owner: str) -> None:
-        await self._call("renew", lambda: self.inner.renew(owner))
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
+        await self._call("renew", lambda: self.inner.renew(owner, execution_ids))
 
     async def release(self, lease: Lease) -> None:
         await self._call("release", lambda: self.inner.release(lease))
@@ -313,12 +351,40 @@ class SilentStore(WatchedStore):
     async def _watch(self, moment: StoreCall) -> None:
         """Does nothing around the calls."""
 
-    async def renew(self, owner: str) -> None:
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
         if self.is_awake:
-            await super().renew(owner)
+            await super().renew(owner, execution_ids)
 
     async def changes(self, since: int) -> Changes:
         return await super().changes(since) if self.is_awake else Changes(since)
+
+
+class ForgetfulStore(WatchedStore):
+    """A store that takes an execution over and then loses the answer, once."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner, self._watch)
+        self.lost: Lease | None = None
+
+    async def _watch(self, moment: StoreCall) -> None:
+        """Does nothing around the calls."""
+
+    async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
+        leases = await super().claim_many(owner, limit, skip=skip)
+        for lease in leases:
+            self._lose(lease)
+        return leases
+
+    async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
+        lease = await super().claim(execution_id, owner, silent_s=silent_s)
+        if lease is not None:
+            self._lose(lease)
+        return lease
+
+    def _lose(self, lease: Lease) -> None:
+        if self.lost is None:
+            self.lost = lease
+            raise StoreError("the answer was lost")
 
 
 class RefusingStore(WatchedStore):

@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 USER = "nobody"
 """Runs the server where the tests run as root, which PostgreSQL refuses to."""
@@ -23,6 +24,9 @@ SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "32MB",
 }
+
+MOUNT = 'mount -t tmpfs -o size=24m,mode=0777 none "$0" && exec unshare --map-user=1000 "$@"'
+"""Runs a program where a small disk is mounted on a folder; again as a common user, as PostgreSQL wants."""
 
 
 def find_programs() -> Path:
@@ -36,19 +40,37 @@ def find_programs() -> Path:
 class Server:
     """One server with its data in a folder of its own, reached through a socket there."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(
+        self,
+        allows: Sequence[str] = (),
+        *,
+        standby_of: "Server | None" = None,
+        mounts_small_disk: bool = False,
+        **settings: str,
+    ) -> None:
+        """`allows` are lines of `pg_hba.conf`; without them it lets everybody in. A standby follows another server
+        until it is promoted. Only the server sees the disk of 24 MB that is mounted for it."""
         self._emptied: list[str] = []
         self.folder = Path(tempfile.mkdtemp(prefix="planwarden-pg-"))
         self._data = self.folder / "data"
+        self.small_disk = self.folder / "small"
+        self.small_disk.mkdir()
+        self._mounts = ("unshare", "-rm", "sh", "-c", MOUNT, str(self.small_disk)) if mounts_small_disk else ()
         self._programs = find_programs()
         if os.geteuid() == 0:
             shutil.chown(self.folder, USER)
             self._programs = self._copy_programs()
-        self.url = make_conninfo(host=str(self.folder), user="postgres", dbname="postgres")
-        self._run("initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        port = settings.get("port", "5432")
+        self.url = make_conninfo(host=str(self.folder), port=port, user="postgres", dbname="postgres")
+        if standby_of is None:
+            self._run("initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        else:
+            self._run("pg_basebackup", "-D", str(self._data), "-d", standby_of.url, "-R", "-c", "fast", "--no-sync")
         options = {**SETTINGS, "unix_socket_directories": str(self.folder), **settings}
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in options.items())
+        if allows:
+            (self._data / "pg_hba.conf").write_text("\n".join(allows) + "\n")
         self.start()
         atexit.register(self.end)
 
@@ -61,10 +83,10 @@ class Server:
         shutil.copytree(libraries, self.folder / libraries.name, symlinks=True)
         return self.folder / "package" / "programs" / "bin"
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def _run(self, program: str, *arguments: str, within: Sequence[str] = ()) -> None:
         as_user: dict[str, Any] = {"user": USER} if os.geteuid() == 0 else {}
         done = subprocess.run(
-            [str(self._programs / program), *arguments],
+            [*within, str(self._programs / program), *arguments],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -76,11 +98,15 @@ class Server:
 
     def start(self) -> None:
         log = self.folder / "log"
-        self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "-l", str(log), "start")
+        self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "-l", str(log), "start", within=self._mounts)
 
     def stop(self, mode: str) -> None:
         """`fast` ends sessions in order, `immediate` as a crash does."""
         self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "-m", mode, "stop")
+
+    def promote(self) -> None:
+        """Make a standby the primary, and return when it writes."""
+        self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "promote")
 
     def end(self) -> None:
         """Stop, and delete everything."""
@@ -100,6 +126,12 @@ class Server:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return make_conninfo(self.url, dbname=name)
 
+    def drop_database(self, url: str) -> None:
+        """For a database that emptying does not make usable again; ends whoever uses it."""
+        name = conninfo_to_dict(url)["dbname"]
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
     def empty_database(self, url: str) -> None:
         """Delete every row, so that the database can be used again."""
         with psycopg.connect(url, autocommit=True) as connection:
@@ -109,6 +141,12 @@ class Server:
                 connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY".encode())
                 connection.execute("UPDATE audit_state SET last_sequence = 0")
         self._emptied.append(url)
+
+
+def as_url(database: str) -> str:
+    """What `make_database` returned, as `--store` takes it."""
+    found = conninfo_to_dict(database)
+    return f"postgresql://{found['user']}@/{found['dbname']}?host={found['host']}"
 
 
 @functools.cache

@@ -13,6 +13,7 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.links import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
@@ -157,14 +158,16 @@ class InboxScene:
 
 
 @asynccontextmanager
-async def open_scene(tools: Sequence[object] = ()) -> AsyncGenerator[InboxScene]:
-    """Runs an inbox on a free loopback port while the block runs."""
+async def open_scene(
+    tools: Sequence[object] = (), store: Store | None = None, home: Path = Path("/nonexistent")
+) -> AsyncGenerator[InboxScene]:
+    """Runs an inbox on a free loopback port while the block runs; the saved plans are those of the home."""
     ledger = Ledger()
-    settings = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(quorum=2))
+    settings = Settings(home=home, policy=OperatorPolicy(quorum=2))
     listener = socket.create_server(("127.0.0.1", 0))
     host = f"127.0.0.1:{listener.getsockname()[1]}"
-    async with warden(tools=[*build_office_tools(ledger), *tools], settings=settings) as made:
-        site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
+    async with warden(tools=[*build_office_tools(ledger), *tools], settings=settings, store=store) as made:
+        site = InboxSite(service=lambda: made.service, settings=Settings(home=home))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_app, build_inbox_app(site, lambda: {host}), listener)
             yield InboxScene(made, site, f"http://{host}/inbox", ledger)

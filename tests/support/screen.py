@@ -18,7 +18,7 @@ from pathlib import Path
 import pyte
 import pyte.screens
 
-ANSWER_S = 60.0
+ANSWER_S = 180.0
 """A screen on which nothing of what is expected appears for so long has failed."""
 LOOK_S = 0.2
 QUIET_S = 0.7

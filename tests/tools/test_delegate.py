@@ -16,6 +16,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.requester import Requester
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.codec import decode_events
@@ -293,6 +294,17 @@ async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_perso
     assert bob.erased == "" and bob.threads()[0][1] == "rejected"
 
 
+@requirement("rehearsal:nothing-done")
+async def test_a_rehearsal_delegates_nothing(bob: Bob) -> None:
+    """spec: plans.md, a rehearsal never dispatches an effect; the operator lowered the risk of delegating to read"""
+    bob.set_plan(*erase_step())
+    async with bob.parent.warden() as warden:
+        done = await delegate(warden, rehearse=True)
+        [call] = done.steps[0].actual_tool_calls
+    assert (done.status, call.status, bob.threads()) == ("rehearsed", "rehearsed", [])
+    assert call.arguments == {"agent": "bob", "goal": "do it"}
+
+
 @requirement("delegate:questions")
 async def test_with_trust_caller_at_the_agent_the_approval_goes_through(bob: Bob) -> None:
     """spec: approvals, trust_caller"""
@@ -399,10 +411,12 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
     bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
     async with bob.parent.warden() as warden:
         step = plan(tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "x"}))
-        deep = await warden.service.execute_plan(step, principal="local", chain=("1", "2", "3"), wait_seconds=WAIT_S)
+        deep = await warden.service.execute_plan(
+            step, requester=Requester("local", chain=("1", "2", "3")), wait_seconds=WAIT_S
+        )
         assert "delegated 3 times already" in read_error(deep)
         with pytest.raises(planwarden.PlanwardenError, match="delegated 4 times"):
-            await warden.service.execute_plan(step, principal="local", chain=("1", "2", "3", "4"))
+            await warden.service.execute_plan(step, requester=Requester("local", chain=("1", "2", "3", "4")))
         assert bob.threads() == []
         done = await delegate(warden, budgets={"toolCalls": 5, "seconds": 60})
         assert done.status == "completed", done.steps

@@ -6,7 +6,6 @@ Each refuses before it computes something large. Python's own would compute an i
 import ast
 import math
 import operator
-import statistics
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import cast
@@ -100,6 +99,15 @@ def _lcm(values: Sequence[Number]) -> int:
     return reduce(lambda left, right: int(bounded(math.lcm(left, right))), whole, 1)
 
 
+def _mean(values: Sequence[Number]) -> Number:
+    return math.fsum(values) / len(values)
+
+
+def _median(values: Sequence[Number]) -> Number:
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
 def _combinatorial(compute: Compute) -> Compute:
     return lambda *values: compute(*(_whole(value, MAX_COMBINATORIAL) for value in values))
 
@@ -165,8 +173,8 @@ LIST_FUNCTIONS: dict[str, Callable[[Sequence[Number]], object]] = {
     "gcd": _gcd,
     "lcm": _lcm,
     "max": max,
-    "mean": statistics.fmean,
-    "median": statistics.median,
+    "mean": _mean,
+    "median": _median,
     "min": min,
     "sum": sum,
 }

@@ -12,6 +12,8 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import MAX_WAIT_S, CallContext, Risk, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 
+MAX_ADDRESSEE_CHARS = 200
+
 
 async def _never_called(arguments: dict[str, JsonValue], context: CallContext) -> object:
     raise ToolError("this tool only asks; it has nothing to run")
@@ -72,6 +74,13 @@ def _build_tool(
 
 
 _TIMEOUT: JsonValue = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S}
+_DETAILS: JsonValue = {"description": "The facts to decide on; take them from results with $from."}
+_ADDRESSEE: JsonValue = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_ADDRESSEE_CHARS,
+    "description": "Who should answer; it gives nobody a right and takes none.",
+}
 
 DISPLAY_CONFIRMATION = _build_tool(
     "displayConfirmation",
@@ -79,7 +88,8 @@ DISPLAY_CONFIRMATION = _build_tool(
     _build_confirmation,
     {
         "action": {"type": "string", "minLength": 1, "description": "What will happen, in one sentence."},
-        "details": {"description": "The facts to decide on; take them from results with $from."},
+        "details": _DETAILS,
+        "addressee": _ADDRESSEE,
         "timeoutSeconds": _TIMEOUT,
     },
     required=("action",),
@@ -98,6 +108,8 @@ REQUEST_INPUT = _build_tool(
             "properties": {"type": {"const": "object"}},
             "required": ["type"],
         },
+        "details": _DETAILS,
+        "addressee": _ADDRESSEE,
         "timeoutSeconds": _TIMEOUT,
     },
     required=("message", "form"),

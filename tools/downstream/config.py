@@ -4,10 +4,11 @@
 says what the operator decides about it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,8 +19,6 @@ START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 60.0
 
 StartMode = Literal["lazy", "eager"]
-FileStamp = tuple[int, int, int]
-"""Inode, modification time and size of a file; differs after every change."""
 
 
 class LoginSettings(BaseModel):
@@ -101,20 +100,33 @@ class ServerConfig:
         return not self.is_disabled and self.problem is None
 
 
-class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that keeps a person's login to one server, and the command that creates it."""
+class LoginSecrets(Protocol):
+    """What logins need of the home's secrets. `planwarden.storage.ports.secrets` has the laws."""
 
-    path: Path
+    async def read(self, name: str) -> bytes | None: ...
+
+    async def replace(self, name: str, value: bytes) -> None: ...
+
+    async def delete(self, name: str) -> bool: ...
+
+    async def version(self, name: str) -> str | None: ...
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]: ...
+
+
+class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a person's login to one server is kept, and the command that creates it."""
+
+    find_secrets: Callable[[], LoginSecrets]
+    """Raises `ToolError` while there are none."""
+    name: str
+    """Of the login, among the secrets."""
     command: str
     """The command that a person runs in a terminal to log in."""
 
-    def stamp(self) -> FileStamp | None:
-        """A value that differs after every change of the file; None when there is no login."""
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+    @property
+    def secrets(self) -> LoginSecrets:
+        return self.find_secrets()
 
 
 class ServerList(msgspec.Struct, frozen=True):

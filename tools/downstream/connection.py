@@ -187,10 +187,20 @@ class ServerConnection:
 
     async def _wait_before_restart(self, seconds: float) -> None:
         """Wait, but no longer than until a person has logged in."""
-        login = self._login.stamp() if self._login is not None else None
-        while seconds > 0 and (self._login is None or self._login.stamp() == login):
+        login = await self._find_login_version()
+        while seconds > 0 and await self._find_login_version() == login:
             await anyio.sleep(min(seconds, self._timing.login_poll_s))
             seconds -= self._timing.login_poll_s
+
+    async def _find_login_version(self) -> str | None:
+        """Differs after every login; None where there is none."""
+        if self._login is None:
+            return None
+        try:
+            return await self._login.secrets.version(self._login.name)
+        except PlanwardenError as error:
+            logger.debug("server %r: %s", self.config.name, error.message)
+            return None
 
     async def _connect(self) -> None:
         """Run one connection, from its start until it is lost. Raises when the start fails."""

@@ -23,11 +23,12 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall, OnProgress, log_progress
-from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
 from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
 from planwarden.tools.downstream.health import ServerHealth, describe_health
 from planwarden.tools.downstream.listing_cache import ListingCache, file_stem
@@ -68,7 +69,7 @@ class DownstreamServers:
         timing: ConnectionTiming | None = None,
         program: Sequence[str] = ("planwarden",),
     ) -> None:
-        """`home` keeps listings, logs and logins; `apply_settings` adds the operator's settings to a definition.
+        """`home` keeps listings and logs; `apply_settings` adds the operator's settings to a definition.
 
         `program` is the start of a command line that works on this home.
         """
@@ -76,6 +77,8 @@ class DownstreamServers:
         self._registry = registry
         self._apply_settings = apply_settings
         self._on_progress = on_progress
+        self.secrets: LoginSecrets | None = None
+        """Keeps logins; set before the servers start."""
         self.observe_request: RequestObserver = ignore_request
         """Called for each request of a tool's call."""
         self._timing = timing or ConnectionTiming()
@@ -122,12 +125,7 @@ class DownstreamServers:
         assert self._tasks is not None
         tasks, self._tasks = self._tasks, None
         self._registry.listings = None
-        tasks.cancel_scope.cancel()
-        # A task group would wrap what the body raised in a group.
-        if isinstance(error, Exception):
-            await tasks.__aexit__(None, None, None)
-        else:
-            await tasks.__aexit__(kind, error, traceback)
+        await cancel_tasks(tasks, error)
 
     @property
     def is_open(self) -> bool:
@@ -253,7 +251,14 @@ class DownstreamServers:
         if self._folder is None or config.is_local:
             return None
         command = shlex.join([*self._program, "login", config.name])
-        return LoginLocation(path=self._folder / f"{file_stem(config)}.login", command=command)
+        return LoginLocation(
+            find_secrets=self._find_secrets, name=f"{FOLDER}/{file_stem(config)}.login", command=command
+        )
+
+    def _find_secrets(self) -> LoginSecrets:
+        if self.secrets is None:
+            raise ToolError("no logins are open in this process")
+        return self.secrets
 
     async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         for _ in self._register_tools(connection.config, tools, note):

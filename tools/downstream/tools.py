@@ -34,6 +34,8 @@ RESERVED = frozenset(
         "create_plan",
         "run_goal",
         "execute_plan",
+        "retry_execution",
+        "ask_person",
         "get_execution",
         "list_suspensions",
         "submit_answer",

@@ -37,13 +37,13 @@ _ABOUT_FORCING = re.compile(r"tool[_ ]?choice|function[_ ]?calling|forc", re.IGN
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
 
 _PERMANENT: tuple[tuple[type[Exception], str], ...] = (
+    (ModelQuotaExceededError, ": the account's quota or credit is used up{status}"),
     (ModelAuthenticationError, ": the key was refused{status}; check {endpoint.key_variable}"),
     (ModelNotFoundError, " was not found at {endpoint.url}{status}; check the model's name and the address"),
-    (ModelQuotaExceededError, ": the account's quota or credit is used up{status}"),
     (ModelContextWindowExceededError, ": the prompt is longer than the model's context window"),
     (ContentFilterError, " refused to answer: its content filter stopped it"),
 )
-"""Failures that another attempt would not change, each with the rest of its sentence."""
+"""Failures that another attempt in a moment would not change, each with the rest of its sentence."""
 
 
 class CannotForce(Exception):
@@ -62,13 +62,17 @@ def is_refusal_to_force(error: Exception) -> bool:
 
 
 def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
-    """Returns the sentence for an exception, and whether the same request may succeed later."""
+    """Returns the sentence for an exception, and whether the same request may succeed in a moment, or in hours."""
     if any(isinstance(cause, AnswerTooLarge) for cause in _list_causes(error)):
         return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""
     for kind, sentence in _PERMANENT:
         if isinstance(error, kind):
-            return AttemptFailed(f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}")
+            text = f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}"
+            # A quota begins again, and credit can be bought.
+            is_outage = kind is ModelQuotaExceededError
+            asked_s = error.retry_after if is_outage and isinstance(error, ModelHTTPError) else None
+            return AttemptFailed(text, is_outage=is_outage, retry_after_s=asked_s)
     match error:
         case ModelRequestTimeout() | ModelTimeoutError():
             text = f"{endpoint.name} did not answer within {endpoint.timeout_s:g} s ({TIMEOUT_VARIABLE})"
@@ -97,7 +101,10 @@ def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str)
         what = "is rate limited" if isinstance(error, ModelRateLimitError) else "is not available now"
         may_repeat = error.provider_retry_hint is not False
         return AttemptFailed(
-            f"{endpoint.name} {what}{status}", is_transient=may_repeat, retry_after_s=error.retry_after
+            f"{endpoint.name} {what}{status}",
+            is_transient=may_repeat,
+            is_outage=True,
+            retry_after_s=error.retry_after,
         )
     message = _find_message(error)
     quote = f": {_quote(message, endpoint)}" if message else ""

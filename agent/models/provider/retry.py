@@ -1,7 +1,8 @@
 """Retries when a provider is busy, broken or unreachable, within limits for attempts and time.
 
 The wait doubles from attempt to attempt and varies at random, so that many processes do not return together. A wait
-that the provider asks for is respected up to `RetryLimits.longest_wait_s`. A model request has no side effect, so
+that the provider asks for is respected up to `RetryLimits.longest_wait_s`; a longer one is left to whoever asked, who
+waits durably (`planwarden.agent.core.patience`). A model request has no side effect, so
 repeating it is safe, and the number of attempts limits its cost.
 
 Source: https://httpwg.org/specs/rfc9110.html#field.retry-after.
@@ -16,6 +17,7 @@ import anyio
 import msgspec
 
 from planwarden.agent.common.errors import ModelError
+from planwarden.agent.core.patience import bound_asked_s
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +27,23 @@ Result = TypeVar("Result")
 class AttemptFailed(Exception):
     """One attempt failed. Internal to this package, which raises `ModelError` to its callers."""
 
-    def __init__(self, sentence: str, *, is_transient: bool = False, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        is_transient: bool = False,
+        is_outage: bool | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """A transient failure is an outage, unless `is_outage` says otherwise."""
         super().__init__(sentence)
         self.sentence = sentence
         self.is_transient = is_transient
-        """Whether the same request may succeed later."""
-        self.retry_after_s = retry_after_s
-        """Seconds that the provider asks to wait."""
+        """Whether the same request may succeed in a moment."""
+        self.is_outage = is_transient if is_outage is None else is_outage
+        """Whether it may succeed in minutes or hours."""
+        self.retry_after_s = bound_asked_s(retry_after_s)
+        """Seconds that the provider asks to wait, within limits."""
 
 
 class RetryLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +87,7 @@ class Retries:
             wait_s = self._choose_wait_s(failed, number)
             refusal = self._find_refusal(failed, number, wait_s, remaining_s)
             if refusal is not None:
-                raise ModelError(refusal)
+                raise ModelError(refusal, retryable=failed.is_outage, asked_s=failed.retry_after_s)
             logger.info("%s; trying again in %.1f s", failed.sentence, wait_s)
             await self._sleep(wait_s)
 

@@ -23,7 +23,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.opening import open_store
 
 
 def handle_show(arguments: Namespace) -> int:
@@ -95,7 +95,7 @@ def draw_rows(terminal: Terminal, page: AuditPage) -> None:
         terminal.say("The audit is empty.")
     for row in page.rows:
         at = row.at.isoformat(timespec="seconds").replace("+00:00", "Z")
-        kind = row.kind.replace("_", " ").ljust(14)
+        kind = row.kind.replace("_", " ").ljust(18)
         terminal.say(TerminalLine(((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), _facts_text(row))))
     if page.next_cursor is not None:
         terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
@@ -128,10 +128,7 @@ def _shorten(value: JsonValue) -> str:
 
 @asynccontextmanager
 async def _open_audit(settings: Settings) -> AsyncGenerator[AuditReader]:
-    if not settings.database.exists():
+    if not settings.store.is_made:
         raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
-    store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
-    try:
+    async with open_store(settings.store) as store:
         yield AuditReader(store)
-    finally:
-        await store.close()

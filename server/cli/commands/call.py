@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, UnknownTool
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.service import Service
@@ -73,7 +74,7 @@ def call_tool(session: CliSession, name: str, given: CallArguments) -> Execution
             )
             raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{context.command('tools')}`")
         plan = _build_plan(name, given.resolve(definition))
-        view = await service.execute_plan(plan, wait_seconds=0, principal=LOCAL)
+        view = await service.execute_plan(plan, wait_seconds=0, requester=Requester(LOCAL))
         execution = await service.engine.find(view.execution_id)
         return execution
 

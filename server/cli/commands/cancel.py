@@ -17,6 +17,7 @@ from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.tools.registry import Registry
 
+ATTEMPTS = 3
 MAX_LISTED = 20
 NEWEST = 100
 """The newest executions among which those that still run are looked for, besides those that wait."""
@@ -52,8 +53,14 @@ def handle_cancel(arguments: Namespace) -> int:
 
     async def work() -> ExecutionState:
         async with session.context.open_for_writing() as service:
-            await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
-            return await service.engine.find(header.execution_id)
+            found = execution
+            for _ in range(ATTEMPTS):
+                # What a killed process left is settled at the same moment, and may end with a question.
+                await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
+                found = await service.engine.find(header.execution_id)
+                if found.status != "suspended":
+                    break
+            return found
 
     execution = anyio.run(work)
     _draw_steps(session.terminal, execution)
@@ -115,6 +122,14 @@ def _draw_steps(terminal: Terminal, execution: ExecutionState) -> None:
         steps = [state.step.step_id for state in execution.steps.values() if state.status in statuses]
         if steps:
             terminal.say(f"{title}: {_join(steps)}.")
+    unknown = [
+        state.step.step_id
+        for state in execution.steps.values()
+        if any(call.status == "outcome_unknown" for call in state.list_open_calls())
+    ]
+    if unknown:
+        text = f"Nobody knows whether a call happened: {_join(unknown)}. A retry asks first."
+        terminal.say(TerminalLine(((text, "warn"),)))
 
 
 def _join(steps: list[str]) -> str:

@@ -16,7 +16,9 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
+from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.suspension import Suspension
 from planwarden.server.views.voices import hash_question
 
@@ -80,11 +82,12 @@ def _check_question(context: CliContext, suspension: Suspension, digest: str) ->
 
 async def _read_question(context: CliContext, beginning: str) -> tuple[Suspension, ExecutionState, str]:
     """Returns the open question, its execution and the principal that owns both."""
-    if context.settings.passphrase_file is not None:
-        raise UsageError("[inbox] asks for a passphrase besides a code, so approve in the inbox or in a terminal")
     async with context.open_for_reading() as service:
+        secrets = find_secrets(context.settings, service.engine.store)
+        if await InboxPassphrase(context.settings, secrets).is_asked():
+            raise UsageError("the inbox asks for a passphrase besides a code, so approve there or in a terminal")
         row, execution = await context.find_suspension(service, beginning)
-        view, is_open = await service.view_suspension(row.thread_id, row.suspension_id, principal=None)
+        view, is_open = await service.suspensions.view(row.thread_id, row.suspension_id, principal=None)
         if view.addressee != "human":
             raise UsageError(f"suspension {row.suspension_id!r} is not for a person")
         if not is_open:

@@ -8,7 +8,9 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.hosts import CLIENTS, find_launch_command
-from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE
+from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE, STORE_VARIABLE
+from planwarden.storage.location import read_location
+from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
 from planwarden.tools.web.search_service import KEY_VARIABLE, SEARCH_VARIABLE
 
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
@@ -20,7 +22,11 @@ def handle_print(arguments: Namespace) -> int:
     given = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
     home = arguments.home or given.get(HOME_VARIABLE)
     model = arguments.model or given.get(MODEL_VARIABLE)
+    store = arguments.store or os.environ.get(STORE_VARIABLE, "").strip()
     env = dict(given)
+    location = read_location(store) if store else None
+    if location is not None and not location.has_password:
+        env[STORE_VARIABLE] = store
     if home is not None:
         env[HOME_VARIABLE] = str(expand_home(home).absolute())
     if model is not None:
@@ -29,6 +35,10 @@ def handle_print(arguments: Namespace) -> int:
     # The place goes to standard error, so that standard output can be redirected into a file.
     print(f"into {host.where}:", file=sys.stderr)
     keys = [name for name in _find_keys(model) if os.environ.get(name)]
+    if location is not None and location.has_password:
+        keys.append(STORE_VARIABLE)
+    if os.environ.get(SECRET_KEY_VARIABLE) or (location is not None and location.path is None):
+        keys.append(SECRET_KEY_VARIABLE)
     if keys:
         text = f"not written, because they are secrets: {', '.join(keys)}; the host has to give them to planwarden"
         print(text, file=sys.stderr)

@@ -4,10 +4,12 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Literal
 
+from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli.checks import run_checks
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.health import CheckStatus, DoctorReport, HealthCheck
 from planwarden.server.cli.output import write_result
+from planwarden.server.cli.replay_check import Replay
 from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 
@@ -15,7 +17,10 @@ _MARKS: dict[CheckStatus, Mark] = {"ok": "done", "off": "waits", "warning": "not
 
 
 def handle_doctor(arguments: Namespace) -> int:
-    report = run_checks(arguments.home, arguments.model, arguments.mcp_config)
+    if arguments.all and not arguments.replay:
+        raise UsageError("--all says which logs --replay checks; give both")
+    replay: Replay | None = None if not arguments.replay else "all" if arguments.all else "unfinished"
+    report = run_checks(arguments.home, arguments.model, arguments.mcp_config, arguments.store, replay)
     write_result(arguments, report.to_json(), lambda terminal: draw_report(terminal, report))
     return DONE if report.is_healthy else FAILED
 

@@ -4,25 +4,26 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 import anyio
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import build_terminal, print_json, write_result
-from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.grants import draw_grants, list_terms
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, format_value
 
 CHANNEL = "terminal"
 YES = ("y", "yes")
-_UNITS = {"m": 60.0, "h": 3600.0}
+_UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def handle_list(arguments: Namespace) -> int:
@@ -34,15 +35,18 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def handle_add(arguments: Namespace) -> int:
-    request = GrantRequest(
-        tool_name=arguments.tool,
-        arguments=parse_arguments(arguments.arg),
-        uses=arguments.uses,
-        expires_in_s=parse_duration(arguments.duration),
-        owner=arguments.owner,
-    )
+    request = read_request(arguments)
     terminal = build_terminal(arguments)
-    grant = add_grant(CliContext.from_arguments(arguments), terminal, request)
+    if not terminal.can_ask:
+        raise UsageError(
+            "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
+        )
+    context = CliContext.from_arguments(arguments)
+    found = None
+    if arguments.plan is not None:
+        found = find_step(context, request, arguments.plan, arguments.step)
+        request = replace(request, step=found.step)
+    grant = add_grant(context, terminal, request, found)
     if grant is None:
         terminal.say("Nothing was allowed.")
         return FAILED
@@ -59,6 +63,25 @@ def handle_revoke(arguments: Namespace) -> int:
     return DONE
 
 
+def read_request(arguments: Namespace) -> GrantRequest:
+    """Returns what the options ask for, without the step. Raises `UsageError` for options that do not go together."""
+    is_for_step = arguments.plan is not None
+    uses: int | None = arguments.uses_per_day if is_for_step else arguments.uses
+    if is_for_step != (arguments.step is not None):
+        raise UsageError("--plan and --step go together: the saved plan, and its step that makes the calls")
+    if is_for_step and (arguments.uses is not None or uses is None):
+        raise UsageError("a grant for a step of a saved plan has --uses-per-day, and not --uses")
+    if uses is None or (not is_for_step and arguments.uses_per_day is not None):
+        raise UsageError("a grant has --uses; --uses-per-day goes with --plan and --step")
+    return GrantRequest(
+        tool_name=arguments.tool,
+        arguments=parse_arguments(arguments.arg),
+        uses=uses,
+        expires_in_s=parse_duration(arguments.duration),
+        owner=arguments.owner,
+    )
+
+
 def list_grants(context: CliContext, *, only_open: bool) -> tuple[GrantView, ...]:
     async def work() -> tuple[GrantView, ...]:
         async with context.open_for_reading() as service:
@@ -67,26 +90,29 @@ def list_grants(context: CliContext, *, only_open: bool) -> tuple[GrantView, ...
     return anyio.run(work)
 
 
-def add_grant(context: CliContext, terminal: Terminal, request: GrantRequest) -> GrantView | None:
+def find_step(context: CliContext, request: GrantRequest, plan: str, step_id: str) -> FoundStep:
+    """Returns the step of the saved plan that makes the calls. Raises `UsageError` as `GrantService.make`, before
+    anybody is asked.
+    """
+
+    async def work() -> FoundStep:
+        async with context.run_servers(), context.open_for_reading() as service:
+            found = await service.grants.find_step(plan, step_id, request.tool_name)
+            await service.grants.check(replace(request, step=found.step))
+            return found
+
+    return anyio.run(work)
+
+
+def add_grant(
+    context: CliContext, terminal: Terminal, request: GrantRequest, found: FoundStep | None = None
+) -> GrantView | None:
     """Asks the person at the terminal. Returns the new grant, or None when the person did not say yes.
 
     Raises:
-        UsageError: nobody can be asked here, or the request is not usable.
+        UsageError: the request is not usable.
     """
-    if not terminal.can_ask:
-        raise UsageError(
-            "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
-        )
-    lines = [
-        TerminalLine((f"Tool: {escape_text(request.tool_name)}",)),
-        *(
-            TerminalLine((f"  {escape_text(name)} = {format_value(value)}",))
-            for name, value in request.arguments.items()
-        ),
-        TerminalLine(("  all other arguments may be anything",)),
-        TerminalLine((f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes",)),
-    ]
-    terminal.panel("Allow these calls without asking?", lines, "warn")
+    terminal.panel("Allow these calls without asking?", [*list_terms(request, found)], "warn")
     if (terminal.ask("Allow them? [y yes · Enter no] ") or "").lower() not in YES:
         return None
 
@@ -103,27 +129,6 @@ def revoke_grant(context: CliContext, grant_id: str) -> None:
             await service.grants.revoke(grant_id, _build_authority())
 
     anyio.run(work)
-
-
-def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
-    if not grants:
-        terminal.say("No standing grants.")
-    for grant in grants:
-        state = "over" if not grant.is_open else "stale: the tool changed" if grant.is_stale else "open"
-        until = grant.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
-        terminal.say(
-            TerminalLine(
-                (
-                    (escape_text(grant.tool_name), "bold"),
-                    f"  {grant.uses_left} of {grant.uses} left, until {until}  ",
-                    (state, "good" if state == "open" else "dim"),
-                ),
-                "done" if state == "open" else "waits",
-            ),
-            TerminalLine(((grant.grant_id, "dim"),), indent=1),
-        )
-        for name, value in grant.arguments.items():
-            terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:
@@ -144,10 +149,10 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:
 
 
 def parse_duration(text: str) -> float:
-    """Returns the seconds of a duration such as `90m` or `2h`. Raises `InvalidArguments` for any other form."""
+    """Returns the seconds of a duration such as `90m`, `2h` or `30d`. Raises `InvalidArguments` for any other form."""
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) <= 6 and unit in _UNITS):
-        raise InvalidArguments(f"{text[:40]!r} is not a duration; write 30m or 2h")
+        raise InvalidArguments(f"{text[:40]!r} is not a duration; write 30m, 2h or 90d")
     return int(number) * _UNITS[unit]
 
 

@@ -7,7 +7,6 @@ same user that makes its own terminal; nothing here can.
 
 import getpass
 from argparse import Namespace
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -23,12 +22,13 @@ from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.launcher import announce_inbox
 from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
-from planwarden.server.inbox.passphrase import Passphrase, write_passphrase
+from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import open_sockets
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import find_operator
+from planwarden.server.settings.secrets import find_secrets, open_secrets
 from planwarden.storage.ports.sessions import sessions_of
 
 
@@ -42,8 +42,12 @@ def handle_inbox(arguments: Namespace) -> int:
         raise UsageError("--json goes with --end-sessions only; a code is never part of a document")
     context, terminal = CliContext.from_arguments(arguments), build_terminal(arguments)
     if arguments.set_passphrase:
-        path = set_passphrase(context, terminal)
-        terminal.say(f"{path}: written; the inbox asks for this passphrase from now on")
+        set_passphrase(context, terminal)
+        place = context.settings.passphrase_file or context.settings.store
+        terminal.say(f"{place}: written; the inbox asks for this passphrase from now on")
+    elif arguments.forget_passphrase:
+        is_deleted = forget_passphrase(context)
+        terminal.say("The inbox asks for no passphrase from now on." if is_deleted else "There was no passphrase.")
     else:
         open_inbox(context, terminal, arguments.name, opens_browser=not arguments.no_open)
     return DONE
@@ -60,13 +64,12 @@ def open_inbox(context: CliContext, terminal: Terminal, name: str | None, *, ope
             "a code for the inbox lets whoever reads it approve in your name, so it is shown on a terminal only and "
             "never written into a pipe; run `planwarden inbox` in a terminal"
         )
-    if context.settings.passphrase_file is not None:
-        Passphrase.read(context.settings.passphrase_file)
     opens_browser = opens_browser and has_display(context.settings.environment)
 
     async def work() -> None:
         async with context.open_for_writing() as service:
             store = service.engine.store
+            await InboxPassphrase(context.settings, find_secrets(context.settings, store)).read()
             running = await sessions_of(store).inboxes()
             codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
             if running:
@@ -87,22 +90,41 @@ def end_sessions(context: CliContext) -> int:
     return anyio.run(work)
 
 
-def set_passphrase(context: CliContext, terminal: Terminal) -> Path:
-    """Asks for a passphrase twice, stores its hash and returns the file.
+def set_passphrase(context: CliContext, terminal: Terminal) -> None:
+    """Asks for a passphrase twice and stores its hash, in the file that is configured or in the store of all processes.
 
     Raises:
-        UsageError: no file is configured, nobody types here, or the two passphrases differ.
+        UsageError: neither is there, nobody types here, or the two passphrases differ.
+        StoreError: it cannot be stored.
     """
-    path = context.settings.passphrase_file
-    if path is None:
+    settings = context.settings
+    if settings.passphrase_file is None and settings.store.path is not None:
         raise UsageError('name the file first: [inbox] passphrase_file = "inbox.passphrase" in planwarden.toml')
     if not terminal.can_ask:
         raise UsageError("a passphrase is typed at a terminal, and there is none here")
     first = getpass.getpass("Passphrase: ", terminal.out)
     if getpass.getpass("Once more: ", terminal.out) != first:
         raise UsageError("the two were not the same; nothing was changed")
-    write_passphrase(path, first)
-    return path
+
+    async def work() -> None:
+        async with open_secrets(settings) as secrets:
+            await InboxPassphrase(settings, secrets).replace(first)
+
+    anyio.run(work)
+
+
+def forget_passphrase(context: CliContext) -> bool:
+    """Deletes the stored hash; False when there was none.
+
+    Raises:
+        UsageError: the settings want a passphrase.
+    """
+
+    async def work() -> bool:
+        async with open_secrets(context.settings) as secrets:
+            return await InboxPassphrase(context.settings, secrets).forget()
+
+    return anyio.run(work)
 
 
 async def _serve_inbox(
@@ -110,12 +132,7 @@ async def _serve_inbox(
 ) -> None:
     listening = open_sockets()
     url = f"{listening.base_url}{INBOX_PATH}"
-    site = InboxSite(
-        service=lambda: service,
-        home=context.settings.home,
-        passphrase_file=context.settings.passphrase_file,
-        origin=listening.origin,
-    )
+    site = InboxSite(service=lambda: service, settings=context.settings, origin=listening.origin)
     async with announce_inbox(service, url), anyio.create_task_group() as tasks:
         tasks.start_soon(serve_app, build_inbox_app(site, lambda: listening.host_headers), *listening.sockets)
         await _show_codes(terminal, url, codes, opens_browser=opens_browser)

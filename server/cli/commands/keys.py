@@ -1,4 +1,4 @@
-"""The commands `key list` and `key revoke`. People add keys in the inbox."""
+"""The commands `key list` and `key revoke`, for keys that people add in the inbox, and `key new-secret`."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.keys import SigningKey
+from planwarden.storage.sealing import make_secret_key
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,12 @@ def handle_list(arguments: Namespace) -> int:
 def handle_revoke(arguments: Namespace) -> int:
     key = revoke_key(CliContext.from_arguments(arguments), arguments.key)
     build_terminal(arguments).say(f"Key {key.key_id} of {escape_text(key.principal)} is revoked.")
+    return DONE
+
+
+def handle_new_secret(arguments: Namespace) -> int:
+    """Nothing but the key goes to standard output, so that it can be sent into a file or a vault."""
+    print(make_secret_key())
     return DONE
 
 

@@ -28,11 +28,12 @@ from planwarden.server.cli.output import build_terminal
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.web_server import until_cancelled
+from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.facts import escape_text
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.authorization import log_in
 from planwarden.tools.downstream.login.issuer import is_private
-from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginFile, redirect_port
+from planwarden.tools.downstream.login.tokens import HOST, PATH, ServerLogin, redirect_port
 from planwarden.tools.downstream.servers import DownstreamServers
 
 WAIT_S = 600.0
@@ -62,7 +63,7 @@ def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: 
         UsageError: there is no such server, it has no address, or nobody types here.
         ToolError: the login failed; an earlier one is still stored.
     """
-    config, file = find_login(context.downstream, name)
+    find_login(context.downstream, name)
     if not terminal.can_ask:
         raise UsageError(f"a person logs in: run `{context.command('login', name)}` in a terminal")
     opens_browser = opens_browser and has_display(context.settings.environment)
@@ -74,7 +75,14 @@ def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: 
         if opens_browser and await anyio.to_thread.run_sync(open_page, url):
             terminal.say("Your browser opens it; this command waits for you to come back.")
 
-    return anyio.run(log_in_with_browser, config, file, show)
+    async def work() -> bool:
+        async with open_secrets(context.settings) as secrets:
+            # A person who has come back from the browser should not learn only then that nothing can be stored.
+            await secrets.check()
+            context.downstream.secrets = secrets
+            return await log_in_with_browser(*find_login(context.downstream, name), show)
+
+    return anyio.run(work)
 
 
 def forget(context: CliContext, name: str) -> bool:
@@ -82,18 +90,19 @@ def forget(context: CliContext, name: str) -> bool:
 
     Raises:
         UsageError: there is no such server.
-        ToolError: the login cannot be deleted now.
+        StoreError: the login cannot be deleted now.
     """
-    file = find_login(context.downstream, name)[1]
-    try:
-        return anyio.run(file.forget)
-    except OSError as error:
-        reason = error.strerror or "another process holds it"
-        raise ToolError(f"the login to server {name!r} cannot be deleted: {reason}; try again") from error
+    kept = find_login(context.downstream, name)[1]
+
+    async def work() -> bool:
+        async with open_secrets(context.settings) as context.downstream.secrets:
+            return await kept.forget()
+
+    return anyio.run(work)
 
 
-def find_login(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, LoginFile]:
-    """Returns the named server and the file of its login.
+def find_login(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, ServerLogin]:
+    """Returns the named server and its login.
 
     Raises:
         InvalidArguments: there is no such server, or it takes no logins.
@@ -108,25 +117,25 @@ def find_login(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, 
         raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
         raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")
-    return config, LoginFile(place, config)
+    return config, ServerLogin(place, config)
 
 
-async def log_in_with_browser(config: ServerConfig, file: LoginFile, open_url: OpenUrl) -> bool:
+async def log_in_with_browser(config: ServerConfig, kept: ServerLogin, open_url: OpenUrl) -> bool:
     """Logs in with the browser that `open_url` opens. Returns False when the server asks for no login.
 
     Raises:
         ToolError: the login failed, or the person did not finish it within `WAIT_S`.
     """
-    with _create_listener(config.settings.login.redirect_port, redirect_port(file.load())) as listener:
+    with _create_listener(config.settings.login.redirect_port, redirect_port(await kept.load())) as listener:
         failure = ToolError(
             f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
-            f"planwarden, run `{file.command} --forget` first"
+            f"planwarden, run `{kept.command} --forget` first"
         )
         async with _listen_for_redirect(listener, open_url) as browser:
             # Raise outside of the block: its task group would wrap the error in an exception group.
             try:
                 with anyio.move_on_after(WAIT_S):
-                    return await log_in(config, file, browser)
+                    return await log_in(config, kept, browser)
             except ToolError as error:
                 failure = error
         raise failure

@@ -1,31 +1,32 @@
 """The commands `run` and `run-goal`: run a plan, and ask its questions at this terminal."""
 
-import sys
 from argparse import Namespace
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
-from planwarden.agent.common.paths import expand_home
-from planwarden.agent.core.plan import parse_plan, read_tool_names
+from planwarden.agent.common.errors import UsageError
+from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
+from planwarden.agent.core.rehearsal import needs_model
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.views.facts import escape_text
 
-MAX_PLAN_BYTES = 16 * 1024 * 1024
-
 
 def handle_run(arguments: Namespace) -> int:
-    plan = read_plan(arguments.plan)
     session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    return session.finish(arguments, run_plan(session, plan, arguments.key))
+    given = choose_plan(session.context, arguments.plan, has_key=arguments.key is not None)
+    inputs = read_given_inputs(arguments, given.document)
+    options: dict[str, JsonValue] = {"rehearse": True} if arguments.rehearse else {}
+    return session.finish(arguments, run_plan(session, given, inputs, arguments.key, options))
 
 
 def handle_run_goal(arguments: Namespace) -> int:
@@ -33,33 +34,34 @@ def handle_run_goal(arguments: Namespace) -> int:
     return session.finish(arguments, run_goal(session, arguments.goal, arguments.key))
 
 
-def read_plan(path: str) -> JsonValue:
-    """Returns the JSON in the file, or on standard input for `-`. Raises `InvalidArguments` that names the file."""
-    source = "standard input" if path == "-" else repr(path)
-    try:
-        if path == "-":
-            data = sys.stdin.buffer.read(MAX_PLAN_BYTES + 1)
-        else:
-            with expand_home(path).open("rb") as file:
-                data = file.read(MAX_PLAN_BYTES + 1)
-    except OSError as error:
-        raise InvalidArguments(f"cannot read the plan {source}: {error.strerror}") from error
-    if len(data) > MAX_PLAN_BYTES:
-        raise InvalidArguments(f"the plan in {source} is larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB")
-    try:
-        return read_json(data)
-    except PlanwardenError as error:
-        raise InvalidArguments(f"the plan in {source} is {error.message}") from error
-
-
-def run_plan(session: CliSession, document: JsonValue, key: str | None = None) -> ExecutionState:
+def run_plan(
+    session: CliSession,
+    given: GivenPlan,
+    inputs: Mapping[str, JsonValue] | None = None,
+    key: str | None = None,
+    options: Mapping[str, JsonValue] | None = None,
+) -> ExecutionState:
     """Runs a plan until it ends or a question is left open; with a known `key`, goes on with the run that it began."""
 
     async def start(service: Service) -> ExecutionState:
-        if not await _report_known_key(session, service, key):
+        if not await report_known_key(session, service, key) and given.document is not None:
+            document, _ = await service.expand_plan(given.document, given.name)
             await service.wait_for_tools(read_tool_names(document))
             _check_needs_no_model(session.context, service, document)
-        view = await service.execute_plan(document, key=key, wait_seconds=0, principal=LOCAL)
+        if given.name is not None:
+            view = await service.run_plan(
+                given.name, inputs, key=key, options=options, wait_seconds=0, requester=Requester(LOCAL)
+            )
+        else:
+            view = await service.execute_plan(
+                given.document,
+                inputs=inputs,
+                goal=given.goal,
+                key=key,
+                options=options,
+                wait_seconds=0,
+                requester=Requester(LOCAL),
+            )
         for warning in view.warnings:
             session.terminal.say(TerminalLine(((escape_text(warning), "warn"),), "note"))
         execution = await service.engine.find(view.execution_id)
@@ -78,20 +80,20 @@ def run_goal(session: CliSession, goal: str, key: str | None = None) -> Executio
         raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
 
     async def start(service: Service) -> ExecutionState:
-        await _report_known_key(session, service, key)
-        view = await service.run_goal(goal, key=key, wait_seconds=0, principal=LOCAL)
+        await report_known_key(session, service, key)
+        view = await service.run_goal(goal, key=key, wait_seconds=0, requester=Requester(LOCAL))
         execution = await service.engine.find(view.execution_id)
         return execution
 
     return session.run_to_end(start)
 
 
-async def _report_known_key(session: CliSession, service: Service, key: str | None) -> bool:
+async def report_known_key(session: CliSession, service: Service, key: str | None, principal: str = LOCAL) -> bool:
     """Says that nothing new starts, if the key has started something."""
     if key is None:
         return False
     check_key(key)
-    found = await service.engine.store.find_start(LOCAL, key)
+    found = await service.engine.store.find_start(principal, key)
     if found is None:
         return False
     text = f"Key {key!r} has started this before; nothing new was started."
@@ -106,11 +108,7 @@ def _check_needs_no_model(context: CliContext, service: Service, document: JsonV
     plan, _ = parse_plan(
         document, author="caller", tools=service.engine.tool_facts(), max_steps=context.settings.max_steps
     )
-    step_ids = [
-        step.step_id
-        for step in plan.steps
-        if not step.tool_calls or set(step.required_tools) - {call.tool_name for call in step.tool_calls}
-    ]
+    step_ids = [step.step_id for step in plan.steps if needs_model(step)]
     if step_ids:
         names = ", ".join(map(repr, step_ids[:10]))
         raise UsageError(f"step(s) {names} do not list all their toolCalls, so they need a model. {MODEL_ADVICE}")

@@ -5,10 +5,12 @@ from argparse import Namespace
 
 import anyio
 
+from planwarden.agent.common.imports import import_quickly
+from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.imports import import_quickly
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
-from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.roles import CONCURRENCY
 
 TRUST_BANNER = """\
 **********************************************************************************
@@ -18,9 +20,15 @@ own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 
 
 def handle_serve(arguments: Namespace) -> int:
-    settings = load_settings(home=arguments.home, model=arguments.model, mcp_config=arguments.mcp_config)
+    settings = read_settings(arguments)
     if settings.policy.trust_caller:
         print(TRUST_BANNER, file=sys.stderr)
+    if arguments.role == "worker":
+        # Imports more than a server's first answer needs.
+        from planwarden.server.cli.commands.worker import run_worker
+
+        anyio.run(run_worker, settings, CONCURRENCY)
+        return DONE
     if arguments.http:
         _serve_over_http(settings, arguments)
         return DONE
@@ -31,7 +39,7 @@ def handle_serve(arguments: Namespace) -> int:
     import_quickly("planwarden.server.transports.stdio")
     from planwarden.server.transports.stdio import serve_stdio
 
-    anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document)
+    anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document, arguments.role)
     return DONE
 
 
@@ -43,6 +51,7 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
             settings,
             host=arguments.host,
             port=arguments.port,
+            role=arguments.role,
             accepts_trust=arguments.accepts_trust,
             started=lambda url: print(describe_addresses(url, settings.http.public_url), file=sys.stderr),
         )

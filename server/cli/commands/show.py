@@ -2,25 +2,55 @@
 
 import sys
 from argparse import Namespace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import anyio
+import msgspec
+from msgspec.structs import replace
+from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.store import Header
+from planwarden.agent.ports.listing import ExecutionFilter
+from planwarden.agent.ports.store import Header, Store
+from planwarden.agent.runtime.log_reader import fold_log
+from planwarden.server.api.limits import check_limit
 from planwarden.server.api.service import Service
+from planwarden.server.api.waiting import describe_waiting
+from planwarden.server.cli.commands.executions import draw_line, list_executions, read_lines, wants_executions
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, one_line, outcome_lines, step_lines
+from planwarden.server.cli.terminal.age import format_age
+from planwarden.server.cli.terminal.items import draw_step
+from planwarden.server.cli.terminal.lines import (
+    OUTCOMES,
+    TerminalLine,
+    execution_lines,
+    one_line,
+    outcome_lines,
+    step_lines,
+)
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.execution import Execution, build_execution_view
+from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.observations import build_observations
-from planwarden.server.views.suspension import SuspensionPage, build_suspension_view
+from planwarden.server.views.graph.mermaid import write_mermaid
+from planwarden.server.views.graph.outline import write_outline
+from planwarden.server.views.graph.plan_graph import build_graph
+from planwarden.server.views.graph.svg import draw_svg
+from planwarden.server.views.lineage import build_lineage
+from planwarden.server.views.lineage_facts import format_version, list_lineage_facts
+from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
+from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.suspension import (
+    HowToAnswer,
+    SuspensionPage,
+    build_suspension_view,
+    format_instant,
+    to_utc,
+)
 from planwarden.server.views.voices import build_label, build_title
 
 RECENT = 5
@@ -28,10 +58,39 @@ _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
 
 
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the log of an execution."""
+
+    sequence: int
+    """The number of the event after which the execution is shown."""
+    events: int
+    """How many there are."""
+    time: datetime
+    """When the event was committed."""
+
+    def describe(self) -> str:
+        return f"after event {self.sequence} of {self.events}, at {format_instant(self.time)}"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        return {"sequence": self.sequence, "events": self.events, "time": format_instant(self.time)}
+
+
+class StepPart(msgspec.Struct, frozen=True):
+    """The one step that is shown, and which of its items."""
+
+    step_id: str
+    items_from: int | None
+    limit: int
+
+
 def handle_list(arguments: Namespace) -> int:
     context = CliContext.from_arguments(arguments)
     terminal = None if arguments.json else build_terminal(arguments)
-    page = list_questions(context, terminal, limit=arguments.limit, cursor=arguments.cursor)
+    page = (
+        list_executions(context, terminal, arguments)
+        if wants_executions(arguments)
+        else list_questions(context, terminal, limit=arguments.limit, cursor=arguments.cursor)
+    )
     if arguments.json:
         print_json(to_json(page))
     return DONE
@@ -39,16 +98,30 @@ def handle_list(arguments: Namespace) -> int:
 
 def handle_show(arguments: Namespace) -> int:
     if arguments.artifact is not None:
-        if arguments.json or arguments.observations is not None:
-            raise UsageError("--artifact writes the artifact as it is; leave --json and --observations out")
+        others = (arguments.observations, arguments.at, arguments.step, arguments.items_from)
+        if arguments.json or any(found is not None for found in others):
+            raise UsageError("--artifact writes the artifact as it is; it goes with no other option of show")
         context, is_terminal = CliContext.from_arguments(arguments), sys.stdout.isatty()
         sys.stdout.buffer.write(read_artifact(context, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
     context = CliContext.from_arguments(arguments)
+    if arguments.graph is not None:
+        if arguments.json or arguments.observations is not None or arguments.step is not None:
+            raise UsageError("--graph writes the graph alone; leave --json, --observations and --step out")
+        print(draw_thread(context, arguments.thread, arguments.graph, at=arguments.at), end="")
+        return DONE
     terminal = None if arguments.json else build_terminal(arguments)
-    view = show_thread(context, terminal, arguments.thread, observations_after=arguments.observations)
+    if arguments.step is None and arguments.items_from is not None:
+        raise UsageError("--items-from needs --step, which names the loop")
+    part = None
+    if arguments.step is not None:
+        check_limit(arguments.limit, MAX_PAGE_ITEMS)
+        part = StepPart(arguments.step, arguments.items_from, arguments.limit)
+    view, extra = show_thread(
+        context, terminal, arguments.thread, observations_after=arguments.observations, at=arguments.at, part=part
+    )
     if arguments.json:
-        print_json(to_json(view))
+        print_json({**to_json(view), **extra})
     return DONE
 
 
@@ -74,43 +147,116 @@ def list_questions(context: CliContext, terminal: Terminal | None, *, limit: int
             page = await service.list_suspensions(limit=limit, cursor=cursor, principal=None)
             if terminal is not None:
                 _draw_questions(terminal, context, page, service.engine.store.clock.now())
-                await _draw_recent(terminal, service)
+                await _draw_recent(terminal, context, service.engine.store)
             return page
 
     return anyio.run(work)
 
 
 def show_thread(
-    context: CliContext, terminal: Terminal | None, beginning: str | None, *, observations_after: int | None
-) -> Execution:
+    context: CliContext,
+    terminal: Terminal | None,
+    beginning: str | None,
+    *,
+    observations_after: int | None = None,
+    at: int | None = None,
+    part: StepPart | None = None,
+) -> tuple[Execution, dict[str, JsonValue]]:
     """Returns the newest execution of the thread whose id begins so, and draws it on the terminal, if any.
+
+    With `at` it is as it was after that event. The second value has what JSON says besides: `at`, or in `waitsFor`
+    which process of a shared store the execution waits for.
 
     Raises:
         UnknownThread: there is no thread with that id.
+        InvalidArguments: the execution has no event with the number `at`, or not the step or item of `part`.
     """
     if observations_after is not None and observations_after < 0:
         raise InvalidArguments("--observations must be 0 or more")
 
-    async def work() -> Execution:
+    async def work() -> tuple[Execution, dict[str, JsonValue]]:
         async with context.open_for_reading() as service:
-            thread_id = await _find_thread_id(context, service, beginning)
-            headers = await service.engine.store.thread(thread_id)
-            if not headers:
-                raise UnknownThread(
-                    f"there is no thread {thread_id[:64]!r}; `{context.command('list')}` shows the newest ones"
-                )
-            execution = await service.engine.find(headers[-1].execution_id)
-            events = None
-            if observations_after is not None:
-                recorded = await service.engine.store.read(execution.execution_id, observations_after)
-                events = list(build_observations(recorded, execution))
-            view = build_execution_view(execution, context.tools, events)
+            headers = await _find_headers(context, service, beginning)
+            store = service.engine.store
+            if at is None:
+                execution, moment = await service.engine.find(headers[-1].execution_id), None
+            else:
+                execution, moment = await _read_moment(store, headers[-1], at)
+            view = build_execution_view(
+                execution, context.tools, await _read_observations(store, execution, observations_after)
+            )
+            if part is not None:
+                view = show_step(view, execution, part.step_id, part.items_from, part.limit)
+            waiting = None if moment is not None else await describe_waiting(store, execution)
             if terminal is not None:
-                _draw_execution(terminal, context, execution, headers, service.engine.store.clock.now())
+                if part is not None:
+                    draw_step(terminal, execution, view, context.command)
+                else:
+                    _draw_execution(terminal, context, execution, headers, store.clock.now(), moment)
+                if waiting is not None:
+                    terminal.say(TerminalLine(((waiting, "warn"),), "waits"))
                 _draw_observations(terminal, view)
-            return view
+            if moment is not None:
+                return _make_past(view, moment), {"at": moment.to_json()}
+            return view, {} if waiting is None else {"waitsFor": waiting}
 
     return anyio.run(work)
+
+
+def draw_thread(context: CliContext, beginning: str | None, form: str, *, at: int | None = None) -> str:
+    """Returns the plan of the newest execution of the thread as a graph, as `text`, `svg` or `mermaid`.
+
+    Raises:
+        UnknownThread: there is no thread with that id.
+        InvalidArguments: the execution has no plan yet, or no event with the number `at`.
+    """
+
+    async def work() -> ExecutionState:
+        async with context.open_for_reading() as service:
+            header = (await _find_headers(context, service, beginning))[-1]
+            if at is not None:
+                return (await _read_moment(service.engine.store, header, at))[0]
+            return await service.engine.find(header.execution_id)
+
+    execution = anyio.run(work)
+    if execution.plan is None:
+        raise InvalidArguments(f"execution {execution.execution_id!r} has no plan yet")
+    graph = build_graph(execution.plan, execution)
+    if form == "svg":
+        return draw_svg(graph, stands_alone=True)
+    return write_mermaid(graph) if form == "mermaid" else "".join(f"{line}\n" for line in write_outline(graph))
+
+
+async def _find_headers(context: CliContext, service: Service, beginning: str | None) -> tuple[Header, ...]:
+    thread_id = await _find_thread_id(context, service, beginning)
+    headers = await service.engine.store.thread(thread_id)
+    if not headers:
+        raise UnknownThread(f"there is no thread {thread_id[:64]!r}; `{context.command('list')}` shows the newest ones")
+    return headers
+
+
+async def _read_observations(store: Store, execution: ExecutionState, after: int | None) -> list[Observation] | None:
+    if after is None:
+        return None
+    recorded = await store.read(execution.execution_id, after)
+    return list(build_observations((entry for entry in recorded if entry.sequence <= execution.version), execution))
+
+
+async def _read_moment(store: Store, header: Header, sequence: int) -> tuple[ExecutionState, Moment]:
+    recorded = await store.read(header.execution_id)
+    if not 1 <= sequence <= len(recorded):
+        raise InvalidArguments(
+            f"execution {header.execution_id!r} has no event {sequence}; it has events 1 to {len(recorded)}"
+        )
+    moment = Moment(sequence=sequence, events=len(recorded), time=to_utc(recorded[sequence - 1].at))
+    return fold_log(header, recorded[:sequence]), moment
+
+
+def _make_past(view: Execution, moment: Moment) -> Execution:
+    """Returns the view without the ways to act on it: what it asks may be answered by now."""
+    suspensions = tuple(replace(found, how_to_answer=HowToAnswer()) for found in view.suspensions)
+    text = f"This is the past, {moment.describe()}; without --at it is as it is now."
+    return replace(view, suspensions=suspensions, next_action=text)
 
 
 def read_artifact(context: CliContext, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
@@ -156,38 +302,52 @@ def _draw_questions(terminal: Terminal, context: CliContext, page: SuspensionPag
     terminal.say(TerminalLine(((commands, "dim"),)))
 
 
-async def _draw_recent(terminal: Terminal, service: Service) -> None:
-    headers = await service.engine.store.executions(None, RECENT)
-    if headers:
+async def _draw_recent(terminal: Terminal, context: CliContext, store: Store) -> None:
+    page = await read_lines(store, ExecutionFilter(), limit=RECENT)
+    if page.executions:
         terminal.say("", TerminalLine((("newest executions", "bold"),)))
-    for header in headers:
-        execution = await service.engine.find(header.execution_id)
-        mark, style = OUTCOMES[execution.status]
-        age = format_age(header.updated_at, service.engine.store.clock.now())
-        summary = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
-        terminal.say(TerminalLine(((execution.status, style), f"  {header.thread_id}", (f"  {age}", "dim")), mark))
-        terminal.say(TerminalLine(((summary, "dim"),), indent=1))
+    for line in page.executions:
+        draw_line(terminal, line, store.clock.now())
+    if page.next_cursor is not None:
+        terminal.say(TerminalLine(((f"all: {context.command('list', '--executions')}", "dim"),)))
 
 
 def _draw_execution(
-    terminal: Terminal, context: CliContext, execution: ExecutionState, headers: tuple[Header, ...], now: float
+    terminal: Terminal,
+    context: CliContext,
+    execution: ExecutionState,
+    headers: tuple[Header, ...],
+    now: float,
+    moment: Moment | None,
 ) -> None:
     header = headers[-1]
     mark, style = OUTCOMES[execution.status]
-    changed = f"  changed {format_age(header.updated_at, now)} · principal {escape_text(header.principal)}"
+    if moment is not None:
+        terminal.say(TerminalLine(((f"as it was {moment.describe()}", "warn"),), "note"))
+    changed = f"  changed {format_age(execution.updated_at, now)} · principal {escape_text(header.principal)}"
     terminal.say(TerminalLine(((execution.status, style), (changed, "dim")), mark))
     if execution.goal:
         terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
+    for fact in list_lineage_facts(build_lineage(execution, None)):
+        terminal.say(TerminalLine(((f"{fact.name}: ", "dim"), fact.text)))
+    for used in execution.used_plans:
+        terminal.say(TerminalLine((("Uses: ", "dim"), format_version(used))))
     if len(headers) > 1:
         terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
     for state in execution.steps.values():
         terminal.say(*step_lines(execution, state))
+    terminal.say(*execution_lines(execution))
     if execution.is_finished:
         terminal.panel(execution.status, outcome_lines(execution), style)
+    _draw_open_questions(terminal, context, execution, is_past=moment is not None)
+
+
+def _draw_open_questions(terminal: Terminal, context: CliContext, execution: ExecutionState, *, is_past: bool) -> None:
     for found in execution.open_suspensions:
         if found.question.addressee == "human":
             terminal_question.show(terminal, build_suspension_view(execution, found, context.tools), is_cut=False)
-            terminal.say(TerminalLine(((context.command("approve", found.question.suspension_id), "bold"),)))
+            if not is_past:
+                terminal.say(TerminalLine(((context.command("approve", found.question.suspension_id), "bold"),)))
         elif found.question.addressee == "caller":
             text = f"the calling model has to answer: {one_line(found.question.message, 200)}"
             terminal.say(TerminalLine(((text, "warn"),), "asks"))
@@ -201,12 +361,3 @@ def _draw_observations(terminal: Terminal, view: Execution) -> None:
         step = f" {escape_text(observation.step_id)}" if observation.step_id else ""
         head = f"{observation.sequence:>4}  {observation.at:%H:%M:%S}  "
         terminal.say(TerminalLine(((head, "dim"), observation.type, (f"{step}  {details}", "dim"))))
-
-
-def format_age(then: float, now: float) -> str:
-    """Returns how long ago `then` was, in the largest unit that fits, or its date when that is long ago."""
-    seconds = max(0, int(now - then))
-    for size_s, unit, limit in ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (86_400, "d", 60)):
-        if seconds < size_s * limit:
-            return f"{seconds // size_s} {unit} ago"
-    return f"on {datetime.fromtimestamp(then, UTC):%Y-%m-%d}"

@@ -14,7 +14,7 @@ from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.opening import open_store
 
 DAY_S = 86_400.0
 
@@ -68,14 +68,11 @@ def find_prunable(settings: Settings, days: int | None) -> Prunable:
         raise InvalidArguments(f"--days is {kept_days}; it must be 0 or more")
 
     async def work() -> Prunable:
-        store = await _open_store(settings)
-        try:
+        async with open_store(settings.store) as store:
             before = store.clock.now() - kept_days * DAY_S
             return Prunable(*await store.count_prunable(before), before, kept_days)
-        finally:
-            await store.close()
 
-    return anyio.run(work) if settings.database.exists() else Prunable(0, None, 0.0, kept_days)
+    return anyio.run(work) if settings.store.is_made else Prunable(0, None, 0.0, kept_days)
 
 
 def describe_prunable(found: Prunable) -> str:
@@ -96,11 +93,8 @@ def prune(settings: Settings, found: Prunable) -> int:
     """Deletes what was found, and returns how many executions it deleted."""
 
     async def work() -> int:
-        store = await _open_store(settings)
-        try:
+        async with open_store(settings.store) as store:
             return await store.prune(found.before)
-        finally:
-            await store.close()
 
     return anyio.run(work)
 
@@ -111,19 +105,12 @@ def backup(settings: Settings, target: Path) -> int:
     Raises:
         StoreError: there is no database, or the target exists or cannot be written.
     """
-    if not settings.database.exists():
+    if not settings.store.is_made:
         raise StoreError(f"there is no database in {str(settings.home)!r} yet; nothing to back up")
 
     async def work() -> None:
-        store = await _open_store(settings)
-        try:
+        async with open_store(settings.store) as store:
             await store.backup(target)
-        finally:
-            await store.close()
 
     anyio.run(work)
     return target.stat().st_size
-
-
-async def _open_store(settings: Settings) -> SqliteStore:
-    return await anyio.to_thread.run_sync(SqliteStore.open, settings.database)

@@ -16,8 +16,9 @@ from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import print_json, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
+from planwarden.storage.opening import open_store
+from planwarden.storage.ports.complete import CompleteStore
 from planwarden.storage.ports.tokens import Role, TokenRow
-from planwarden.storage.sqlite.store import SqliteStore
 
 Result = TypeVar("Result")
 
@@ -61,11 +62,11 @@ def add_token(settings: Settings, name: str, *, role: Role, days: int | None) ->
 def list_tokens(settings: Settings) -> tuple[tuple[TokenRow, ...], float]:
     """Returns every token, also expired and revoked ones, oldest first, and the time now in seconds since 1970."""
 
-    async def read(store: SqliteStore) -> tuple[tuple[TokenRow, ...], float]:
+    async def read(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
         return await store.tokens.all(), store.clock.now()
 
     # A command that only reads must not create a database.
-    return _with_store(settings, read) if settings.database.exists() else ((), 0.0)
+    return _with_store(settings, read) if settings.store.is_made else ((), 0.0)
 
 
 def revoke_tokens(settings: Settings, name: str) -> tuple[tuple[TokenRow, ...], float]:
@@ -75,11 +76,11 @@ def revoke_tokens(settings: Settings, name: str) -> tuple[tuple[TokenRow, ...], 
         InvalidArguments: there is no such token.
     """
 
-    async def revoke(store: SqliteStore) -> tuple[tuple[TokenRow, ...], float]:
+    async def revoke(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
         now = store.clock.now()
         return await store.tokens.revoke(name, now), now
 
-    rows, now = _with_store(settings, revoke) if settings.database.exists() else ((), 0.0)
+    rows, now = _with_store(settings, revoke) if settings.store.is_made else ((), 0.0)
     if not rows:
         raise InvalidArguments(f"there is no token of, or called, {name[:64]!r} to revoke; see `planwarden token list`")
     return rows, now
@@ -116,12 +117,9 @@ def _format_time(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _with_store(settings: Settings, work: Callable[[SqliteStore], Awaitable[Result]]) -> Result:
+def _with_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:
     async def run() -> Result:
-        store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
-        try:
+        async with open_store(settings.store) as store:
             return await work(store)
-        finally:
-            await store.close()
 
     return anyio.run(run)

@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 
 from planwarden.agent.common.canonical import read_json
+from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.cli.context import CliContext
 
@@ -14,7 +15,7 @@ async def run_plan_until_killed(home: Path) -> None:
     context = CliContext.load(home, None)
     async with context.open_for_writing() as service:
         plan = read_json((home / "plan.json").read_bytes())
-        execution = await service.execute_plan(plan, wait_seconds=0, principal=LOCAL)
+        execution = await service.execute_plan(plan, wait_seconds=0, requester=Requester(LOCAL))
         print(execution.execution_id, flush=True)
         await anyio.sleep_forever()
 

@@ -12,17 +12,30 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
-from planwarden.agent.core.state import Call, CallStatus, ExecutionState, ExecutionStatus, StepState, StepStatus
+from planwarden.agent.common.errors import ModelError
+from planwarden.agent.core.state import (
+    Call,
+    CallStatus,
+    ExecutionState,
+    ExecutionStatus,
+    ModelOutage,
+    StepState,
+    StepStatus,
+)
+from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.views.outages import describe_lost_patience, describe_outage
 
 Style = Literal["plain", "bold", "dim", "good", "bad", "warn", "busy"]
-Mark = Literal["done", "busy", "asks", "waits", "failed", "rejected", "skipped", "note"]
+Mark = Literal["done", "busy", "asks", "waits", "failed", "rejected", "skipped", "rehearsed", "note"]
 Part = str | tuple[str, Style]
 
 ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 QUOTE_CHARS = 160
 """The longest quotation of a model's answer or a person's reason."""
+GRANT_CHARS = 8
+"""Of a grant's id; `planwarden grant list` shows all of it."""
 STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
@@ -48,6 +61,7 @@ STYLES: Mapping[Mark, Style] = {
     "failed": "bad",
     "rejected": "bad",
     "skipped": "dim",
+    "rehearsed": "warn",
     "note": "warn",
 }
 
@@ -59,6 +73,7 @@ _STEP_MARKS: Mapping[StepStatus, Mark] = {
     "rejected": "rejected",
     "failed": "failed",
     "skipped": "skipped",
+    "rehearsed": "rehearsed",
 }
 
 OUTCOMES: Mapping[ExecutionStatus, tuple[Mark, Style]] = {
@@ -71,11 +86,12 @@ OUTCOMES: Mapping[ExecutionStatus, tuple[Mark, Style]] = {
     "failed": ("failed", "bad"),
     "incomplete": ("failed", "bad"),
     "cancelled": ("skipped", "dim"),
+    "rehearsed": ("rehearsed", "warn"),
 }
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """Returns the step, then a line for each prose answer that did not count, each call and the step's error."""
+    """Returns the step, then a line for each prose answer that did not count, each call, a wait and an error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -84,8 +100,22 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
     parts: tuple[Part, ...] = (
         ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
     )
+    if state.taken_from is not None:
+        parts = (*parts, (f"  (taken over from execution {escape_text(state.taken_from)})", "dim"))
     head = TerminalLine(parts, _STEP_MARKS[state.status])
-    return (head, *_prose_lines(state), *_calls_lines(execution, state), *_error_lines(state))
+    outage = _outage_lines(execution, state.outage, indent=1)
+    return (head, *_prose_lines(state), *_calls_lines(execution, state), *outage, *_error_lines(execution, state))
+
+
+def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
+    """Returns what the plan or the final answer waits for; empty while that is no provider."""
+    return tuple(_outage_lines(execution, execution.outage))
+
+
+def _outage_lines(execution: ExecutionState, outage: ModelOutage | None, *, indent: int = 0) -> Iterable[TerminalLine]:
+    text = None if outage is None else describe_outage(execution, outage)
+    if text is not None:
+        yield TerminalLine(((text, "warn"),), "waits", indent)
 
 
 def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
@@ -105,9 +135,13 @@ def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
 
 
 def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
-    for call in state.calls:
-        if call.status != "proposed":
-            yield _call_line(execution, call)
+    made = [call for call in state.list_known_calls() if call.status != "proposed"]
+    shown = made if state.items is None or len(made) <= MAX_LOOP_CALLS else pick_telling(made, MAX_LOOP_CALLS)
+    for call in shown:
+        yield _call_line(execution, call)
+    if len(shown) < len(made):
+        text = f"and {len(made) - len(shown)} more calls; show --step {escape_text(state.step.step_id)} has all items"
+        yield TerminalLine(((text, "dim"),), indent=1)
     if state.status == "completed" and not state.calls and not state.warned and isinstance(state.result, str):
         yield TerminalLine((("→ ", "dim"), _quote(state.result, QUOTE_CHARS)), indent=1)
 
@@ -119,7 +153,11 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     arguments = "" if only_asks else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"
     text, style = _describe_outcome(execution, call)
-    return TerminalLine((name, (" → ", "dim"), (text, style)), indent=1)
+    parts: tuple[Part, ...] = (name, (" → ", "dim"), (text, style))
+    if call.origin and execution.steps[call.step_id].taken_from is None:
+        made_by = escape_text(call.origin.partition(":")[0])
+        parts = (*parts, (f"  (taken over from execution {made_by})", "dim"))
+    return TerminalLine(parts, indent=1)
 
 
 def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style]:
@@ -128,22 +166,37 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
         "decided": ("decided", "busy"),
         "suspended": (_describe_wait(execution, call), "warn"),
         "failed": (one_line(f"failed: {call.error_message}", RESULT_CHARS * 2), "bad"),
-        "rejected": (decision_text(execution, call.suspension_id) or "rejected", "bad"),
+        "rejected": (decision_text(execution, call.suspension_id, is_left_out=True) or "rejected", "bad"),
         "outcome_unknown": ("nobody knows whether it happened", "bad"),
+        "rehearsed": (_describe_rehearsed(call), "warn"),
     }
     if call.status in texts:
         return texts[call.status]
     suspension = execution.suspensions.get(call.suspension_id or "")
     decided = decision_text(execution, call.suspension_id)
     if decided is None or suspension is None:
-        return value_summary(call.value), "dim"
-    if suspension.question.call_id != call.call_id:
+        allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(call.grant_id[:GRANT_CHARS])})"
+        return f"{value_summary(call.value)}{allowed}", "dim"
+    if suspension.question.call_id != call.call_id and not suspension.question.is_batch:
         return f"{value_summary(call.value)} (covered by the confirmation)", "dim"
     if suspension.question.kind in ("confirmation", "wait"):
         return decided, "good"
     if suspension.question.kind == "input" and suspension.decision is not None:
         return f"{value_summary(suspension.decision.content)} ({decided})", "good"
     return f"{value_summary(call.value)} ({decided})", "dim"
+
+
+def _describe_rehearsed(call: Call) -> str:
+    rehearsed = call.rehearsed
+    if rehearsed is None or rehearsed.asks == "wait":
+        return "not done: a rehearsal waits for nothing"
+    if rehearsed.covered_by is not None:
+        return f"not done: would run after the confirmation {escape_text(rehearsed.covered_by)}"
+    if rehearsed.asks is not None:
+        people = "a person" if rehearsed.quorum == 1 else f"{rehearsed.quorum} people"
+        return f"not done: would ask {people} first ({rehearsed.risk}, needs {rehearsed.needs})"
+    grant = f", with grant {escape_text(rehearsed.grant_id)}" if rehearsed.grant_id is not None else ""
+    return f"not done: would run without a question{grant}"
 
 
 def _describe_wait(execution: ExecutionState, call: Call) -> str:
@@ -153,8 +206,11 @@ def _describe_wait(execution: ExecutionState, call: Call) -> str:
     return "waits for a person"
 
 
-def decision_text(execution: ExecutionState, suspension_id: str | None) -> str | None:
-    """Returns who decided, with assurance and channel as the log records them; None while the suspension is open."""
+def decision_text(execution: ExecutionState, suspension_id: str | None, *, is_left_out: bool = False) -> str | None:
+    """Returns who decided, with assurance and channel as the log records them; None while the suspension is open.
+
+    A row that `is_left_out` was rejected, although the same answer approved others.
+    """
     suspension = execution.suspensions.get(suspension_id or "")
     if suspension is None or suspension.is_open:
         return None
@@ -164,15 +220,18 @@ def decision_text(execution: ExecutionState, suspension_id: str | None) -> str |
         return f"nobody answered in time: {suspension.question.on_timeout}"
     if suspension.decision is None:
         return "withdrawn"
-    verdict = "approved" if suspension.decision.approved else "rejected"
+    verdict = "approved" if suspension.decision.approved and not is_left_out else "rejected"
     who = escape_text(suspension.principal or "somebody")
     reason = f": {_quote(suspension.decision.reason, QUOTE_CHARS)}" if suspension.decision.reason else ""
     return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
 
 
-def _error_lines(state: StepState) -> Iterable[TerminalLine]:
+def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
     if state.status == "rejected":
         return
+    if state.status == "skipped" and state.skipped_by is not None and execution.options.rehearse:
+        why = f"only a real run has the result of {escape_text(state.skipped_by)}"
+        yield TerminalLine(((why, "dim"),), indent=1)
     call_errors = {call.error_message for call in state.calls if call.status == "failed"}
     if state.error_message is not None and not any(text and text in state.error_message for text in call_errors):
         yield TerminalLine((("error: " + one_line(state.error_message, RESULT_CHARS * 3), "bad"),), indent=1)
@@ -191,8 +250,13 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     if execution.error_code is not None:
         message = one_line(execution.error_message or "", 500)
         lines.append(TerminalLine(((f"{execution.error_code}: ", "bad"), message)))
-    if execution.exhausted is not None:
+    lost = describe_lost_patience(execution)
+    if lost is not None:
+        lines.append(TerminalLine(((f"{ModelError.code}: ", "bad"), lost)))
+    elif execution.exhausted is not None:
         lines.append(TerminalLine(((f"the budget of {execution.exhausted} is used up", "bad"),)))
+    if execution.status == "rehearsed":
+        lines.append(TerminalLine(((describe_rehearsal(execution), "warn"),)))
     if execution.cancel_reason:
         lines.append(TerminalLine((f"cancelled: {one_line(execution.cancel_reason, 300)}",)))
     return tuple(lines)

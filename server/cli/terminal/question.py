@@ -5,17 +5,20 @@ sends the digest of the shown question with the decision, so a question that cha
 """
 
 import json
+from collections.abc import Callable
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
+from planwarden.server.cli.terminal.rows import FaultFinder, RowTable
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import build_label, build_voices, format_words, is_whole
+from planwarden.server.views.voices import build_heading, build_label, build_voices, format_words, is_whole
 
 MIN_DIGEST_CHARS = 12
 """How much of a digest names a question; it stands only below what is shown whole."""
@@ -30,9 +33,13 @@ _NEEDS = {
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 
 
-def show(terminal: Terminal, suspension: Suspension, *, is_cut: bool = True) -> None:
-    """Draws the question in a frame; long values are cut unless nobody can ask here to view all."""
-    voices = build_voices(suspension, limit=VALUE_CHARS if is_cut else None, is_cut=is_cut)
+def show(terminal: Terminal, suspension: Suspension, *, is_cut: bool = True, is_paged: bool = False) -> None:
+    """Draws the question in a frame; long values are cut unless nobody can ask here to view all.
+
+    Where it is paged, `ask` draws the rows of a question about many calls.
+    """
+    shown = replace(suspension, calls=()) if is_paged else suspension
+    voices = build_voices(shown, limit=VALUE_CHARS if is_cut else None, is_cut=is_cut)
     lines = [TerminalLine(((voices.place, "dim"),))] if voices.place else []
     lines += [TerminalLine((("planwarden found: ", "warn"), sentence), "note") for sentence in voices.found]
     lines += [_indent(fact) for fact in voices.facts]
@@ -41,7 +48,9 @@ def show(terminal: Terminal, suspension: Suspension, *, is_cut: bool = True) -> 
     if not is_cut:
         lines.append(TerminalLine(((f"Digest: {suspension.digest[:MIN_DIGEST_CHARS]}", "dim"),)))
     lines += [TerminalLine(((f"{voices.label}:", "bold"),)), TerminalLine(((voices.words, "dim"),), indent=1)]
-    terminal.panel(f"{voices.heading} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn"))
+    terminal.panel(
+        f"{build_heading(suspension)} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn")
+    )
 
 
 def _indent(fact: str) -> TerminalLine:
@@ -50,14 +59,18 @@ def _indent(fact: str) -> TerminalLine:
     return TerminalLine((text,), indent=(len(fact) - len(text)) // 2)
 
 
-def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
+def ask(terminal: Terminal, suspension: Suspension, find_faults: FaultFinder) -> Decision | None:
     """Returns the decision that the person typed; None when the question stays open."""
+    if suspension.calls:
+        return _ask_about_rows(terminal, RowTable(terminal, suspension, find_faults))
     if suspension.answer_schema is not None and not is_whole(suspension):
         _show_whole(terminal, suspension)
     if suspension.kind == "reconcile":
         return _ask_what_happened(terminal)
     if suspension.answer_schema is not None:
         return _ask_for_form(terminal, suspension.answer_schema)
+    if suspension.background.plan is not None:
+        return _ask_for_review(terminal, suspension, suspension.background.plan)
     return _ask_for_consent(terminal, suspension)
 
 
@@ -92,6 +105,74 @@ def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | N
             return None
         else:
             terminal.say(TerminalLine((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
+
+
+def _ask_about_rows(terminal: Terminal, rows: RowTable) -> Decision | None:
+    """As for consent, about rows of which some may be left out or edited."""
+    rows.show()
+    acts: dict[str, Callable[[], None]] = {
+        "s": rows.choose,
+        "e": rows.edit,
+        "+": lambda: rows.turn(1),
+        "-": lambda: rows.turn(-1),
+        "v": lambda: rows.show(is_cut=False),
+    }
+    while True:
+        key = (terminal.ask(f"Approve? [{' · '.join(rows.choices)} · Enter leaves it open] ") or "").lower()
+        if key in YES and (decision := rows.approve()) is not None:
+            return decision
+        if key in NO:
+            return _ask_reason(terminal)
+        if key == "":
+            return None
+        if key in acts:
+            acts[key]()
+        elif key not in YES:
+            terminal.say(TerminalLine((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
+
+
+def _ask_for_review(terminal: Terminal, suspension: Suspension, plan: dict[str, JsonValue]) -> Decision | None:
+    """As for consent; the person may also edit the plan, or approve its known calls at once."""
+    is_cut, edited = not is_whole(suspension), dict[str, JsonValue]()
+    choices = [
+        "y yes",
+        *([f"c yes, and the {len(suspension.confirms)} call(s) that it can cover"] if suspension.confirms else []),
+        "n no, reject it",
+        "e edit the plan",
+        *(["v view all"] if is_cut else []),
+    ]
+    prompt = f"Start it? [{' · '.join(choices)} · Enter leaves it open] "
+    while True:
+        key = (terminal.ask(prompt) or "").lower()
+        if key in YES or (key == "c" and suspension.confirms and not edited):
+            content: dict[str, JsonValue] = {**edited, **({"cover": True} if key == "c" else {})}
+            return Decision(approved=True, content=content or None)
+        if key in NO:
+            return _ask_reason(terminal)
+        if key == "v" and is_cut:
+            _show_whole(terminal, suspension)
+        elif key == "e":
+            changed = _edit_plan(terminal, edited.get("plan", plan))
+            edited = edited if changed is None else {"plan": changed}
+        elif key == "c" and edited:
+            terminal.say(TerminalLine((("An edited plan is approved without covering calls: y approves it.", "warn"),)))
+        elif key == "":
+            return None
+        else:
+            terminal.say(TerminalLine((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
+
+
+def _edit_plan(terminal: Terminal, plan: JsonValue) -> JsonValue | None:
+    """Returns the edited plan; None when it did not change."""
+    edited = edit_json(terminal, plan)
+    if edited is None or edited == plan or not isinstance(edited, dict):
+        terminal.say("The plan is as it was.")
+        return None
+    terminal.say(
+        TerminalLine((("It would run as:", "warn"),)),
+        *map(escape_text, json.dumps(edited, ensure_ascii=False, indent=2).splitlines()),
+    )
+    return edited
 
 
 def _ask_reason(terminal: Terminal) -> Decision | None:
@@ -149,9 +230,11 @@ def _ask_what_happened(terminal: Terminal) -> Decision | None:
 
 def _show_whole(terminal: Terminal, suspension: Suspension) -> None:
     calls: list[tuple[str, dict[str, JsonValue]]] = []
+    if suspension.background.plan is not None:
+        calls.append(("the plan", suspension.background.plan))
     if suspension.tool_call is not None:
         calls.append((suspension.tool_call.tool_name, suspension.tool_call.arguments))
-    calls += [(covered.tool_name, covered.arguments) for covered in suspension.confirms]
+    calls += [(covered.tool_name, covered.arguments) for covered in suspension.covered]
     for name, arguments in calls:
         terminal.say(TerminalLine(((escape_text(name), "bold"),)))
         terminal.say(*map(escape_text, json.dumps(arguments, ensure_ascii=False, indent=2).splitlines()))

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
-from planwarden.server.cli.terminal.lines import Style, TerminalLine, step_lines, streaming_line
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, execution_lines, step_lines, streaming_line
 from planwarden.server.cli.terminal.screen import ScreenUpdate, mark_sign
 
 _STYLES: dict[Style, str] = {
@@ -106,5 +106,7 @@ class _Steps:
         for step_id in execution.steps:
             if (execution.execution_id, step_id) not in self._screen.settled:
                 yield self._screen.render_step(execution, step_id)
+        for line in execution_lines(execution):
+            yield self._screen.render_line(line)
         if self._streamed_text:
             yield self._screen.render_line(streaming_line(self._streamed_text))

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
-from planwarden.server.cli.terminal.lines import STYLES, Mark, Style, TerminalLine, step_lines
+from planwarden.server.cli.terminal.lines import STYLES, Mark, Style, TerminalLine, execution_lines, step_lines
 
 
 class ScreenUpdate(Protocol):
@@ -22,6 +22,7 @@ MARKS: dict[Mark, tuple[str, str]] = {
     "failed": ("✗", "x"),
     "rejected": ("⊘", "x"),
     "skipped": ("–", "-"),
+    "rehearsed": ("≈", "~"),
     "note": ("!", "!"),
 }
 """Each mark for terminals with Unicode, and for the others."""
@@ -87,6 +88,10 @@ class PlainScreen:
                 if key not in self._waiting:
                     self._waiting.add(key)
                     self.lines(step_lines(execution, state))
+        key = (execution.execution_id, "", len(execution.suspensions))
+        if key not in self._waiting and (waits := execution_lines(execution)):
+            self._waiting.add(key)
+            self.lines(waits)
 
 
 def mark_sign(mark: Mark, *, is_unicode: bool = True) -> tuple[str, Style]:

@@ -7,6 +7,7 @@ signature over that challenge. Both times the server builds the same answer from
 from starlette.responses import JSONResponse, Response
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.inbox.keys.relying_party import KeyObstacle, find_obstacle, find_relying_party
@@ -21,7 +22,8 @@ from planwarden.storage.ports.keys import HasKeys
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts only with a signature."""
     policy, question = request.service.engine.grants.policy, record.suspension.question
-    name, owner = request.session.principal, record.row.principal
+    name = request.session.principal
+    owner = find_owner_for(policy, record.execution, name)
     if not isinstance(request.service.engine.store, HasKeys):
         return False
     votes = record.suspension.endorsements if question.form is None else ()

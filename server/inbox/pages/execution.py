@@ -1,21 +1,40 @@
-"""The page of one execution: its steps and its timeline."""
+"""The page of one execution: its graph, its steps with what they did, what a person can do, and its log.
+
+The log has a slider: `?at=NUMBER` shows the execution as it was after that event, with nothing to press.
+"""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from secrets import token_urlsafe
 
 import msgspec
+from markupsafe import Markup
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import Header
+from planwarden.agent.runtime.log_reader import fold_log
+from planwarden.server.api.branches import find_branches
 from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.plan_view import PlanView, build_plan_view
 from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
+from planwarden.server.views.graph.svg import draw_svg
+from planwarden.server.views.lineage import build_lineage
+from planwarden.server.views.lineage_facts import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.voices import AGENT_CHARS, GOAL_CHARS, describe_proof, format_host
+from planwarden.server.views.suspension import format_instant, to_utc
+from planwarden.server.views.voices import AGENT_CHARS, describe_proof, format_host
 
 MAX_ENTRIES = 500
+MAX_RELATIVES = 20
+MAX_DIGITS = 9
+SIDE_WIDTH = 420
+"""Pixels of a graph beside another one."""
 DETAIL_CHARS = 200
 
 
@@ -30,14 +49,6 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     tone: str
     question: str | None
     """The id of the question that the entry is about."""
-
-
-class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
-    step_id: str
-    description: str
-    status: str
-    tools: tuple[str, ...]
-    error: str
 
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
@@ -69,7 +80,13 @@ _TONES = {
 
 def build_execution_routes(site: InboxSite) -> Sequence[BaseRoute]:
     where = f"{INBOX_PATH}/executions/{{execution_id}}"
-    return (page_route(site, where, show_execution), page_route(site, f"{where}/timeline", show_timeline))
+    return (
+        page_route(site, where, show_execution),
+        page_route(site, f"{where}/timeline", show_timeline),
+        page_route(site, f"{where}/compare/{{other_id}}", compare_executions),
+        page_route(site, f"{where}/calls/{{call_id}}", download_call),
+        page_route(site, f"{where}/artifacts/{{artifact_id}}", download_artifact),
+    )
 
 
 async def show_execution(request: InboxRequest) -> Response:
@@ -81,30 +98,109 @@ async def show_timeline(request: InboxRequest) -> Response:
     return await _render_execution(request, "_execution.html", seen=request.http.query_params.get("seen"))
 
 
-async def _render_execution(request: InboxRequest, template: str, seen: str | None = None) -> Response:
-    execution_id = request.http.path_params["execution_id"]
-    header = await request.service.engine.store.header(execution_id)
-    if header is None:
+async def compare_executions(request: InboxRequest) -> Response:
+    """Two executions of one thread side by side, such as a fork and what it began from."""
+    sides: list[tuple[ExecutionState, PlanView, str]] = []
+    for name in ("other_id", "execution_id"):
+        execution = await find_execution(request, request.http.path_params[name])
+        graph = _draw(execution)
+        view = build_plan_view(execution, graph, is_newest=False, people=())
+        sides.append((execution, view, Markup(draw_svg(graph, width=SIDE_WIDTH))))
+    if sides[0][0].thread_id != sides[1][0].thread_id:
+        raise NotFound("these two executions belong to different threads")
+    return request.render_page("compare.html", sides=sides)
+
+
+async def download_artifact(request: InboxRequest) -> Response:
+    """The bytes of a large result, as a file: a browser must not run what a tool returned."""
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    artifact_id = request.http.path_params["artifact_id"]
+    return _send_file((await request.service.read_artifact(execution.thread_id, artifact_id, principal=None)).data)
+
+
+async def download_call(request: InboxRequest) -> Response:
+    """What a call was given and what it returned, as a JSON file."""
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    try:
+        call = execution.call(request.http.path_params["call_id"])
+    except IllegalTransition:
+        raise NotFound("this execution has no such call") from None
+    return _send_file(msgspec.json.encode({"arguments": call.arguments, "result": call.value}))
+
+
+def _send_file(data: bytes) -> Response:
+    headers = {"Content-Disposition": 'attachment; filename="result.txt"'}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+async def find_execution(request: InboxRequest, execution_id: str) -> ExecutionState:
+    """Raises `NotFound`."""
+    if await request.service.engine.store.header(execution_id) is None:
         raise NotFound("no execution has this id")
-    execution = await request.service.engine.find(execution_id)
-    if seen == str(execution.version):
+    return await request.service.engine.find(execution_id)
+
+
+async def _render_execution(request: InboxRequest, template: str, seen: str | None = None) -> Response:
+    now = await find_execution(request, request.http.path_params["execution_id"])
+    if seen == str(now.version):
         return Response(status_code=204)
-    recorded = await request.service.engine.store.read(execution_id)
+    store = request.service.engine.store
+    recorded, header = await store.read(now.execution_id), await store.header(now.execution_id)
+    number = _read_moment(request, len(recorded))
+    execution = now if number is None or header is None else fold_log(header, recorded[:number])
+    headers = await store.thread(now.thread_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
-    entries = [_build_timeline_entry(found, people) for found in build_observations(recorded, execution)]
+    shown = recorded if number is None else recorded[:number]
+    entries = [_build_timeline_entry(found, people) for found in build_observations(shown, execution)]
+    graph = _draw(execution)
+    is_newest = headers[-1].execution_id == now.execution_id
     return request.render_page(
         template,
         execution=execution,
+        view=build_plan_view(execution, graph, is_newest=is_newest and number is None, people=people),
+        graph=Markup(draw_svg(graph)) if graph.rows else "",
         owner=escape_text(execution.principal),
         host=format_host(execution.host or ""),
-        goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
-        steps=_summarize_steps(execution),
         entries=entries[-MAX_ENTRIES:],
         left_out=max(0, len(entries) - MAX_ENTRIES),
         waiting=[s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
-        seen=str(execution.version),
+        relatives=_list_relatives(headers, now),
+        # The saved plan stands among the facts.
+        lineage=[fact for fact in list_lineage_facts(build_lineage(now, None)) if fact.name != SAVED_PLAN],
+        branches=await find_branches(request.service.engine, now),
+        at=number,
+        events=len(recorded),
+        key=token_urlsafe(12),
+        seen=str(now.version),
     )
+
+
+def _read_moment(request: InboxRequest, events: int) -> int | None:
+    """The event after which the page shows the execution; None for now. Raises `NotFound` for a number out of range."""
+    text = request.http.query_params.get("at", "")
+    if text in ("", str(events)):
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and 1 <= int(text) <= events):
+        raise NotFound(f"this execution has events 1 to {events}")
+    return int(text)
+
+
+def _draw(execution: ExecutionState) -> PlanGraph:
+    return PlanGraph(rows=(), links=()) if execution.plan is None else build_graph(execution.plan, execution)
+
+
+def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> list[tuple[str, str, bool]]:
+    """Ids and descriptions of the other executions of the thread, and whether this one goes on from it."""
+    others = [header for header in headers if header.execution_id != execution.execution_id]
+    return [
+        (
+            header.execution_id,
+            f"{header.status}, {format_instant(to_utc(header.updated_at))}",
+            header.execution_id == execution.retry_of,
+        )
+        for header in others[-MAX_RELATIVES:]
+    ]
 
 
 def _build_timeline_entry(found: Observation, people: Collection[str]) -> TimelineEntry:
@@ -134,16 +230,3 @@ def _build_timeline_entry(found: Observation, people: Collection[str]) -> Timeli
 def _format_detail(value: object) -> str:
     text = escape_text(value) if isinstance(value, str) else format_value(value)  # pyright: ignore[reportArgumentType]
     return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
-
-
-def _summarize_steps(execution: ExecutionState) -> list[StepSummary]:
-    return [
-        StepSummary(
-            step_id=escape_text(state.step.step_id),
-            description=escape_text(state.step.description[:GOAL_CHARS]),
-            status=state.status.replace("_", " "),
-            tools=tuple(map(escape_text, state.step.required_tools)),
-            error=escape_text((state.error_message or "")[:GOAL_CHARS]),
-        )
-        for state in execution.steps.values()
-    ]

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES
+from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES, VERSION_DIGITS, describe_uses_a_day
+from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.errors import (
     AlreadyDecided,
     PlanwardenError,
@@ -16,7 +17,7 @@ from planwarden.agent.common.errors import (
     StaleRevision,
     UsageError,
 )
-from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.inbox.decision import CHANNEL, WAIT_S, record_decision
 from planwarden.server.inbox.forms import derive_key
 from planwarden.server.inbox.links import INBOX_PATH
@@ -116,7 +117,8 @@ async def make_grant(request: InboxRequest) -> Response:
 async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
     record = await find_question(request.service, request.http.path_params["suspension_id"])
     question, policy = record.suspension.question, request.service.engine.grants.policy
-    worth = policy.worth("human", request.session.principal, record.row.principal, question.needs)
+    owner = find_owner_for(policy, record.execution, request.session.principal)
+    worth = policy.worth("human", request.session.principal, owner, question.needs)
     if not record.view.can_be_granted or worth is None:
         raise BadForm("calls like this one cannot be allowed in advance")
     return record
@@ -146,11 +148,23 @@ def _build_authority(request: InboxRequest) -> Authority:
 
 def _describe_grant(grant: GrantView) -> str:
     """What exactly the grant allows, and who made it."""
-    count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
     values = "exactly these values, and any values of other arguments" if grant.arguments else "any arguments"
     whose = "of everybody" if grant.owner is None else f"of {escape_text(grant.owner)}"
     who = f"{escape_text(grant.created_by)} ({describe_proof(grant.assurance, grant.channel)})"
+    if grant.step is not None:
+        count = describe_uses_a_day(grant.uses)
+        return f"At most {count} with {values}, {_describe_step(grant.step)}, in runs {whose}. Allowed by {who}."
+    count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
     return f"At most {count} with {values}, in plans {whose}. Allowed by {who}."
+
+
+def _describe_step(step: GrantedStepView) -> str:
+    used = ", ".join(f"{escape_text(name)} {found[:VERSION_DIGITS]}" for name, found in step.used_plans.items())
+    within = f" with {used} within it" if used else ""
+    return (
+        f"as step {escape_text(step.step_id)} of the saved plan {escape_text(step.plan)}, version "
+        f"{step.version[:VERSION_DIGITS]}{within}, writes them"
+    )
 
 
 def _build_listed_grant(grant: GrantView) -> ListedGrant:

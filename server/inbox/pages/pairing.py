@@ -40,18 +40,18 @@ async def _show_form(site: InboxSite, request: Request) -> Response:
     if await site.access().find_session(request.cookies.get(site.cookie_name)) is not None:
         return RedirectResponse(target, status_code=303)
     code = request.query_params.get("code", "")[:256]
-    return _render_form(site, code=code, target=target)
+    return await _render_form(site, code=code, target=target)
 
 
 async def _redeem_code(site: InboxSite, request: Request) -> Response:
     given = {name: values[0] for name, values in (await read_form(request)).items()}
     code, target = given.get("code", ""), _check_target(given.get("next", ""))
     try:
-        opened = await site.access(pairing=True).redeem(code, given.get("passphrase", "")[:1_000])
+        opened = await site.access(await site.passphrase.read()).redeem(code, given.get("passphrase", "")[:1_000])
     except PlanwardenError as error:
         # Only a wrong passphrase leaves the code usable.
         usable_code = code[:256] if isinstance(error, PassphraseRefused) else ""
-        return _render_form(site, code=usable_code, target=target, fault=error.message, status=http_status(error))
+        return await _render_form(site, code=usable_code, target=target, fault=error.message, status=http_status(error))
     response = RedirectResponse(target, status_code=303)
     response.set_cookie(
         site.cookie_name,
@@ -79,13 +79,13 @@ async def _end_session(request: InboxRequest) -> Response:
     return response
 
 
-def _render_form(site: InboxSite, *, code: str, target: str, fault: str = "", status: int = 200) -> Response:
+async def _render_form(site: InboxSite, *, code: str, target: str, fault: str = "", status: int = 200) -> Response:
     text = render(
         "pair.html",
         code=code,
         next=target,
         fault=fault,
-        asks_passphrase=site.passphrase_file is not None,
+        asks_passphrase=await site.passphrase.is_asked(),
     )
     return HTMLResponse(text, status_code=status)
 

@@ -24,6 +24,24 @@
     }
   }
 
+  const clock = new Intl.DateTimeFormat("en", {
+    weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit",
+    hourCycle: "h23", timeZoneName: "short",
+  });
+
+  // Times that matter to the minute are in the reader's zone; the zone that they were written in stays as the title.
+  function showLocalTimes(root = document) {
+    for (const time of all("time.local[datetime]:not([title])", root)) {
+      time.title = time.textContent;
+      time.textContent = clock.format(new Date(time.dateTime));
+    }
+  }
+
+  function proposeReaderZone() {
+    const field = document.querySelector("input[data-reader-zone]");
+    if (field && field.value === field.defaultValue) field.value = clock.resolvedOptions().timeZone || field.value;
+  }
+
   function boxes() { return all("#waiting input[name=id]:not(:disabled)"); }
 
   function showSelectAll() {
@@ -73,21 +91,65 @@
     act();
   });
 
+  // What a person opened stays open when the page of a plan shows news.
+  let openSteps = null;
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target.id !== "timeline") return;
+    openSteps = new Map(all("details.step").map((step) => [step.id, step.open]));
+  });
+  document.addEventListener("htmx:afterSettle", () => {
+    for (const [id, open] of openSteps ?? []) {
+      const step = document.getElementById(id);
+      if (step && open) step.open = true;
+    }
+    openSteps = null;
+  });
+  document.addEventListener("input", (event) => {
+    const slider = event.target.closest(".slider input[type=range]");
+    if (slider) slider.parentElement.querySelector("output").textContent = `${slider.value} of ${slider.max}`;
+  });
+
   let checkedIds = new Set();
   let focusedId = null;
+  let focusedAddress = null;
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.target.id !== "waiting") return;
+    if (!["waiting", "plans"].includes(event.detail.target.id)) return;
     checkedIds = new Set(boxes().filter((box) => box.checked).map((box) => box.value));
-    focusedId = document.activeElement?.closest?.("#waiting li")?.id ?? null;
+    focusedId = document.activeElement?.closest?.("#waiting li, #plans li")?.id ?? null;
+    focusedAddress = document.activeElement?.getAttribute?.("href") ?? null;
   });
   document.addEventListener("htmx:afterSettle", () => {
     for (const box of boxes()) if (checkedIds.has(box.value)) box.checked = true;
-    if (focusedId) document.getElementById(focusedId)?.querySelector(".open")?.focus({ preventScroll: true });
+    if (focusedId) {
+      const links = all("a[href]", document.getElementById(focusedId) ?? document.createElement("li"));
+      const same = links.find((link) => link.getAttribute("href") === focusedAddress);
+      (same ?? links.find((link) => link.classList.contains("open")))?.focus({ preventScroll: true });
+    }
     checkedIds = new Set();
-    focusedId = null;
+    focusedId = focusedAddress = null;
     showSelectAll();
     showTotalInTitle();
     showRelativeTimes();
+    showLocalTimes();
+  });
+
+  // A page that cannot be refreshed says from when it is.
+  let currentAt = new Date();
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const banner = document.getElementById("unreachable");
+    if (!banner) return;
+    if (event.detail.successful) {
+      currentAt = new Date();
+      banner.hidden = true;
+      banner.replaceChildren();
+    } else if (banner.hidden) {
+      const time = currentAt.toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+      const command = document.createElement("code");
+      command.textContent = "planwarden inbox";
+      banner.hidden = false;
+      const reason = event.detail.xhr.status ? banner.dataset.broken : banner.dataset.gone;
+      banner.append(`${reason} This page is from ${time}; run `, command, ".");
+    }
   });
 
   // On a small screen Approve becomes active when everything from the top of what it covers to its end was on the screen
@@ -97,6 +159,8 @@
     const buttons = all("button.approve");
     if (!covered.length || !buttons.length || !window.matchMedia("(max-width: 40rem)").matches) return;
     const note = document.getElementById("until-seen");
+    // Rows on pages that were not opened cannot have been on the screen.
+    const isUnopened = buttons.some((button) => button.form?.dataset.unopened);
     let seenTo = null;
     const wait = (event) => {
       event.preventDefault();
@@ -107,7 +171,7 @@
       const top = Math.min(...covered.map((part) => part.getBoundingClientRect().top)) + window.scrollY;
       const end = Math.max(...covered.map((part) => part.getBoundingClientRect().bottom)) + window.scrollY;
       if (window.scrollY <= (seenTo ?? top) + 1) seenTo = Math.max(seenTo ?? 0, window.scrollY + window.innerHeight);
-      if (seenTo === null || seenTo + 1 < end) return;
+      if (seenTo === null || seenTo + 1 < end || isUnopened) return;
       window.removeEventListener("scroll", look);
       window.removeEventListener("resize", look);
       for (const button of buttons) {
@@ -124,7 +188,7 @@
     window.addEventListener("scroll", look, { passive: true });
     window.addEventListener("resize", look);
     look();
-    if (note && buttons[0].hasAttribute("aria-disabled")) note.textContent = "Scroll through all that this approves; then the button becomes active.";
+    if (note && buttons[0].hasAttribute("aria-disabled")) note.textContent = isUnopened ? "Open the other pages of rows first; then the button becomes active." : "Scroll through all that this approves; then the button becomes active.";
   }
 
   // A second press must not send the form again while the first request is pending.
@@ -138,6 +202,8 @@
   for (const hint of all(".keys")) hint.hidden = false;
   showSelectAll();
   showRelativeTimes();
+  showLocalTimes();
+  proposeReaderZone();
   approveWhenSeen();
   setInterval(showRelativeTimes, 20000);
 })();

@@ -11,6 +11,7 @@ import unicodedata
 from itertools import accumulate, takewhile
 
 from planwarden.server.views.facts import (
+    PlannedStep,
     continue_isolation,
     cut_text,
     find_form_titles,
@@ -19,6 +20,7 @@ from planwarden.server.views.facts import (
     format_instant,
     format_value,
     is_isolating,
+    list_planned_steps,
 )
 from planwarden.server.views.suspension import CoveredCallView, RemoteCallView, Suspension
 from planwarden.server.views.voices import build_heading, build_label, format_found, format_words
@@ -103,6 +105,8 @@ def _format_headline(suspension: Suspension) -> str:
 def _format_arguments(suspension: Suspension) -> list[str]:
     """Every argument with its value; for the form itself, its fields stand below."""
     call = suspension.tool_call
+    if suspension.background.plan is not None:
+        return [_format_step(step) for step in list_planned_steps(suspension)]
     if call is None:
         return []
     shown: list[str] = []
@@ -112,10 +116,19 @@ def _format_arguments(suspension: Suspension) -> list[str]:
     return shown or ["no arguments"]
 
 
+def _format_step(step: PlannedStep) -> str:
+    called = [_format_call(CoveredCallView(step_id="", tool_name=name, arguments=given)) for name, given in step.calls]
+    others = (f"{key}={format_value(value)}" for key, value in step.shown.items())
+    return " ".join([f"{step.heading}:", *called, *others])
+
+
 def _format_covered_calls(suspension: Suspension) -> list[str]:
     """Every call that the same decision releases, here or there; the first entry begins with their number."""
-    calls = [_format_call(call) for call in suspension.confirms or suspension.releases]
-    word = "covers" if suspension.confirms else "runs there"
+    if suspension.kind == "review":
+        # No form covers anything; the page and the terminal do.
+        return []
+    calls = [_format_call(call) for call in suspension.covered or suspension.releases]
+    word = "covers" if suspension.covered else "runs there"
     return [f"{word} {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
 
 

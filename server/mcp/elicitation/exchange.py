@@ -96,6 +96,12 @@ def read_answer(context: AnyContext) -> ElicitationAnswer | None:
     return _build_answer(*state, answer) if declared(context.client_capabilities) else None
 
 
+def read_asked(context: AnyContext) -> str | None:
+    """The id of the question that an earlier call returned and this call repeats, with or without an answer."""
+    state = None if context.request_state is None else _read_request_state(context.request_state)
+    return None if state is None else state[0]
+
+
 async def elicit(
     service: Service, suspension: Suspension, question: Elicitation, context: AnyContext
 ) -> ElicitationAnswer | InputRequiredResult | None:

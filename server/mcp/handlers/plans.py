@@ -39,11 +39,8 @@ async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResul
         key=given.get("key"),
         options=given.get("options"),
         wait_seconds=0,
-        principal=request.principal,
+        requester=request.requester,
         plan_only=plan_only,
-        client_id=request.caller.client_id,
-        host=request.host,
-        chain=request.chain,
     )
     return await wait_and_show_execution(request, view)
 
@@ -52,23 +49,53 @@ async def execute_plan(request: ToolRequest) -> CallToolResult:
     given = request.arguments
     view = await request.service.execute_plan(
         given.get("plan"),
+        inputs=given.get("inputs"),
         goal=given.get("goal"),
         thread_id=given.get("threadId"),
         key=given.get("key"),
         options=given.get("options"),
         wait_seconds=0,
-        principal=request.principal,
-        client_id=request.caller.client_id,
-        host=request.host,
-        chain=request.chain,
+        requester=request.requester,
+    )
+    return await wait_and_show_execution(request, view)
+
+
+async def run_plan(request: ToolRequest) -> CallToolResult:
+    given = request.arguments
+    view = await request.service.run_plan(
+        given["name"],
+        given.get("inputs"),
+        thread_id=given.get("threadId"),
+        key=given.get("key"),
+        options=given.get("options"),
+        wait_seconds=0,
+        requester=request.requester,
+    )
+    return await wait_and_show_execution(request, view)
+
+
+async def retry_execution(request: ToolRequest) -> CallToolResult:
+    given = request.arguments
+    view = await request.service.retry(
+        request.thread_id,
+        from_step=given.get("fromStep"),
+        inputs=given.get("inputs"),
+        plan=given.get("plan"),
+        key=given.get("key"),
+        wait_seconds=0,
+        requester=request.requester,
     )
     return await wait_and_show_execution(request, view)
 
 
 async def get_execution(request: ToolRequest) -> CallToolResult:
-    after = request.arguments.get("observationsAfter")
+    after, first = request.arguments.get("observationsAfter"), request.arguments.get("itemsFrom")
     view = await request.service.get_execution(
-        request.thread_id, observations_after=None if after is None else int(after), principal=request.principal
+        request.thread_id,
+        observations_after=None if after is None else int(after),
+        step_id=request.arguments.get("stepId"),
+        items_from=None if first is None else int(first),
+        principal=request.principal,
     )
     return add_questions(request, view, build_view_result(view, format_execution))
 

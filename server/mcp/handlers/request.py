@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pydantic import Field, TypeAdapter, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.core.requester import Requester
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
@@ -46,12 +47,16 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.caller.principal
 
     @property
-    def host(self) -> str | None:
-        """The client as it names itself."""
+    def requester(self) -> Requester:
+        """Who asks for the execution that this call starts.
+
+        Raises:
+            InvalidArguments: `_meta` has no valid list of the executions that delegated this call.
+            LimitExceeded: the goal was delegated too often.
+        """
         client = self.context.session.client_params
-        return (
-            None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS] or None
-        )
+        host = None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS]
+        return Requester(self.principal, self.caller.client_id, host or None, self._read_chain())
 
     @property
     def thread_id(self) -> str:
@@ -70,8 +75,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
 
-    @property
-    def chain(self) -> tuple[str, ...]:
+    def _read_chain(self) -> tuple[str, ...]:
         """The executions that delegated this call, as `_meta` of the call states them; the outermost first.
 
         Raises:
@@ -90,7 +94,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     async def read_question(self) -> tuple[Suspension, bool]:
         """The question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
-        return await self.service.view_suspension(self.thread_id, self.suspension_id, principal=self.principal)
+        return await self.service.suspensions.view(self.thread_id, self.suspension_id, principal=self.principal)
 
 
 async def remember_before(request: ToolRequest) -> ToolRequest:
@@ -101,7 +105,7 @@ async def remember_before(request: ToolRequest) -> ToolRequest:
     Raises:
         UnknownSuspension: the principal's thread has no such suspension.
     """
-    before = await request.service.view_when_asked(
+    before = await request.service.suspensions.view_when_asked(
         request.thread_id, request.suspension_id, principal=request.principal
     )
     return replace(request, before=before)

@@ -15,6 +15,7 @@ from planwarden.server.mcp.elicitation.exchange import (
     elicit,
     notify_decided,
     read_answer,
+    read_asked,
 )
 from planwarden.server.mcp.elicitation.forms import (
     Elicitation,
@@ -76,6 +77,43 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     return await _ask_person(request, suspension, elicitation)
 
 
+async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
+    """Asks the client's person as `resume_execution` does, or else waits for a decision through another channel."""
+    asked = read_asked(request.context)
+    if asked is not None:
+        thread_id = await request.service.suspensions.find_thread(asked, request.principal)
+        request, answer = _name_question(request, thread_id, asked), read_answer(request.context)
+        return await (
+            _show_undecided(request, "did not answer") if answer is None else _apply_person_answer(request, answer)
+        )
+    given = request.arguments
+    view = await request.service.ask_person(
+        given["message"],
+        details=given.get("details"),
+        form=given.get("form"),
+        addressee=given.get("addressee"),
+        key=given.get("key"),
+        wait_seconds=0,
+        requester=request.requester,
+    )
+    suspension = next(iter(view.suspensions), None)
+    if suspension is None:
+        return await wait_and_show_execution(request, view)
+    request = _name_question(request, view.thread_id, suspension.suspension_id)
+    elicitation = _build_elicitation(request, suspension)
+    if elicitation is not None:
+        return await _ask_person(request, suspension, elicitation)
+    request.service.call_person(suspension.suspension_id)
+    await wait_for_decision(request.service, suspension, request.wait_s, request.context)
+    return await wait_and_show_execution(request, await _read_execution(request))
+
+
+def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
+    """The request with the question as `resume_execution` would name it."""
+    named = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
+    return replace(request, arguments=named)
+
+
 async def app_decide(request: ToolRequest) -> CallToolResult:
     """The execution after the decision that a person made in the view of the MCP App.
 
@@ -110,7 +148,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
     For a question that is already decided, returns the recorded outcome, as every other channel does.
     """
     if decision.approved is False and is_open:
-        await request.service.view_awaiting(
+        await request.service.suspensions.view_awaiting(
             request.thread_id, request.suspension_id, principal=request.principal, attempt="approval"
         )
     else:
@@ -213,7 +251,7 @@ async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
 
 async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
     """The execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
-    return await request.service.view_awaiting(
+    return await request.service.suspensions.view_awaiting(
         request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
     )
 

@@ -11,7 +11,6 @@ from contextlib import aclosing
 from typing import Any
 
 import anyio
-from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ResourceUpdated, ServerEvent, SubscriptionBus
@@ -21,7 +20,13 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, SubscribeRequ
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import LazyService
-from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, ResourceTopic, TopicWatcher, find_topic
+from planwarden.server.mcp.subscriptions.topics import (
+    MAX_TOPICS,
+    ResourceTopic,
+    TopicWatcher,
+    find_connection,
+    find_topic,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +58,13 @@ class LegacySubscriptions:
 
     async def unsubscribe(self, ctx: ServiceContext, params: UnsubscribeRequestParams) -> EmptyResult:
         """Ends a subscription; without one it does nothing."""
-        subscriber = self._subscribers.get(id(_find_connection(ctx)))
+        subscriber = self._subscribers.get(id(find_connection(ctx)))
         if subscriber is not None:
             subscriber.remove(str(params.uri))
         return EmptyResult()
 
     def _find_or_start_subscriber(self, ctx: ServiceContext, service: Service) -> "_Subscriber":
-        connection = _find_connection(ctx)
+        connection = find_connection(ctx)
         found = self._subscribers.get(id(connection))
         if found is None:
             found = _Subscriber(ctx.session, service, ctx.lifespan_context.principal(), self._bus)
@@ -115,8 +120,3 @@ class _Subscriber:
 
     def _accepts_event(self, event: ServerEvent) -> bool:
         return isinstance(event, ResourceUpdated) and event.uri in self._uris
-
-
-def _find_connection(ctx: ServiceContext) -> Connection:
-    # The end of the connection must end the subscriptions; SDK 2.3 has no public way from a request to its connection.
-    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]

@@ -6,17 +6,23 @@ would see a difference, and only for the principal that owns it: foreign and unk
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
 from planwarden.server.views.tools import ToolLine, build_tool_line
+
+# A port of the engine, which a server's first answers do not need.
+if TYPE_CHECKING:
+    from planwarden.agent.ports.watchers import Commit
 
 MAX_TOPICS = 256
 """The limit for one listener."""
@@ -152,7 +158,7 @@ class TopicWatcher:
         earlier, self._fingerprints[change] = self._fingerprints[change], fingerprint
         return fingerprint is not None and fingerprint != earlier
 
-    def _on_commit(self, commit: Commit | None) -> None:
+    def _on_commit(self, commit: "Commit | None") -> None:
         if commit is None:
             self._mark_all_changed()
         elif commit.execution.principal == self._principal:
@@ -241,8 +247,14 @@ class TopicWatcher:
         row = await self._service.engine.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
-        found, is_open = await self._service.view_suspension(row.thread_id, suspension_id, principal=self._principal)
+        found, is_open = await self._service.suspensions.view(row.thread_id, suspension_id, principal=self._principal)
         return is_open, found.digest, len(found.endorsements)
+
+
+def find_connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
+    """The connection of a request, whose end must end what was subscribed on it."""
+    # SDK 2.3 has no public way from a request to its connection.
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
 def find_topic(uri: str) -> ResourceTopic | None:

@@ -53,7 +53,7 @@ from planwarden.server.mcp.tasks.state import (
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.mcp.tools import McpTool, ToolResult
 
-TASK_TOOLS = frozenset({"run_goal", "execute_plan", "resume_execution"})
+TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"
 """Marks a result that `Tasks` replaces by a task; it never leaves the server."""
 

@@ -22,17 +22,34 @@ CREATE TABLE executions (
     owner         text,
     fence         bigint NOT NULL,
     leased_until  double precision NOT NULL,
-    plan_digest   text
+    plan_digest   text,
+    step_count    bigint NOT NULL,
+    steps_done    bigint NOT NULL
 ) WITH (fillfactor = 70);
 
 CREATE INDEX executions_of_thread ON executions (thread_id, number);
 CREATE UNIQUE INDEX unfinished_of_thread ON executions (thread_id)
-    WHERE status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+    WHERE status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
 CREATE INDEX unfinished_plans ON executions (plan_digest) WHERE plan_digest IS NOT NULL;
 CREATE INDEX running_executions ON executions (number) WHERE status = 'running';
 CREATE INDEX finished_executions ON executions (number)
-    WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+    WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
 CREATE INDEX executions_of_principal ON executions (principal, number);
+
+CREATE TABLE synopses (
+    execution   bigint PRIMARY KEY,
+    title       text NOT NULL,
+    is_goal     boolean NOT NULL,
+    host        text NOT NULL,
+    saved_plan  text NOT NULL,
+    tools       text NOT NULL,
+    fault       text NOT NULL,
+    ended_at    double precision,
+    search      text NOT NULL
+);
+
+CREATE INDEX ended_synopses ON synopses (ended_at, execution) WHERE ended_at IS NOT NULL;
+CREATE INDEX unfinished_synopses ON synopses (execution) WHERE ended_at IS NULL;
 
 CREATE TABLE starts (
     principal  text NOT NULL,
@@ -115,8 +132,11 @@ CREATE TABLE grants (
     tool_name          text NOT NULL,
     definition_digest  text NOT NULL,
     arguments          text NOT NULL,
+    step               text,
     uses               bigint NOT NULL,
     used               bigint NOT NULL,
+    used_on            bigint NOT NULL,
+    used_before        bigint NOT NULL,
     expires_at         double precision NOT NULL,
     owner              text,
     created_by         text NOT NULL,
@@ -215,9 +235,49 @@ CREATE TABLE nonces (
 
 CREATE INDEX nonces_of_session ON nonces (session);
 
--- The process that may own executions, while it holds the advisory lock `lock_key` on its control connection.
+CREATE TABLE schedules (
+    number          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule_id     text NOT NULL UNIQUE,
+    plan            text NOT NULL,
+    cron            text NOT NULL,
+    timezone        text NOT NULL,
+    inputs          text NOT NULL,
+    overlap         text NOT NULL,
+    missed          text NOT NULL,
+    owner           text NOT NULL,
+    created_by      text NOT NULL,
+    created_at      double precision NOT NULL,
+    paused_at       double precision,
+    next_at         bigint NOT NULL,
+    starting_at     bigint,
+    queued          text NOT NULL,
+    last_execution  text,
+    recent          text NOT NULL,
+    due_at          double precision,
+    version         bigint NOT NULL
+);
+
+CREATE INDEX due_schedules ON schedules (due_at) WHERE due_at IS NOT NULL;
+
+-- The process that may own executions, while it holds the advisory lock `lock_key` on its control connection to the server
+-- that started at `server_start`.
 CREATE TABLE owners (
-    owner       text PRIMARY KEY,
-    lock_key    bigint NOT NULL,
-    started_at  double precision NOT NULL
+    owner         text PRIMARY KEY,
+    lock_key      bigint NOT NULL,
+    announced_at  double precision NOT NULL,
+    server_start  timestamptz NOT NULL,
+    facts         text
+);
+
+-- What the processes keep secret from whoever reads the database: sealed with PLANWARDEN_SECRET_KEY, bound to the name.
+CREATE TABLE secrets (
+    name    text PRIMARY KEY,
+    sealed  bytea NOT NULL
+);
+
+-- A lock on the name of a secret ends by itself, because its holder may die.
+CREATE TABLE secret_locks (
+    name          text PRIMARY KEY,
+    holder        text NOT NULL,
+    locked_until  timestamptz NOT NULL
 );

@@ -2,22 +2,24 @@
 -- What is refused has written nothing, so that many appends share one transaction; the reason is returned, not raised.
 -- `present` and `steady` are the store's clock, as Unix seconds and as the seconds that leases run by.
 
-CREATE FUNCTION append_one(a json, present double precision, steady double precision, lease_s double precision,
-                           OUT outcome text, OUT fence bigint, OUT detail json) LANGUAGE plpgsql AS $$
+CREATE FUNCTION append_one(a jsonb, present double precision, steady double precision, lease_s double precision,
+                           OUT outcome text, OUT fence bigint, OUT detail jsonb) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     held executions%ROWTYPE;
-    wanted json;
+    wanted jsonb;
     expected bigint := (a->>'expected')::bigint;
     writer text := a->>'owner';
     releases boolean := (a->>'release')::boolean;
     acquires boolean := (a->>'acquire')::boolean;
     new_status text := a->>'status';
-    is_over boolean := new_status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+    is_over boolean := new_status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
     new_owner text;
     holds boolean := false;
     expiry double precision;
     asked record;
+    -- A calendar day in UTC, as grants for steps of saved plans count.
+    today bigint := floor(present / 86400)::bigint;
 BEGIN
     SELECT * INTO held FROM executions AS x WHERE x.execution_id = a->>'execution_id' FOR UPDATE;
     IF held.number IS NOT NULL AND EXISTS (
@@ -29,7 +31,7 @@ BEGIN
         RETURN;
     END IF;
 
-    FOR wanted IN SELECT value FROM json_array_elements(a->'guards') LOOP
+    FOR wanted IN SELECT value FROM jsonb_array_elements(a->'guards') LOOP
         SELECT s.status, s.digest, s.expires_at INTO asked FROM suspensions AS s
         WHERE s.suspension_id = wanted->>'suspension_id';
         IF NOT FOUND OR asked.status <> 'pending' OR asked.digest <> wanted->>'digest' THEN
@@ -57,21 +59,34 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    IF a->'start'->>'after' IS NOT NULL THEN
+        -- Of two that go on from the same execution at the same moment, the second one waits for the first one's commit.
+        PERFORM FROM executions AS x WHERE x.execution_id = a->'start'->>'after' FOR UPDATE;
+        SELECT x.execution_id, x.version INTO asked FROM executions AS x
+        WHERE x.thread_id = a->>'thread_id' ORDER BY x.number DESC LIMIT 1;
+        IF NOT FOUND OR asked.execution_id <> a->'start'->>'after'
+           OR asked.version <> (a->'start'->>'after_version')::bigint THEN
+            outcome := 'thread moved on';
+            RETURN;
+        END IF;
+    END IF;
     IF a->'start'->>'plan' IS NOT NULL AND (a->'start'->>'is_only')::boolean THEN
-        SELECT json_build_array(
+        SELECT jsonb_build_array(
             x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
         ) INTO detail FROM executions AS x
-        WHERE x.plan_digest = a->'start'->>'plan' AND x.principal = a->>'principal' ORDER BY x.number LIMIT 1;
+        -- `|| ''` keeps the planner, while the table has no statistics, from walking all executions of the principal.
+        WHERE x.plan_digest = a->'start'->>'plan' AND x.principal || '' = a->>'principal' ORDER BY x.number + 0 LIMIT 1;
         IF FOUND THEN
             outcome := 'plan unfinished';
             RETURN;
         END IF;
     END IF;
 
-    FOR wanted IN SELECT value FROM json_array_elements(a->'uses') ORDER BY value->>0 LOOP
+    FOR wanted IN SELECT value FROM jsonb_array_elements(a->'uses') ORDER BY value->>0 LOOP
         PERFORM FROM grants AS g
         WHERE g.grant_id = wanted->>0 AND g.expires_at > present AND g.revoked_at IS NULL
-          AND g.uses - g.used >= (wanted->>1)::bigint
+          AND g.uses - g.used + CASE WHEN g.step IS NULL THEN 0 WHEN g.used_on < today THEN g.used ELSE g.used_before END
+              >= (wanted->>1)::bigint
         FOR UPDATE;
         IF NOT FOUND THEN
             outcome := 'grant used up';
@@ -87,10 +102,10 @@ BEGIN
         END IF;
         holds := acquires AND NOT releases;
         INSERT INTO executions (execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence,
-                                leased_until, plan_digest)
+                                leased_until, plan_digest, step_count, steps_done)
         VALUES (a->>'execution_id', a->>'thread_id', a->>'principal', new_status, (a->>'version')::bigint, present,
                 present, CASE WHEN holds THEN writer END, 1, CASE WHEN holds THEN steady + lease_s ELSE 0 END,
-                a->'start'->>'plan')
+                a->'start'->>'plan', (a->'progress'->>'step_count')::bigint, (a->'progress'->>'steps_done')::bigint)
         ON CONFLICT DO NOTHING RETURNING * INTO held;
         IF NOT FOUND THEN
             PERFORM FROM executions AS x WHERE x.execution_id = a->>'execution_id';
@@ -114,12 +129,12 @@ BEGIN
         END IF;
         IF held.version <> expected THEN
             outcome := 'version';
-            detail := json_build_array(held.version);
+            detail := jsonb_build_array(held.version);
             RETURN;
         END IF;
-        IF NOT is_over AND held.status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') AND EXISTS (
+        IF NOT is_over AND held.status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed') AND EXISTS (
             SELECT FROM executions AS x WHERE x.thread_id = held.thread_id
-              AND x.status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled')
+              AND x.status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed')
         ) THEN
             outcome := 'thread busy';
             RETURN;
@@ -137,7 +152,9 @@ BEGIN
         UPDATE executions AS x
         SET status = new_status, version = (a->>'version')::bigint, updated_at = present, owner = new_owner,
             leased_until = expiry, fence = append_one.fence,
-            plan_digest = CASE WHEN is_over THEN NULL ELSE x.plan_digest END
+            plan_digest = CASE WHEN is_over THEN NULL ELSE x.plan_digest END,
+            step_count = coalesce((a->'progress'->>'step_count')::bigint, x.step_count),
+            steps_done = coalesce((a->'progress'->>'steps_done')::bigint, x.steps_done)
         WHERE x.number = held.number;
     END IF;
     IF expected = 0 AND is_over THEN
@@ -151,7 +168,7 @@ BEGIN
         VALUES (a->>'principal', a->'start'->>'key', held.number, a->'start'->>'request');
     END IF;
 
-    FOR wanted IN SELECT value FROM json_array_elements(a->'rows') LOOP
+    FOR wanted IN SELECT value FROM jsonb_array_elements(a->'rows') LOOP
         CASE wanted->>'change'
         WHEN 'opened' THEN
             INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
@@ -170,7 +187,19 @@ BEGIN
             UPDATE suspensions AS s SET status = wanted->>'status', closed_at = (wanted->>'at')::double precision
             WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
         WHEN 'used' THEN
-            UPDATE grants AS g SET used = used + 1 WHERE g.grant_id = wanted->>'grant_id';
+            UPDATE grants AS g SET used = g.used + 1, used_on = greatest(g.used_on, today),
+                                   used_before = CASE WHEN g.used_on < today THEN g.used ELSE g.used_before END
+            WHERE g.grant_id = wanted->>'grant_id';
+        WHEN 'synopsis' THEN
+            INSERT INTO synopses (execution, title, is_goal, host, saved_plan, tools, fault, search)
+            VALUES (held.number, wanted->>'title', (wanted->>'is_goal')::boolean, wanted->>'host', wanted->>'saved_plan',
+                    wanted->>'tools', '', wanted->>'search')
+            ON CONFLICT (execution) DO UPDATE
+            SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host,
+                saved_plan = excluded.saved_plan, tools = excluded.tools, search = excluded.search;
+        WHEN 'ended' THEN
+            UPDATE synopses AS s SET ended_at = (wanted->>'at')::double precision, fault = wanted->>'fault'
+            WHERE s.execution = held.number;
         WHEN 'withdrawn' THEN
             UPDATE suspensions AS s SET status = 'withdrawn', closed_at = (wanted->>'at')::double precision
             WHERE s.execution = held.number AND s.status = 'pending';
@@ -179,31 +208,31 @@ BEGIN
 
     INSERT INTO audit_unsealed (at, kind, execution_id, suspension_id, facts, policy)
     SELECT (a->>'at')::double precision, value->>0, value->>1, value->>2, value->>3, a->>'policy'
-    FROM json_array_elements(a->'audit');
+    FROM jsonb_array_elements(a->'audit');
     INSERT INTO artifacts (execution, artifact_id, media_type, data)
-    SELECT held.number, value->>0, value->>1, decode(value->>2, 'base64') FROM json_array_elements(a->'artifacts')
+    SELECT held.number, value->>0, value->>1, decode(value->>2, 'base64') FROM jsonb_array_elements(a->'artifacts')
     ON CONFLICT DO NOTHING;
     INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts,
                                next_at)
     SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, (value->>6)::double precision, 0,
            (value->>6)::double precision
-    FROM json_array_elements(a->'notifications');
+    FROM jsonb_array_elements(a->'notifications');
     outcome := 'stored';
 END
 $$;
 
 -- Appends of one transaction. They lock their executions in the same order everywhere, so that two processes do not wait
 -- for each other.
-CREATE FUNCTION append_all(appends json, now_s double precision, steady_s double precision, lease_s double precision)
-RETURNS TABLE (place bigint, outcome text, fence bigint, detail json) LANGUAGE plpgsql AS $$
+CREATE FUNCTION append_all(appends jsonb, now_s double precision, steady_s double precision, lease_s double precision)
+RETURNS TABLE (place bigint, outcome text, fence bigint, detail jsonb) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     present double precision := coalesce(now_s, extract(epoch FROM clock_timestamp()));
     steady double precision := coalesce(steady_s, extract(epoch FROM clock_timestamp()));
-    a json;
+    a jsonb;
 BEGIN
     FOR a, place IN
-        SELECT value, ordinality FROM json_array_elements(appends) WITH ORDINALITY
+        SELECT value, ordinality FROM jsonb_array_elements(appends) WITH ORDINALITY
         ORDER BY value->>'execution_id', ordinality
     LOOP
         SELECT o.outcome, o.fence, o.detail INTO outcome, fence, detail FROM append_one(a, present, steady, lease_s) AS o;

@@ -2,6 +2,9 @@
 --
 -- executions        One row per execution: which process owns it now, and what is needed to find it. Inserted, then only
 --                   updated. `planwarden prune` deletes rows of finished executions; nothing else does.
+-- synopses          One row per execution: what a list shows of it and finds it by, derived from the log. Inserted with the
+--                   execution, updated when its plan changes and when it ends, deleted with it. `search` is folded text,
+--                   `tools` has a line for each tool, `ended_at` is NULL while it is unfinished.
 -- starts            One row per idempotency key of a principal: the execution that its first request started, and a digest of
 --                   that request. Inserted in the transaction that starts the execution, deleted with it.
 -- events            The log, one row per transaction, append-only: a JSON list of events starting at sequence `first`.
@@ -14,7 +17,9 @@
 -- audit             One row per question to a person, answer, use of a grant and change of who may answer. Each row's hash
 --                   covers the hash of the row before it. AUTOINCREMENT keeps the highest number ever given, so missing
 --                   rows at the end are detected. Append-only; `planwarden prune` keeps it.
--- grants            One row per standing approval. Inserted; then only `used` grows and `revoked_at` is set.
+-- grants            One row per standing approval. Inserted; then only `used` grows and `revoked_at` is set. With a
+--                   `step` of a saved plan, `uses` are those of one day: `used_on` is the day of the last use, by number,
+--                   and `used_before` what was used on all days before it.
 -- notifications     One row per message that one channel has yet to deliver. Inserted in the transaction of the event that it
 --                   reports. A claim adds one to `attempts` and moves `next_at` behind the claim's end; the row is
 --                   deleted when the message was delivered or given up.
@@ -28,6 +33,8 @@
 -- keys              One row per person's key: the public half of a WebAuthn credential. Inserted, then only updated, never
 --                   deleted: signatures in the audit are verified with it.
 -- nonces            One row per challenge that waits to be signed. Inserted; deleted when it is used or has expired.
+-- schedules         One row per schedule of a saved plan. Inserted, then updated on the condition that `version` is the one
+--                   that was read, deleted by `planwarden schedule remove`. `due_at` is when a process has to look at it.
 
 CREATE TABLE executions (
     number        INTEGER PRIMARY KEY,
@@ -41,14 +48,16 @@ CREATE TABLE executions (
     owner         TEXT,
     fence         INTEGER NOT NULL,
     leased_until  REAL NOT NULL,
-    plan_digest   TEXT
+    plan_digest   TEXT,
+    step_count    INTEGER NOT NULL,
+    steps_done    INTEGER NOT NULL
 ) STRICT;
 
 -- One index for two purposes: it finds a thread's executions, and a thread cannot have two unfinished ones. Unfinished ones
 -- share the value 0 in it; finished ones have values of their own.
 CREATE UNIQUE INDEX executions_of_thread ON executions (
     thread_id,
-    CASE WHEN status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') THEN number ELSE 0 END
+    CASE WHEN status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed') THEN number ELSE 0 END
 );
 
 -- Unfinished executions of given plans: the digest is set to NULL when the execution is finished. It is not a condition on
@@ -59,8 +68,24 @@ CREATE INDEX unfinished_plans ON executions (plan_digest) WHERE plan_digest IS N
 CREATE INDEX running_executions ON executions (number) WHERE status = 'running';
 -- For `prune`, and for the lists of one principal.
 CREATE INDEX finished_executions ON executions (updated_at)
-    WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+    WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
 CREATE INDEX executions_of_principal ON executions (principal);
+
+-- Beside the execution's own row, which every append writes anew.
+CREATE TABLE synopses (
+    execution   INTEGER PRIMARY KEY,
+    title       TEXT NOT NULL,
+    is_goal     INTEGER NOT NULL,
+    host        TEXT NOT NULL,
+    saved_plan  TEXT NOT NULL,
+    tools       TEXT NOT NULL,
+    fault       TEXT NOT NULL,
+    ended_at    REAL,
+    search      TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX ended_synopses ON synopses (ended_at, execution) WHERE ended_at IS NOT NULL;
+CREATE INDEX unfinished_synopses ON synopses (execution) WHERE ended_at IS NULL;
 
 CREATE TABLE starts (
     principal  TEXT NOT NULL,
@@ -134,8 +159,11 @@ CREATE TABLE grants (
     tool_name          TEXT NOT NULL,
     definition_digest  TEXT NOT NULL,
     arguments          TEXT NOT NULL,
+    step               TEXT,
     uses               INTEGER NOT NULL,
     used               INTEGER NOT NULL,
+    used_on            INTEGER NOT NULL,
+    used_before        INTEGER NOT NULL,
     expires_at         REAL NOT NULL,
     owner              TEXT,
     created_by         TEXT NOT NULL,
@@ -232,3 +260,27 @@ CREATE TABLE nonces (
 ) STRICT;
 
 CREATE INDEX nonces_of_session ON nonces (session);
+
+CREATE TABLE schedules (
+    number          INTEGER PRIMARY KEY,
+    schedule_id     TEXT NOT NULL UNIQUE,
+    plan            TEXT NOT NULL,
+    cron            TEXT NOT NULL,
+    timezone        TEXT NOT NULL,
+    inputs          TEXT NOT NULL,
+    overlap         TEXT NOT NULL,
+    missed          TEXT NOT NULL,
+    owner           TEXT NOT NULL,
+    created_by      TEXT NOT NULL,
+    created_at      REAL NOT NULL,
+    paused_at       REAL,
+    next_at         INTEGER NOT NULL,
+    starting_at     INTEGER,
+    queued          TEXT NOT NULL,
+    last_execution  TEXT,
+    recent          TEXT NOT NULL,
+    due_at          REAL,
+    version         INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX due_schedules ON schedules (due_at) WHERE due_at IS NOT NULL;

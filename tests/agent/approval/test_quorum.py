@@ -1,5 +1,6 @@
 """Critical calls: a signature or somebody else, several people, and what changes under a pending question."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.requester import Requester
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.memory.store import MemoryStore
@@ -37,6 +39,41 @@ def settings(**policy: object) -> Settings:
 
 def by(principal: str, assurance: ev.Assurance = "human", digest: str | None = None) -> Authority:
     return Authority(assurance=assurance, channel="test", principal=principal, digest=digest)
+
+
+@requirement("approval:starter")
+@pytest.mark.parametrize(
+    ("policy", "who", "assurance", "runs"),
+    [
+        ({}, "bob", "human", False),
+        ({}, "bob", "signed", True),
+        ({}, "carol", "human", True),
+        ({"critical": "second"}, "bob", "signed", False),
+        ({"critical": "second"}, "carol", "human", True),
+        ({"same_person": frozenset({"local", "ann"})}, "ann", "human", False),
+    ],
+)
+@pytest.mark.parametrize("is_retried", [False, True])
+async def test_who_started_a_critical_call_is_no_second_person(
+    tmp_path: Path, policy: dict[str, object], who: str, assurance: ev.Assurance, runs: bool, is_retried: bool
+) -> None:
+    """spec: approvals.md, second; one person cannot start it for the owner and approve it alone"""
+    ledger = Ledger()
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "clean.json").write_text(json.dumps(PLAN))
+    given = Settings(home=tmp_path, policy=settings(**policy).policy)
+    async with warden(tools=[wipe(ledger)], settings=given) as w:
+        starter = ev.Starter(principal="bob", channel="inbox")
+        asked = await w.service.run_plan("clean", requester=Requester("local", starter=starter))
+        if is_retried:
+            await w.cancel_execution(asked.thread_id)
+            # Whoever calls without a person's session, such as the owner's model, leaves it the doing of who began it.
+            asked = await w.service.retry(asked.thread_id, requester=Requester("local"))
+        [question] = asked.suspensions
+        done = await w.service.answer(
+            asked.thread_id, question.suspension_id, YES, by(who, assurance), principal="local"
+        )
+        assert (done.status == "completed", ledger.lines == ["wipe old"]) == (runs, runs)
 
 
 @requirement("approval:critical")

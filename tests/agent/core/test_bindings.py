@@ -10,7 +10,8 @@ from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
 from planwarden.agent.core.bindings import Reference
-from planwarden.agent.core.plan import ToolFacts, parse_plan
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.pointers import MAX_PARSED_CHARS, LeadsNowhere, ParsedTexts, PartAddress, follow, read_parts
 from tests.requirements import requirement
 from tests.support.wardens import plan, tool_step
@@ -79,7 +80,7 @@ def test_text_in_an_artifact_is_read_too() -> None:
     [
         ({"$from": "a", "parse": "yaml"}, "'parse' is 'yaml', but the only value that it takes is \"json\""),
         ({"$from": "a", "parse": None}, "the only value that it takes"),
-        ({"$from": "a", "path": "/x"}, "unknown key(s) 'path'; it takes '$from', 'pointer' and 'parse'"),
+        ({"$from": "a", "path": "/x"}, "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse' and 'default'"),
         ({"$from": 1}, "'$from' must be a step id"),
         ({"$from": "a", "pointer": "x"}, "is not a JSON pointer"),
     ],

@@ -6,8 +6,9 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.plan import ToolFacts, parse_plan
+from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_input import CallInput, StepInput, call_schema, plan_schema
+from planwarden.agent.core.plan_parser import parse_plan
 
 Json = dict[str, JsonValue]
 

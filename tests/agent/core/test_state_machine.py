@@ -1,6 +1,7 @@
 """The state machine under random events: it stays inside its tables, refuses cleanly, and is the fold of its log."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply, fold
 from planwarden.agent.core.frontier import find_frontier
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import (
     CALL_SETTLED,
     CALL_TRANSITIONS,
@@ -21,12 +23,14 @@ from planwarden.agent.core.state import (
     ExecutionState,
     new_execution,
 )
+from planwarden.agent.core.step_control import Loop, StepControl
 from planwarden.storage.codec import decode_events, encode_events
 from tests.requirements import requirement
 from tests.support.strategies import EVENT_TYPES, EVENTS
 
 STEPS, CALLS, QUESTIONS = ("a", "b"), ("a:1", "a:2", "b:1", "b:2"), ("q1", "q2", "q3")
-ALARMS = (ev.Alarm(kind="remind", at=1_060.0), ev.Alarm(kind="escalate", at=1_120.0, to=("bob",)))
+ALARMS = (Alarm(kind="remind", at=1_060.0), Alarm(kind="escalate", at=1_120.0, to=("bob",)))
+REHEARSE, REVIEW = ev.Options(rehearse=True), ev.Options(review="person")
 PLAN = Plan(
     steps=(
         PlanStep(
@@ -39,6 +43,9 @@ PLAN = Plan(
         PlanStep(step_id="b", description="b", step_type="tool", required_tools=("t", "u"), dependencies=("a",)),
     )
 )
+
+LOOP = replace(PLAN.steps[0], control=StepControl(loop=Loop(items=[1, 2], max_concurrent=2)))
+"""The first step as a loop."""
 
 
 def _questions() -> list[ev.Question]:
@@ -57,7 +64,31 @@ def _questions() -> list[ev.Question]:
     asked = [question(q, "confirmation", call.split(":")[0], call) for q, call in product(QUESTIONS, CALLS)]
     asked += [question(q, "reconcile", "a", "a:1") for q in QUESTIONS]
     asked += [question(q, "step", step, None) for q, step in product(QUESTIONS, STEPS)]
+    row = ev.CoveredCall(step_id="a", tool_name="t", arguments={"x": 1}, definition_digest="", call_id="a:1")
+    asked.append(replace(question("q3", "approval", "a", None), covers=(row,)))
+    asked += [question(q, "wait", step, None) for q, step in product(QUESTIONS, (*STEPS, None))]
+    asked += [question(q, "review", None, None) for q in QUESTIONS]
     return [*asked, question("q1", "plan", None, None), question("q2", "synthesis", None, None)]
+
+
+def _takeovers() -> list[ev.Event]:
+    """Steps and calls as an execution takes them over, some of which the plan does not have."""
+
+    def call(call_id: str, tool: str, **fields: Any) -> ev.TakenCall:
+        return ev.TakenCall(call_id=call_id, tool_name=tool, origin=f"e0:{call_id}", proposed={}, **fields)
+
+    done, partly = (call("b:1", "t"), call("b:2", "u")), (call("b:1", "t", by_model=True, unknown="lost"),)
+    return [
+        ev.StepsTakenOver(steps=(ev.TakenStep(step_id="a", execution_id="e0", calls=(call("a:1", "t"),)),)),
+        ev.StepsTakenOver(
+            steps=(ev.TakenStep(step_id="a", execution_id="e0", calls=(call("a:1", "t"),), is_completed=True),)
+        ),
+        ev.StepsTakenOver(steps=(ev.TakenStep(step_id="b", execution_id="e0", calls=done, is_completed=True),)),
+        ev.StepsTakenOver(steps=(ev.TakenStep(step_id="b", execution_id="e0", calls=partly),)),
+        ev.StepsTakenOver(steps=(ev.TakenStep(step_id="b", execution_id="e0", calls=done[:1], is_completed=True),)),
+        ev.StepsTakenOver(steps=(ev.TakenStep(step_id="c", execution_id="e0"),)),
+        ev.StepsTakenOver(),
+    ]
 
 
 def _pool() -> tuple[ev.Event, ...]:
@@ -65,24 +96,35 @@ def _pool() -> tuple[ev.Event, ...]:
     reply = (ev.ProposedCall(tool_name="t", arguments={}), ev.ProposedCall(tool_name="u", arguments={}))
     pool: list[ev.Event] = [
         ev.ExecutionCreated(goal="g", plan_only=True),
+        ev.ExecutionCreated(goal="g", options=REHEARSE),
+        ev.ExecutionCreated(goal="g", options=REVIEW),
         ev.PlanAccepted(plan=PLAN),
+        ev.PlanAccepted(plan=Plan(steps=(LOOP, PLAN.steps[1]))),
+        ev.LoopBegan(step_id="a", items=(1, 2)),
+        ev.LoopBegan(step_id="a", items=()),
+        *_takeovers(),
         ev.PlanRefused(code="invalid_plan", message="no"),
         ev.ModelReplied(purpose="plan", content="{}", source="entry 0"),
         ev.ModelReplied(purpose="synthesize", content="done", input_tokens=3),
         ev.ModelFailed(purpose="plan", code="model_error", message="no"),
+        ev.ModelFailed(purpose="plan", code="model_error", message="gone", retryable=True),
         ev.PlanRevised(step_id="a", plan=Plan(steps=PLAN.steps[:1]), removed=("b",)),
         ev.PlanRevised(step_id="a", plan=Plan(steps=(*PLAN.steps, replace(PLAN.steps[1], step_id="c"))), added=("c",)),
         ev.PlanRevised(step_id="a", plan=Plan(steps=PLAN.steps[1:]), removed=("a",)),
+        ev.PlanRevised(step_id="", plan=Plan(steps=PLAN.steps[:1]), removed=("b",)),
         ev.RevisionRefused(step_id="a", message="no"),
         ev.ExecutionPlanned(),
         ev.ExecutionStarted(),
         ev.ExecutionStarted(options=ev.Options(max_iterations=1)),
+        ev.ExecutionStarted(options=REHEARSE),
         ev.ExecutionSuspended(),
         ev.CancelRequested(reason="enough"),
         ev.ExecutionCompleted(),
+        ev.ExecutionRehearsed(),
         ev.ExecutionRejected(),
         ev.ExecutionFailed(code="x", message="y"),
         ev.ExecutionExhausted(budget="seconds"),
+        ev.ExecutionExhausted(budget="modelPatience"),
         ev.ExecutionCancelled(),
     ]
     for step in (*STEPS, "nowhere"):
@@ -91,19 +133,27 @@ def _pool() -> tuple[ev.Event, ...]:
             ev.StepCompleted(step_id=step, validation="passed"),
             ev.StepFailed(step_id=step, code="x", message="y"),
             ev.StepSkipped(step_id=step, because="a"),
+            ev.StepSkipped(step_id=step, because="when"),
+            ev.LoopBegan(step_id=step, items=(1,)),
+            ev.StepRehearsed(step_id=step),
             ev.ModelReplied(purpose="step", step_id=step, calls=reply),
             ev.ModelReplied(purpose="step", step_id=step, content="prose", revise={"remove": ["b"]}),
             ev.ModelFailed(purpose="step", step_id=step, code="model_error", message="no"),
+            ev.ModelFailed(purpose="step", step_id=step, code="model_error", message="gone", retryable=True),
             ev.ValidationFailed(step_id=step, missing=("t",), mode="strict", enforced=True),
             *(ev.StepRejected(step_id=step, suspension_id=q) for q in QUESTIONS),
         ]
     for call in (*CALLS, "nowhere:1"):
         pool += [
             ev.ToolCallIntended(call_id=call, arguments={}),
+            ev.ToolCallIntended(call_id=call, arguments={}, effect="read"),
+            ev.CallRehearsed(call_id=call, arguments={"x": 1}, asks="approval"),
             ev.ToolReturned(call_id=call, value=[1]),
             ev.ToolFailed(call_id=call, code="x", message="y"),
             ev.ToolOutcomeUnknown(call_id=call, message="lost"),
+            ev.CallAttemptFailed(call_id=call, code="x", message="y"),
             *(ev.ToolCallIntended(call_id=call, suspension_id=q) for q in QUESTIONS),
+            ev.CallRejected(call_id=call, suspension_id="q3"),
         ]
     for asked in _questions():
         revised = replace(asked, revision=2, arguments={"x": 3} if asked.call_id else None)
@@ -130,10 +180,14 @@ INNER = (
     ev.ExecutionCreated,
     ev.PlanAccepted,
     ev.StepStarted,
+    ev.LoopBegan,
+    ev.CallRejected,
     ev.ToolCallIntended,
     ev.ToolReturned,
     ev.ToolFailed,
     ev.ToolOutcomeUnknown,
+    ev.CallRehearsed,
+    ev.StepRehearsed,
     ev.Suspended,
     ev.SuspensionRevised,
     ev.SuspensionDecided,
@@ -192,6 +246,10 @@ def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
             continue
         if state.status in STEP_TERMINAL:
             assert after.steps[step_id].status == state.status
+        assert after.steps[step_id].items_over >= state.items_over
+        assert after.steps[step_id].failed_items == sum(
+            call.status == "failed" for call in after.steps[step_id].calls if state.step.loop is not None
+        )
         for old, new in zip(state.calls, after.steps[step_id].calls, strict=False):
             assert old.status not in CALL_SETTLED or new == old
             assert new.attempts >= old.attempts
@@ -253,6 +311,55 @@ def test_no_event_follows_a_terminal_status(log: tuple[ev.Recorded, ...]) -> Non
         # Only a larger budget leads out of `incomplete`, and nothing out of the others.
         beyond = (ev.ExecutionStarted,) if execution.status == "incomplete" else ()
         assert not [event for event in POOL if is_legal(execution, event) and not isinstance(event, beyond)]
+
+
+@requirement("rehearsal:nothing-done")
+@given(logs(min_size=10))
+def test_a_rehearsal_dispatches_only_reads_asks_nobody_and_claims_no_success(log: tuple[ev.Recorded, ...]) -> None:
+    """spec: plans.md, a rehearsal can never dispatch an effect"""
+    execution, is_rehearsal = NEW, False
+    for entry in log:
+        before, execution = execution, apply(execution, entry.event, entry.at)
+        match entry.event:
+            case ev.ExecutionCreated(options=options):
+                is_rehearsal = options.rehearse
+            case ev.ExecutionStarted(options=ev.Options() as options) if options.rehearse is not is_rehearsal:
+                # Only a plan that nobody has begun may still become a rehearsal, or a real run.
+                assert before.status == "planned"
+                assert all(state.status == "pending" for state in before.steps.values())
+                is_rehearsal = options.rehearse
+            case ev.ToolCallIntended(effect=effect) if is_rehearsal:
+                assert effect == "read"
+            case ev.Suspended(question=question) if is_rehearsal:
+                assert question.addressee == "caller"
+            case ev.CallRehearsed() | ev.StepRehearsed() | ev.ExecutionRehearsed():
+                assert is_rehearsal
+            case ev.ExecutionCompleted():
+                assert not is_rehearsal
+            case _:
+                pass
+        for state in execution.steps.values():
+            assert state.status != "completed" or all(call.status != "rehearsed" for call in state.calls)
+        assert execution.options.rehearse is is_rehearsal
+
+
+@requirement("plan:review")
+@given(logs(min_size=10))
+def test_under_review_nothing_begins_but_what_a_person_approved(log: tuple[ev.Recorded, ...]) -> None:
+    """spec: plans.md, before the first step the plan itself is a question to a person"""
+    execution, approved = NEW, None
+    for entry in log:
+        before, execution = execution, apply(execution, entry.event, entry.at)
+        match entry.event:
+            case ev.SuspensionDecided(suspension_id=name, decision=decision):
+                if before.suspensions[name].question.kind == "review":
+                    approved = execution.plan if decision.approved else None
+            case ev.PlanRevised(step_id=""):
+                assert any(found.awaits_review for found in before.suspensions.values())
+            case ev.StepStarted() | ev.ToolCallIntended() if execution.options.review is not None:
+                assert approved is not None and approved == execution.plan
+            case _:
+                pass
 
 
 @requirement("state:fold")

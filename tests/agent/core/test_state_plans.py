@@ -6,6 +6,7 @@ replays the log and checks each guarantee at the event that it concerns.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 from hypothesis import given, settings
@@ -17,7 +18,9 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import PlanStep, parse_plan
+from planwarden.agent.core.plan import PlanStep
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
@@ -116,7 +119,9 @@ async def _run(
     async with engine_on(store, _tools(ledger), CallerModel()) as engine:
         parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
         options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
-        execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=parsed, options=options)
+        execution = await engine.create(
+            thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=parsed, options=options
+        )
         for _ in range(MAX_ROUNDS):
             with anyio.fail_after(60):
                 execution = await engine.wait(execution, 60)
@@ -200,3 +205,56 @@ def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
     assert statuses <= {"completed", "rejected", "failed", "skipped"}
     assert ("failed" in statuses) == (execution.status == "failed")
     assert execution.status in ("completed", "rejected", "failed")
+
+
+@requirement("rehearsal:nothing-done", "plan:ends")
+@settings(max_examples=100)
+@given(plan=plans(), tool_mode=st.sampled_from(["strict", "flexible"]), content=st.sampled_from(["find", "book", ""]))
+def test_any_plan_can_be_rehearsed_and_then_nothing_but_reads_has_run(
+    plan: JsonValue, tool_mode: ev.ToolMode, content: str
+) -> None:
+    """spec: plans.md, a rehearsal can never dispatch an effect"""
+
+    async def rehearse() -> ExecutionState:
+        called: JsonValue = [{"toolName": content, "arguments": {"value": 1}}]
+        answer = Decision(content={"toolCalls": called} if content else {"content": "prose"})
+        registry = Registry([*_reading_tools(ran), BROKEN, DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT])
+        async with engine_on(MemoryStore(ManualClock()), registry, CallerModel()) as engine:
+            parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
+            options = ev.Options(max_iterations=2, rehearse=True, tool_mode=tool_mode)
+            execution = await engine.create(
+                thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=parsed, options=options
+            )
+            with anyio.fail_after(60):
+                while not (execution := await engine.wait(execution, 60)).is_finished:
+                    [asked, *_] = execution.open_suspensions
+                    assert asked.question.addressee == "caller"
+                    execution, _ = await engine.answer(execution, asked.question.suspension_id, answer, PERSON)
+        return execution
+
+    ran: list[str] = []
+    execution = anyio.run(rehearse)
+    assert set(ran) <= {"find"} and execution.status == "rehearsed"
+    assert {state.status for state in execution.steps.values()} <= {"completed", "failed", "skipped", "rehearsed"}
+    for state in execution.steps.values():
+        for call in state.calls:
+            assert call.tool_name == "find" or not call.attempts
+            assert (call.status == "rehearsed") is (call.rehearsed is not None)
+
+
+def _reading_tools(ran: list[str]) -> list[Tool]:
+    """Tools that only note that they ran: `find` reads, the others would not."""
+
+    def build(name: str, **more: Any) -> Tool:
+        async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
+            ran.append(name)
+            return {"done": name}
+
+        shape: dict[str, JsonValue] = {"type": "object", "properties": {"value": {}}}
+        return Tool(define(ToolDefinition(name=name, description=name, input_schema=shape, **more)), call)
+
+    return [
+        build("find", risk="read", effect="read"),
+        build("book", risk="read", effect="idempotent"),
+        build("erase", risk="dangerous", effect="read"),
+    ]

@@ -240,8 +240,8 @@ async def test_an_answer_is_charged_even_if_the_second_request_fails(wire: str, 
     async with serve_double(wire, manner) as double, warden(ledger, model=build_provider_model(double)) as w:
         done = await w.execute_plan(plan(model_step("a", "note")))
         again = await w.get_execution(done.thread_id)
-    assert (done.status, ledger.lines) == ("failed", []) and done.error is not None
-    assert done.error.code == "model_error"
+    assert (done.status, ledger.lines) == ("suspended" if second.breaks_off else "failed", [])
+    assert second.breaks_off or (done.error is not None and done.error.code == "model_error")
     assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
     assert again.usage == done.usage
 

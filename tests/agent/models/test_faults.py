@@ -10,11 +10,13 @@ import pytest
 
 import planwarden
 from planwarden.agent.common.errors import ModelError
+from planwarden.agent.core.patience import LONGEST_ASKED_S
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import RetryLimits
 from planwarden.agent.models.provider.transport import MAX_ANSWER_BYTES
 from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
 from tests.support.doubles.manners import HUGE_BYTES, MANNERS, Manner
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
@@ -80,6 +82,32 @@ async def test_a_wait_longer_than_the_limit_is_refused(wire: str) -> None:
     assert waits_s == [] and double.request_count == 1 and "3600 s" in text
 
 
+@requirement("patience:asked")
+@every_wire
+@pytest.mark.parametrize(
+    ("status", "asked", "asked_s"),
+    [
+        (429, "3600", 3600.0),
+        (503, "7200", 7200.0),
+        (503, "Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_ASKED_S),
+        (429, "1" * 300, LONGEST_ASKED_S),
+        (429, "1" * 400, None),
+        (503, "-5", None),
+        (503, "soon", None),
+        (503, "Thu, 01 Jan 1970 00:00:00 GMT", None),
+        (503, "nan", None),
+    ],
+)
+async def test_what_a_provider_asks_for_is_said_to_whoever_waits_durably_within_limits(
+    wire: str, status: int, asked: str, asked_s: float | None
+) -> None:
+    """spec: RFC 9110, Retry-After; ours: headers are input"""
+    async with serve_double(wire, fails(status, Retry_After=asked)) as double:
+        with pytest.raises(ModelError) as caught:
+            await build_provider_model(double, waits_s=[], patience=RetryLimits(attempts=2)).reply(THOUGHT, ())
+    assert caught.value.retryable and caught.value.asked_s == asked_s and len(caught.value.message) < 200
+
+
 async def test_the_total_time_of_all_attempts_is_bounded() -> None:
     """ours"""
     waits_s: list[float] = []
@@ -121,13 +149,44 @@ async def test_an_unknown_model_and_a_wrong_key_are_one_sentence(wire: str) -> N
         assert "no-such-model was not found" in await sentence(build_provider_model(double, model="no-such-model"))
 
 
+@requirement("patience:at-once")
+@every_wire
+@pytest.mark.parametrize(
+    ("status", "is_worth_a_wait"),
+    [(400, False), (401, False), (403, False), (404, False), (413, False), (402, True), (408, True), (429, True)]
+    + [(status, True) for status in (500, 502, 503, 529)],
+)
+async def test_what_a_wait_can_change_is_told_from_what_it_cannot(
+    wire: str, status: int, is_worth_a_wait: bool
+) -> None:
+    """spec: plans, 429, 5xx and broken connections wait, 401, 403 and 404 do not"""
+    async with serve_double(wire, fails(status)) as double:
+        with pytest.raises(ModelError) as caught:
+            await build_provider_model(double).reply(THOUGHT, ())
+    assert caught.value.retryable == is_worth_a_wait
+
+
+@requirement("patience:at-once")
+@every_wire
+@pytest.mark.parametrize("name", ["breaks off", "hangs", "web page", "50 MB", "content filter"])
+async def test_a_connection_that_breaks_is_worth_a_wait_and_an_unusable_answer_is_not(wire: str, name: str) -> None:
+    """spec: plans, broken connections wait"""
+    async with serve_double(wire, MANNERS[name]) as double:
+        double.silent_s = 8.0
+        with pytest.raises(ModelError) as caught:
+            await build_provider_model(double, timeout_s=8.0).reply(THOUGHT, ())
+    assert caught.value.retryable == (name not in ("50 MB", "content filter"))
+
+
 @every_wire
 async def test_an_unreachable_server_is_one_sentence_with_the_address(wire: str) -> None:
     """spec: issue, an unreachable endpoint"""
     async with serve_double(wire, MANNERS["obedient"]) as double:
         pass
-    text = await sentence(build_provider_model(double))
-    assert f"cannot be reached at {double.url}" in text and double.request_count == 0
+    with pytest.raises(ModelError) as caught:
+        await build_provider_model(double).reply(THOUGHT, ())
+    assert f"cannot be reached at {double.url}" in caught.value.message and double.request_count == 0
+    assert caught.value.retryable
 
 
 @every_wire

@@ -6,13 +6,16 @@ import pytest
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.ports.store import Guard, SuspensionRow
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import Guard, Lease, SuspensionRow
 from planwarden.agent.runtime import scheduler
+from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.scheduler import AT_ONCE, MAX_ROWS, Scheduler
 from planwarden.agent.runtime.watches import Watches
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
 
@@ -52,6 +55,9 @@ class Waits:
         if len(self.woken) == COUNT:
             self.is_over.set()
 
+    def start(self, execution: ExecutionState, lease: Lease) -> None:
+        raise AssertionError("these tests have no abandoned executions")
+
     async def fail(self, row: SuspensionRow) -> None:
         self.woken.append(row.suspension_id)
         raise PlanwardenError("the row is damaged")
@@ -61,15 +67,18 @@ class Waits:
             """These tests have no grants and no abandoned executions."""
 
         wake = self.fail if fails else self.wake
+        known = KnownExecutions()
         return Scheduler(
             self.store,
             "p1",
-            KnownExecutions(),
+            known,
             Watches(),
             adopts=True,
             refresh_grants=nothing,
             wake=wake,
-            take_over=nothing,
+            adoption=Adoption(
+                self.store, "p1", Registry(), known, follows=False, concurrency=0, peers=None, start=self.start
+            ),
         )
 
 

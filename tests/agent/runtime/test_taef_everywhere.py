@@ -101,13 +101,13 @@ EXPECTED: dict[str, Expected] = {
     "ten thousand calls": Expected("failed", 0, "iterations_exhausted", iterations=1),
     "content filter": Expected("failed", 0, "model_error"),
     "429 once": Expected("completed", ledger=("note the text",)),
-    "429 always": Expected("failed", 0, "model_error"),
+    "429 always": Expected("suspended"),
     "500 once": Expected("completed", ledger=("note the text",)),
-    "breaks off": Expected("failed", 0, "model_error"),
+    "breaks off": Expected("suspended"),
     "breaks off once": Expected("completed", ledger=("note the text",)),
     "50 MB": Expected("failed", 0, "model_error"),
-    "hangs": Expected("failed", 0, "model_error"),
-    "web page": Expected("failed", 0, "model_error"),
+    "hangs": Expected("suspended"),
+    "web page": Expected("suspended"),
 }
 
 

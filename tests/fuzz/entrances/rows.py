@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.core.requester import Requester
+from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.settings import LOCAL
@@ -67,6 +69,8 @@ class Rows:
                 reads: list[Callable[[], Awaitable[object]]] = [
                     lambda: service.list_suspensions(limit=100, principal=None),
                     lambda: store.executions(None, 100),
+                    lambda: store.list_executions(ExecutionFilter(), limit=100),
+                    store.list_hosts,
                     lambda: store.decided(limit=20),
                     lambda: store.grants(only_open=False),
                     audit.verify,
@@ -170,7 +174,7 @@ def _correct_checksum(connection: sqlite3.Connection, position: int) -> None:
 async def open_rows(home: Path) -> AsyncGenerator[Rows]:
     async with _build_warden(home) as warden:
         for document in (*PLANS[:5], *PLANS[6:], plan(tool_step("big", "find", {"topic": "x" * 300_000}))):
-            view = await warden.service.execute_plan(document, wait_seconds=2, principal=LOCAL)
+            view = await warden.service.execute_plan(document, wait_seconds=2, requester=Requester(LOCAL))
             for question in view.suspensions[:1] if document is PLANS[3] else ():
                 await warden.service.answer(
                     view.thread_id, question.suspension_id, YES, TERMINAL, wait_seconds=2, principal=LOCAL

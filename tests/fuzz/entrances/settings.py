@@ -45,6 +45,9 @@ taefMaxRetries = 1
 toolMode = "strict"
 maxSteps = 50
 waitSeconds = 1.5
+[plans]
+folders = [".planwarden/plans"]
+as_tools = true
 [retention]
 days = 30
 [http]

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.artifact import ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import UnknownArtifact, UsageError
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.cli.context import CliContext
@@ -53,7 +54,7 @@ async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) ->
     """spec: what belongs to another principal looks as if it did not exist"""
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
         service = found.warden.service
-        foreign = await service.execute_plan(plan(tool_step("a", "crawl")), principal="somebody else")
+        foreign = await service.execute_plan(plan(tool_step("a", "crawl")), requester=Requester("somebody else"))
         name = stand_in_of(foreign.steps[0])["artifactId"]
         mine = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
         said: set[str] = set()
@@ -88,7 +89,7 @@ def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
     for words, why in (
         (("show", thread, "--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread}'"),
         (("show", "nope", "--artifact", stood["artifactId"]), "in thread 'nope'"),
-        (("show", thread, "--artifact", stood["artifactId"], "--json"), "leave --json and --observations out"),
+        (("show", thread, "--artifact", stood["artifactId"], "--json"), "it goes with no other option of show"),
     ):
         refused = cli.spawn(*words)
         assert refused.code == 2 and why in refused.err and refused.err.count("\n") == 1

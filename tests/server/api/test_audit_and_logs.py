@@ -14,6 +14,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
+from planwarden.agent.core.requester import Requester
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.api.warden import Warden
@@ -42,7 +43,7 @@ Told = tuple[str, ...]
 
 async def decide_all(w: Warden, steps: dict[str, Any], principal: str = "local") -> str:
     """Runs the plan and approves everything that it asks as a person; returns the id of its execution."""
-    view = await w.service.execute_plan(plan=steps, principal=principal)
+    view = await w.service.execute_plan(plan=steps, requester=Requester(principal))
     while view.suspensions:
         [question] = view.suspensions
         answer = YES if question.kind != "input" else planwarden.Decision(approved=True, content={"pin": "red"})
@@ -252,8 +253,9 @@ async def test_an_execution_whose_rows_were_cut_off_the_audit_is_named(tmp_path:
         ("DELETE FROM grants", "is in the audit and no longer stored"),
         (
             (
-                "INSERT INTO grants SELECT 99, 'new', tool_name, definition_digest, arguments, uses, used, expires_at, "
-                "owner, created_by, assurance, channel, created_at, revoked_at FROM grants"
+                "INSERT INTO grants SELECT 99, 'new', tool_name, definition_digest, arguments, step, uses, used, "
+                "used_on, used_before, expires_at, owner, created_by, assurance, channel, created_at, revoked_at "
+                "FROM grants"
             ),
             "is stored and not in the audit",
         ),

@@ -15,7 +15,7 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.server.inbox.question_view import build_question_view
 from planwarden.server.settings.configuration import Settings
 from tests.requirements import requirement
-from tests.storage.suite import BACK_ENDS, BackEnd
+from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
 from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +66,7 @@ class Office:
         return [find, list_all, read_text, send, pay]
 
 
-@pytest.fixture(params=sorted(BACK_ENDS))
+@pytest.fixture(params=BACK_END_NAMES)
 async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[BackEnd]:
     made: BackEnd = BACK_ENDS[request.param](tmp_path / "home")
     yield made

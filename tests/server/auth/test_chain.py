@@ -6,6 +6,7 @@ import pytest
 from mcp.types import RequestParamsMeta
 
 from planwarden.agent.common.errors import LimitExceeded
+from planwarden.agent.core.requester import Requester
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.delegate.chain import CHAIN
@@ -17,6 +18,9 @@ from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, warden
 
 pytestmark = [pytest.mark.anyio, requirement("access:owners")]
+
+SCHEDULED = ("due", "changes", "claim_many", "orphans")
+"""What the scheduler asks the store, whoever calls meanwhile."""
 ASKED = plan(confirm("a"))
 
 
@@ -50,8 +54,8 @@ async def test_a_foreign_execution_in_a_chain_costs_the_same_queries_as_an_unkno
         costs: list[list[str]] = []
         for execution_id in (foreign, NOWHERE):
             before = len(watched.calls)
-            await w.service.execute_plan(ASKED, principal="bob", chain=[execution_id])
-            costs.append([name for name in watched.calls[before:] if name not in ("due", "changes", "orphans")])
+            await w.service.execute_plan(ASKED, requester=Requester("bob", chain=(execution_id,)))
+            costs.append([name for name in watched.calls[before:] if name not in SCHEDULED])
         assert costs[0] == costs[1]
         with pytest.raises(LimitExceeded):
-            await w.service.execute_plan(ASKED, principal="ann", chain=[foreign])
+            await w.service.execute_plan(ASKED, requester=Requester("ann", chain=(foreign,)))

@@ -150,7 +150,7 @@ async def test_other_addresses_need_a_list_of_names_and_tokens(tmp_path: Path, h
         with pytest.raises(UsageError, match="authentication") as refused:
             await serve_http(settings, host=host, port=0)
         assert "planwarden token add" in refused.value.message and "\n" not in refused.value.message
-    assert not settings.database.exists()
+    assert not settings.store.is_made
 
 
 @requirement("network:bind")

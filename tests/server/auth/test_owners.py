@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UnknownSuspension, UnknownThread, UsageError
+from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.caller import VerifiedToken, identify_bearer
 from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, WINDOW_S, FailedTokenLimiter
 from planwarden.server.auth.proof import OAUTH_CHANNEL
@@ -28,6 +29,9 @@ from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
+
+SCHEDULED = ("due", "changes", "claim_many", "orphans")
+"""What the scheduler asks the store, whoever calls meanwhile."""
 
 NOWHERE = "0" * 32
 ASKED = plan(tool_step("a", "calculator", {"expression": "6*7"}), confirm("b"))
@@ -118,10 +122,10 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
                 lambda: service.list_suspensions(thread_id=thread, principal="bob"),
                 lambda: service.list_suspensions(cursor=found, principal="bob"),
                 lambda: service.cancel_execution(thread, principal="bob"),
-                lambda: service.execute_plan(thread_id=thread, principal="bob"),
-                lambda: service.run_goal("x", thread_id=thread, principal="bob"),
-                lambda: service.view_suspension(thread, found, principal="bob"),
-                lambda: service.view_awaiting(thread, found, principal="bob"),
+                lambda: service.execute_plan(thread_id=thread, requester=Requester("bob")),
+                lambda: service.run_goal("x", thread_id=thread, requester=Requester("bob")),
+                lambda: service.suspensions.view(thread, found, principal="bob"),
+                lambda: service.suspensions.view_awaiting(thread, found, principal="bob"),
                 lambda: service.answer(thread, found, Decision(approved=True), authority, principal="bob"),
                 lambda: service.answer(mine.thread_id, found, Decision(approved=False), authority, principal="bob"),
             )
@@ -130,7 +134,7 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
                 before = len(watched.calls)
                 with pytest.raises((UnknownThread, UnknownSuspension, InvalidArguments)):
                     await call()
-                costs.append([name for name in watched.calls[before:] if name not in ("due", "changes", "orphans")])
+                costs.append([name for name in watched.calls[before:] if name not in SCHEDULED])
             return costs
 
         foreign, absent = await probe(asked.thread_id, suspension), await probe(NOWHERE, NOWHERE)
@@ -261,7 +265,7 @@ async def test_the_client_that_started_an_execution_cannot_vouch_for_its_person(
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.service.execute_plan(
-            plan(tool_step("a", "erase", {"ids": [1]})), principal="ann", client_id=started_by
+            plan(tool_step("a", "erase", {"ids": [1]})), requester=Requester("ann", client_id=started_by)
         )
         authority = Authority(assurance="human", channel=channel, principal="ann", client_id=decided_by)
         done = await w.service.answer(
@@ -272,11 +276,11 @@ async def test_the_client_that_started_an_execution_cannot_vouch_for_its_person(
 
 async def test_the_client_that_runs_a_plan_of_another_client_is_recorded_too() -> None:
     async with warden(Ledger()) as w:
-        made = await w.service.run_goal("x", principal="ann", client_id="planner", plan_only=True)
+        made = await w.service.run_goal("x", requester=Requester("ann", client_id="planner"), plan_only=True)
         [question] = made.suspensions
         answer: Document = {"todoList": [{"id": "a", "description": "b", "stepType": "reasoning"}]}
         await w.submit_answer(made.thread_id, question.suspension_id, answer, principal="ann")
-        await w.service.execute_plan(thread_id=made.thread_id, principal="ann", client_id="runner")
+        await w.service.execute_plan(thread_id=made.thread_id, requester=Requester("ann", client_id="runner"))
         execution = await w.service.load_newest(made.thread_id, "ann")
         assert execution.client_ids == {"planner", "runner"}
 

@@ -25,6 +25,41 @@ def test_a_waiting_execution_is_cancelled_by_the_beginning_of_its_id(cli: Cli) -
     assert cli.ledger == ["find x"] and "Nothing waits" in cli.main("list").out
 
 
+def test_a_call_that_may_have_happened_is_named_when_the_rest_is_cancelled(cli: Cli) -> None:
+    """ours: not completed does not mean that nothing happened"""
+    cli.run_to_question(FIND, step("send", "lost"), ERASE)
+    result = cli.main("cancel", newest_thread(cli))
+    assert "Not completed: send, erase." in result.out
+    assert "Nobody knows whether a call happened: send. A retry asks first." in result.out
+
+
+DIE = """
+
+@planwarden.tool(risk="read")
+async def die() -> str:
+    '''Send something; the process ends before it is known whether it arrived.'''
+    os.kill(os.getpid(), 9)
+    return "sent"
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_run_whose_process_was_killed_is_cancelled_at_once_and_goes_on_by_a_retry(cli: Cli) -> None:
+    """ours: no server needs to run, and the call that may have happened is asked about first"""
+    with (cli.home / "tools.py").open("a") as tools:
+        tools.write(DIE)
+    killed = cli.spawn("run", cli.write("plan.json", {"todoList": [FIND, step("send", "die")]}))
+    assert killed.code == -9
+    thread_id = newest_thread(cli)
+    refused = cli.main("retry", thread_id)
+    assert refused.code == 2 and f"cancel {thread_id}` stops it, then retry goes on" in refused.err
+    cancelled = cli.main("cancel", thread_id)
+    assert cancelled.code == 0 and "Nobody knows whether a call happened: send." in cancelled.out
+    again = cli.main("retry", thread_id, "--json")
+    assert again.code == 3 and [question["kind"] for question in again.json["suspensions"]] == ["reconcile"]
+    assert cli.ledger == ["find x"]
+
+
 def test_without_an_id_nothing_is_cancelled_and_everything_unfinished_is_listed(cli: Cli) -> None:
     """spec: console.md, the newest without one only where that is harmless"""
     nothing = cli.main("cancel")

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.cli import hosts as clients
 from planwarden.server.views.encoding import to_json
+from tests.requirements import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, clean_environment, make_home, run_in_process, step
 
 FIND = step("find", "find", {"topic": "x"})
@@ -101,6 +102,50 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
         "TOOL_RETURNED",
     ):
         assert expected in result.out
+
+
+@requirement("show:at")
+def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
+    """spec: plans, time travel; every event of the log, in words and as JSON"""
+    suspension_id = cli.run_to_question(FIND, ERASE)
+    assert cli.main("reject", suspension_id).code == 0
+    now = cli.main("show", "--json", "--observations", "0").json
+    count = cli.main("show", "--at", "1", "--json").json["at"]["events"]
+    numbers = range(1, count + 1)
+    seen = [cli.main("show", "--at", f"{number}", "--json", "--observations", "0").json for number in numbers]
+    statuses = [shown["status"] for shown in seen]
+    assert (statuses[0], statuses[-1]) == ("running", "rejected") and "suspended" in statuses
+    for number, shown in enumerate(seen, 1):
+        assert all(entry["sequence"] <= number for entry in shown.get("observations", ()))
+        assert "This is the past" in shown["nextAction"] and "approve" not in str(shown["suspensions"])
+    differing = {key for key, value in seen[-1].items() if now.get(key) != value}
+    assert differing == {"at", "nextAction"}
+    place = statuses.index("suspended") + 1
+    result = cli.main("show", "--at", f"{place}")
+    assert f"as it was after event {place} of {count}" in result.out and "? erase" in result.out
+    assert "Tool: erase" in result.out and "planwarden" not in result.out.split("Tool: erase")[1]
+
+
+@requirement("show:at")
+def test_show_draws_the_graph_of_a_plan_in_three_forms(cli: Cli) -> None:
+    """spec: console.md, one renderer"""
+    plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
+    assert cli.main("run", plan, "--json").code == 3
+    text, svg, mermaid = (cli.main("show", "--graph", form).out for form in ("text", "svg", "mermaid"))
+    assert text.splitlines()[1:] == ["✓ 1. a: done · find", "? 2. b: waits for a person · erase"]
+    assert svg.startswith("<svg xmlns=") and "<style>" in svg and mermaid.startswith("flowchart TD\n  n0[")
+    assert "not begun" in cli.main("show", "--graph", "--at", "3").out
+    assert cli.main("show", "--graph", "svg", "--json").code == 2 and cli.main("show", "--graph", "png").code == 2
+
+
+def test_show_at_refuses_a_number_that_the_log_does_not_have(cli: Cli) -> None:
+    """spec: plans, a number past the end or 0 is refused with what there is"""
+    cli.main("run", cli.write("plan.json", {"todoList": [FIND]}))
+    count = cli.main("show", "--at", "1", "--json").json["at"]["events"]
+    for wrong in ("0", "-1", f"{count + 1}", "99999999999999999999"):
+        result = cli.main("show", "--at", wrong)
+        assert result.code == 2 and f"has no event {wrong}; it has events 1 to {count}" in result.err
+    assert cli.main("show", "--at", "1", "--artifact", "x").code == 2
 
 
 def test_show_refuses_an_unknown_thread_and_a_wrong_number(cli: Cli) -> None:

@@ -36,7 +36,7 @@ def complete(cli: Cli, *words: str) -> list[str]:
         ("list --limit ", ""),
         ("run ", ""),
         ("run --k", "--key"),
-        ("completion ", "bash zsh fish --help --home --model"),
+        ("completion ", "bash zsh fish --help --home --store --model"),
     ],
 )
 def test_bash_offers_what_may_follow(cli: Cli, line: str, offered: str) -> None:

@@ -1,14 +1,19 @@
 """`doctor` is right about a home that is missing and about broken files, and tells of nothing that it cannot know."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from planwarden.agent.core import events as ev
 from planwarden.server.api.stalls import FILE
-from tests.server.cli.support import Cli, run_in_process
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.cli.support import ERASE, Cli, run_in_process, step
 from tests.server.cli.test_commands import statuses_of
 from tests.server.cli.test_downstream import server, servers
+from tests.storage.suite import Scribe
 
 
 def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(cli: Cli, tmp_path: Path) -> None:
@@ -51,7 +56,7 @@ def test_what_depends_on_broken_settings_is_not_checked(cli: Cli) -> None:
     status = statuses_of(report.json)
     assert report.code == 1 and [name for name in status if status[name] == "broken"] == ["settings"]
     unchecked = {check["name"] for check in report.json["checks"] if "not checked" in check["message"]}
-    assert unchecked == {"model", "tools", "search", "notify", "downstream"}
+    assert unchecked == {"model", "tools", "plans", "search", "notify", "downstream"}
 
 
 @pytest.mark.parametrize("text", ['{"mcpServers": ', "[]", '{"mcpServers": {"d": {"command": 3}}}'])
@@ -86,3 +91,37 @@ def test_stalls_of_the_event_loop_are_named(cli: Cli) -> None:
     report = cli.main("doctor", "--json")
     assert (report.code, statuses_of(report.json)["stalls"]) == (0, "warning")
     assert "stood still 2 time(s), at most 3.50 s" in cli.main("doctor").out
+
+
+async def _write_unproven(path: Path) -> None:
+    """An execution with a step that is complete although nothing proves it, and that goes on."""
+    store = SqliteStore.open(path)
+    scribe = Scribe.on(store, "unproven", thread_id="t9")
+    await scribe.start()
+    await scribe.write(ev.StepCompleted(step_id="a", validation="passed"), ev.CancelRequested())
+    await store.close()
+
+
+@requirement("replay:store")
+def test_replay_checks_every_log_and_names_the_first_event_that_does_not_replay(cli: Cli) -> None:
+    """spec: plans, doctor --replay [--all]"""
+    assert statuses_of(cli.main("doctor", "--replay", "--json").json)["replay"] == "off"
+    cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}))
+    cli.run_to_question(ERASE)
+    whole = cli.main("doctor", "--replay", "--all")
+    assert whole.code == 0 and "2 execution(s) replay under" in whole.out
+    assert "1 unfinished execution(s) replay under" in cli.main("doctor", "--replay").out
+    assert "replay" not in statuses_of(cli.main("doctor", "--json").json)
+    asyncio.run(_write_unproven(cli.home / "planwarden.db"))
+    broken = cli.main("doctor", "--replay")
+    assert broken.code == 1 and "Broken: replay." in broken.out
+    assert "1 of 2 unfinished execution(s) do not replay: execution unproven from event 4 (StepCompleted)" in broken.out
+    checks = {check["name"]: check for check in cli.main("doctor", "--replay", "--json").json["checks"]}
+    [fault] = checks["replay"]["facts"]["faults"]
+    assert (fault["executionId"], fault["threadId"], fault["sequence"], fault["event"]) == (
+        "unproven",
+        "t9",
+        4,
+        "StepCompleted",
+    )
+    assert cli.main("doctor", "--all").code == 2

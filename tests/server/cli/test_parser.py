@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from planwarden.server.cli.parser import Parser, build_parser
+from planwarden.server.cli.command_parser import Parser
+from planwarden.server.cli.parser import build_parser
 from planwarden.server.main import load_handler
 
 

@@ -76,6 +76,36 @@ def test_a_key_of_another_plan_and_one_that_cannot_be_used_are_refused(cli: Cli)
     assert cli.main("run", path, "--key", "x" * 201).code == 2 and cli.ledger == ["find old"]
 
 
+@requirement("rehearsal:record", "rehearsal:nothing-done")
+def test_a_rehearsed_plan_shows_what_it_would_do_and_whom_it_would_ask(cli: Cli) -> None:
+    """spec: plans, rehearsal"""
+    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE]})
+    shown = cli.main("run", path, "--rehearse", "--yes")
+    found = cli.main("run", path, "--rehearse", "--json")
+    assert (shown.code, found.code, found.json["status"]) == (0, 0, "rehearsed")
+    assert "not done: would ask a person first (dangerous, needs human)" in shown.out
+    assert "== rehearsed ==" in shown.out and "1 call(s) were not made, 1 would ask a person" in shown.out
+    assert cli.ledger == ["find old", "find old"]
+    broken = step("erase", "erase", {"ids": {"$from": "find", "pointer": "/topic"}})
+    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), broken]})
+    assert cli.main("run", path, "--rehearse").code == 1
+
+
+@requirement("plan:forecast")
+def test_a_checked_plan_shows_whom_it_will_ask_and_runs_nothing(cli: Cli) -> None:
+    """spec: plans, forecast"""
+    bound = step("more", "erase", {"ids": {"$from": "find", "pointer": "/ids"}})
+    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE, bound]})
+    shown, found = cli.main("check", path), cli.main("check", path, "--json")
+    assert (shown.code, found.code) == (0, 0)
+    assert "erase will ask a person, in the inbox or at a terminal: calls of this tool are dangerous" in shown.out
+    assert "only the run will know: erase takes values of find; its risk is dangerous" in shown.out
+    assert "flowchart TD" in shown.out and found.json["graph"].startswith("flowchart TD")
+    assert [asking["stepId"] for asking in found.json["asks"]] == ["erase"]
+    assert cli.main("check", cli.write("bad.json", {"todoList": [step("a", "eraze", {})]})).code == 2
+    assert cli.ledger == [] and not (cli.home / "planwarden.db").exists()
+
+
 @requirement("key:warning")
 def test_a_plan_run_again_while_it_waits_is_said_to_be_another_one(cli: Cli) -> None:
     """spec: plans, starting once"""

@@ -14,6 +14,7 @@ from planwarden.server.cli.commands.decide import approve
 from planwarden.server.cli.commands.run import run_plan
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import exit_code
+from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.clock import ManualClock
@@ -42,7 +43,7 @@ class TypedTerminal(Terminal):
 
 def run(cli: Cli, terminal: TypedTerminal, *steps: JsonValue) -> ExecutionState:
     session = CliSession(CliContext.load(cli.home, None), terminal)
-    execution = run_plan(session, {"todoList": list(steps)})
+    execution = run_plan(session, GivenPlan({"todoList": list(steps)}))
     session.draw_outcome(execution)
     return execution
 
@@ -220,3 +221,40 @@ def test_edited_arguments_are_one_json_document(cli: Cli) -> None:
     terminal = TypedTerminal("e", json.dumps({"ids": [9], "note": "é"}), "y")
     assert run(cli, terminal, ERASE).status == "completed"
     assert cli.ledger == ["erase [9] é"]
+
+
+def review(cli: Cli, *typed: str) -> tuple[ExecutionState, str]:
+    """What became of a plan under review after somebody typed these lines, and what the terminal showed."""
+    terminal = TypedTerminal(*typed)
+    session = CliSession(CliContext.load(cli.home, None), terminal)
+    steps: list[JsonValue] = [step("find", "find", {"topic": "old"}), ERASE]
+    execution = run_plan(session, GivenPlan({"todoList": steps}), options={"review": "person"})
+    session.draw_outcome(execution)
+    return execution, terminal.shown
+
+
+@requirement("plan:review")
+def test_a_plan_is_reviewed_at_the_terminal_and_its_known_calls_are_covered(cli: Cli) -> None:
+    """spec: plans, review; answerable through every channel"""
+    execution, shown = review(cli, "c")
+    assert execution.status == "completed" and cli.ledger == ["find old", "erase [1, 2] none"]
+    assert "Start this plan?" in shown and "Step 2 of 2: erase" in shown and "c yes, and the 1 call(s)" in shown
+    assert 'planwarden found: Calls of "erase" are dangerous.' in shown
+
+
+@requirement("plan:review")
+def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """spec: plans, edit"""
+    monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.delenv("VISUAL", raising=False)
+    edited = json.dumps({"todoList": [step("find", "find", {"topic": "new"})]})
+    execution, shown = review(cli, "e", edited, "c", "y")
+    assert execution.status == "completed" and cli.ledger == ["find new"]
+    assert "It would run as:" in shown and "approved without covering calls" in shown
+
+
+@requirement("plan:review")
+def test_a_reviewed_plan_is_left_open_or_rejected_at_the_terminal(cli: Cli) -> None:
+    """spec: plans, reject"""
+    assert review(cli, "")[0].status == "suspended"
+    assert review(cli, "n", "not now")[0].status == "rejected" and cli.ledger == []

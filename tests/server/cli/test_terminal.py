@@ -384,8 +384,7 @@ def test_an_interrupted_run_exits_quietly_and_another_process_continues_it(cli: 
             execution = await warden.service.engine.find(header.execution_id)
             with anyio.fail_after(60):
                 while execution.status not in FINISHED:
-                    await warden.service.engine.wait_for_change(execution.execution_id)
-                    execution = await warden.service.engine.find(execution.execution_id)
+                    execution = await warden.service.engine.wait_for_change(execution)
             return execution.status
 
     assert asyncio.run(take_over()) == "completed"
@@ -410,11 +409,12 @@ def test_a_person_can_answer_a_question_of_an_execution_that_another_process_run
 
     async def own() -> tuple[int, str]:
         async with planwarden.Warden(cli.home) as warden:
-            execution = await warden.execute_plan(plan, wait_seconds=0)
+            view = await warden.execute_plan(plan, wait_seconds=0)
+            execution = await warden.service.engine.find(view.execution_id)
             store = warden.service.engine.store
             with anyio.fail_after(60):
                 while not (page := await store.suspensions()).rows:
-                    await warden.service.engine.wait_for_change(execution.execution_id)
+                    execution = await warden.service.engine.wait_for_change(execution)
                 [row] = page.rows
                 words = command_line("--home", str(cli.home), "reject", row.suspension_id)
                 async with await anyio.open_process(

@@ -8,13 +8,17 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.cli.commands.show import format_age
+from planwarden.server.api.grants import GrantRequest
+from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in, read_flat_fields
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
 from planwarden.server.cli.terminal.terminal import Terminal
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, tool_step, warden
+
+HUMAN = Authority(assurance="human", channel="terminal", principal="ann")
 
 
 class RecordedStream(io.TextIOWrapper):
@@ -36,16 +40,22 @@ def type_lines(*lines: str) -> tuple[Terminal, RecordedStream]:
 
 
 def ran(
-    document: dict[str, JsonValue], *, script: Sequence[JsonValue] | None = None, decide: bool | None = None
+    document: dict[str, JsonValue],
+    *,
+    script: Sequence[JsonValue] | None = None,
+    decide: bool | None = None,
+    rows: Sequence[int] | None = None,
 ) -> ExecutionState:
-    """Runs a plan until it ends or waits, and returns its state."""
+    """Runs a plan until it ends or waits, and returns its state; `rows` are those that an approval chooses."""
+    chosen: JsonValue = None if rows is None else {"items": list[JsonValue](rows)}
 
     async def work() -> ExecutionState:
         async with warden(Ledger(), script=script) as w:
             execution = await w.execute_plan(document)
             while decide is not None and execution.suspensions:
                 [question] = execution.suspensions
-                decision = planwarden.Decision(approved=decide, reason=None if decide else "no need")
+                reason = None if decide else "no need"
+                decision = planwarden.Decision(approved=decide, reason=reason, content=chosen)
                 execution = await w.resume_execution(
                     execution.thread_id, question.suspension_id, decision, principal="local"
                 )
@@ -94,6 +104,31 @@ def test_a_decision_is_shown_with_its_assurance() -> None:
     assert words(approved, "b")[1] == "erase(ids=[1]) → erased: 1 (covered by the confirmation)"
     assert words(rejected, "a")[1:] == ['displayConfirmation → rejected by local (embedder, python): "no need"']
     assert words(rejected, "b") == ["b  use erase"]
+
+
+def test_a_row_that_was_left_out_is_shown_as_rejected_with_what_it_would_have_done() -> None:
+    """ours: the other rows of the same answer were approved"""
+    execution = ran(
+        plan(tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8])), decide=True, rows=[0]
+    )
+    assert words(execution, "wipe")[1:] == [
+        "erase(ids=[7]) → erased: 1 (approved by local (embedder, python))",
+        "erase(ids=[8]) → rejected by local (embedder, python)",
+    ]
+
+
+def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
+    """ours: nobody was asked, and whoever reads it sees why"""
+
+    async def work() -> tuple[str, ExecutionState]:
+        async with warden(Ledger()) as w:
+            request = GrantRequest(tool_name="erase", arguments={}, uses=1, expires_in_s=60)
+            grant = await w.service.grants.make(request, HUMAN)
+            execution = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+            return grant.grant_id, await w.service.engine.find(execution.execution_id)
+
+    grant_id, execution = asyncio.run(work())
+    assert words(execution, "a")[1] == f"erase(ids=[1]) → erased: 1 (allowed by grant {grant_id[:8]})"
 
 
 def test_a_waiting_call_says_for_whom_it_waits() -> None:

@@ -17,6 +17,8 @@ from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.suspension import Suspension
+from planwarden.storage.memory.store import MemoryStore
+from tests.support.fakes import WatchedStore
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 HOST = "127.0.0.1:8765"
@@ -147,8 +149,32 @@ async def inbox(
 
 def open_inbox(made: planwarden.Warden, passphrase_file: Path | None = None) -> Inbox:
     """The inbox of a warden that runs."""
-    site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), passphrase_file=passphrase_file)
+    settings = Settings(home=Path("/nonexistent"), passphrase_file=passphrase_file)
+    site = InboxSite(service=lambda: made.service, settings=settings)
     return Inbox(made, site, build_inbox_app(site, lambda: {HOST}))
+
+
+async def open_watched(made: planwarden.Warden) -> Browser:
+    """An inbox whose sessions lie elsewhere, because a watched store keeps none."""
+
+    class Both:
+        """The watched store, with sessions beside it."""
+
+        def __init__(self, store: WatchedStore) -> None:
+            self._store = store
+            self.sessions = MemoryStore().sessions
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._store, name)
+
+    store = made.service.engine.store
+    assert isinstance(store, WatchedStore)
+    made.service.engine.store = Both(store)  # pyright: ignore[reportAttributeAccessIssue]
+    site = InboxSite(service=lambda: made.service, settings=Settings(home=Path("/nonexistent")))
+    app = build_inbox_app(site, lambda: {HOST})
+    browser = Browser(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}"), site)
+    await browser.log_in()
+    return browser
 
 
 def read(response: httpx2.Response) -> Page:

@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import RateLimited, UsageError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import AuditReader
-from planwarden.server.inbox.passphrase import Passphrase, write_passphrase
+from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import (
     ATTEMPTS,
     ATTEMPTS_S,
@@ -23,6 +23,8 @@ from planwarden.server.inbox.sessions import (
     OpenedSession,
     PassphraseRefused,
 )
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.sessions import KEPT_S, InboxSession, sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
@@ -180,14 +182,20 @@ async def test_rows_that_expired_long_ago_go(store: Store, clock: ManualClock) -
     assert not await sessions.redeem("no such code", again, AuditEntry(kind="session_opened", facts={}))
 
 
+def build_passphrase(file: Path) -> InboxPassphrase:
+    settings = Settings(home=file.parent, passphrase_file=file)
+    return InboxPassphrase(settings, find_secrets(settings, None))
+
+
 @requirement("inbox:passphrase")
 async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path: Path) -> None:
     """spec: additional factor"""
     file = tmp_path / "passphrase"
-    write_passphrase(file, "correct horse battery")
+    passphrase = build_passphrase(file)
+    await passphrase.replace("correct horse battery")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "horse" not in file.read_text()
-    access = InboxAccess(store, Passphrase.read(file))
+    access = InboxAccess(store, await passphrase.read())
     codes = await access.make_codes("ann", "terminal")
     assert await _redeem_refused(access, codes.link, "wrong") is PassphraseRefused
     assert (await access.redeem(codes.link, "correct horse battery")).session.principal == "ann"
@@ -197,8 +205,9 @@ async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path
 async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_path: Path) -> None:
     """ours"""
     file = tmp_path / "passphrase"
-    write_passphrase(file, "correct horse battery")
-    access = InboxAccess(store, Passphrase.read(file))
+    passphrase = build_passphrase(file)
+    await passphrase.replace("correct horse battery")
+    access = InboxAccess(store, await passphrase.read())
     codes = await access.make_codes("ann", "terminal")
     for number in range(PASSPHRASE_ATTEMPTS):
         code = codes.link if number % 2 else codes.typed
@@ -211,21 +220,21 @@ async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_pa
     "content",
     ["", "secret", "scrypt:1:1:1:00:00", "scrypt:99999999999:8:1:0011223344556677:" + "00" * 32, "bcrypt:2:1:1:aa:bb"],
 )
-def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Path, content: str) -> None:
+async def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Path, content: str) -> None:
     """ours: fails closed"""
     file = tmp_path / "passphrase"
     file.write_text(content)
     with pytest.raises(UsageError, match="set-passphrase"):
-        Passphrase.read(file)
+        await build_passphrase(file).read()
     with pytest.raises(UsageError, match="set-passphrase"):
-        Passphrase.read(tmp_path / "missing")
+        await build_passphrase(tmp_path / "missing").read()
 
 
-def test_a_short_passphrase_is_not_kept(tmp_path: Path) -> None:
+async def test_a_short_passphrase_is_not_kept(tmp_path: Path) -> None:
     """ours"""
     with pytest.raises(UsageError, match="8"):
-        write_passphrase(tmp_path / "passphrase", "short")
-    assert not list(tmp_path.iterdir())
+        await build_passphrase(tmp_path / "passphrase").replace("short")
+    assert not (tmp_path / "passphrase").exists()
 
 
 @requirement("inbox:hashed")

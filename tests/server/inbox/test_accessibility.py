@@ -2,16 +2,22 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core import events as ev
+from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.inbox.questions import PAGE_SIZE
+from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
+from tests.storage.suite import Scribe
 from tests.support.axe import find_violations, read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.many import copy_execution
 from tests.support.scene import CLEAN_UP, LETTER, PAY, InboxScene, launch_browser, open_scene
 from tests.support.wardens import tool_step
 
@@ -32,7 +38,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     },
 }
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
-LISTS = ("", "/history", "/grants", "/keys")
+LISTS = ("", "/plans", "/history", "/grants", "/keys")
 
 
 @asynccontextmanager
@@ -74,7 +80,7 @@ async def _decide(found: InboxScene, suspension_id: str, decision: Decision) -> 
 async def test_axe_finds_nothing_on_pages_without_rows() -> None:
     """spec: console, axe-core has no finding on any page"""
     async with _open() as (found, browser):
-        assert await _find_everywhere(found, browser, [*LISTS, "/suspensions/none", "/review"]) == []
+        assert await _find_everywhere(found, browser, [*LISTS, "/plans?q=x", "/suspensions/none", "/review"]) == []
 
 
 @requirement("inbox:accessible")
@@ -121,3 +127,28 @@ async def test_axe_finds_nothing_on_lists_of_several_pages() -> None:
                 GrantRequest(tool_name="pay_invoice", arguments={"invoice": str(number)}, uses=2, expires_in_s=600), ANN
             )
         assert await _find_everywhere(found, browser, LISTS) == []
+
+
+@requirement("inbox:accessible", "inbox:plans")
+async def test_axe_finds_nothing_on_the_list_of_ten_thousand_runs(tmp_path: Path) -> None:
+    """spec: console, with 10,000 rows"""
+    assert CHROMIUM is not None
+    database = tmp_path / "planwarden.db"
+    store = SqliteStore.open(database)
+    failed = Scribe.on(store, "failed")
+    await failed.start()
+    await failed.write(ev.ExecutionFailed(code="x", message="The CRM answered 503"))
+    await Scribe.on(store, "running").start()
+    copy_execution(database, "failed", 10_000)
+    with anyio.fail_after(300):
+        async with open_scene(store=store) as found, launch_browser(CHROMIUM) as browser:
+            page = await store.list_executions(ExecutionFilter(), limit=PAGE_SIZE)
+            paths = [
+                "/plans",
+                f"/plans?after={page.next_cursor}",
+                "/plans?state=failed&tool=book&q=go",
+                "/plans?state=running",
+                "/plans?q=none",
+            ]
+            assert await _find_everywhere(found, browser, paths) == []
+    await store.close()

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -46,11 +47,13 @@ class BrowserTester:
 
 
 @asynccontextmanager
-async def open_browser(tools: Sequence[object] = (), **options: Any) -> AsyncGenerator[BrowserTester]:
+async def open_browser(
+    tools: Sequence[object] = (), home: Path = Path("/nonexistent"), **options: Any
+) -> AsyncGenerator[BrowserTester]:
     """A fresh browser; leaving checks that nothing was refused, missing or broken in it."""
     assert CHROMIUM is not None
     with anyio.fail_after(120):
-        async with open_scene(tools) as found, launch_browser(CHROMIUM) as browser:
+        async with open_scene(tools, home=home) as found, launch_browser(CHROMIUM) as browser:
             context = await browser.new_context(**options)
             made = BrowserTester(found, await context.new_page())
 
@@ -271,7 +274,7 @@ async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
     async with open_browser(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme) as d:
         ids = await d.found.ask_every_kind()
         await d.log_in()
-        places = ["", "/history", "/grants", f"/review?id={ids['mail']}", f"/suspensions/{ids['pay']}/grant"]
+        places = ["", "/plans", "/history", "/grants", f"/review?id={ids['mail']}", f"/suspensions/{ids['pay']}/grant"]
         for path in [*places, *(f"/suspensions/{found}" for found in ids.values())]:
             await d.page.goto(f"{d.found.url}{path}")
             assert await d.page.evaluate("document.documentElement.scrollWidth") <= 360, path

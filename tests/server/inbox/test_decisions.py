@@ -443,7 +443,7 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
     async with warden(ledger, store=store) as asking:
         asked = (await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))).suspensions[0]
         async with warden(store=store) as elsewhere:
-            site = InboxSite(service=lambda: elsewhere.service, home=HOME)
+            site = InboxSite(service=lambda: elsewhere.service, settings=Settings(home=HOME))
             found = Inbox(elsewhere, site, build_inbox_app(site, lambda: {HOST}))
             browser = await _log_in(found)
             page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
@@ -491,3 +491,21 @@ async def _answer(found: Inbox, asked: Suspension, authority: Authority) -> None
     await found.warden.service.answer(
         asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal="local"
     )
+
+
+@requirement("loops:batch")
+async def test_a_person_leaves_out_rows_of_one_question_about_many_calls() -> None:
+    """spec: plans.md, each row can be unticked"""
+    ledger = Ledger()
+    loop: dict[str, JsonValue] = {**tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}), "forEach": [7, 8, 9]}
+    async with inbox(ledger) as found:
+        asked = await found.ask(loop)
+        browser = await _log_in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert "Run erase 3 times?" in page.words and all(f"row {row}" in page.words for row in range(3))
+        assert "allow calls like this" not in page.words
+        none = await browser.submit(page.form("/decision"), press="approve", row=None)
+        assert none.status == 422 and "Tick the rows to approve" in none.words and ledger.lines == []
+        await browser.submit(page.form("/decision"), press="approve", row=["0", "2"])
+        execution = await found.current_execution(asked)
+    assert (execution.status, ledger.lines) == ("completed", ["erase [7]", "erase [9]"])

@@ -1,7 +1,9 @@
 """Standing grants on pages: made from a question for exactly what was checked, shown, used up, and ended."""
 
+import json
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -10,9 +12,10 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import Risk
-from planwarden.agent.ports.store import Grant
+from planwarden.agent.ports.grant import Grant
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, inbox
@@ -163,6 +166,36 @@ async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the
         assert "At most 1 call with exactly these values, and any values of other arguments" in allowed
         [waiting] = (await found.warden.list_suspensions()).suspensions
         assert waiting.found == ()
+
+
+@requirement("inbox:grants", "grants:step")
+async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_left_today_and_is_ended(
+    tmp_path: Path,
+) -> None:
+    """spec: plans, schedules; the page says exactly what is allowed"""
+    (tmp_path / "plans").mkdir()
+    file = tmp_path / "plans" / "weekly.json"
+    file.write_text(json.dumps(plan(ERASE)))
+    async with inbox(settings=Settings(home=tmp_path)) as found:
+        browser = await _log_in(found)
+        grants = found.warden.service.grants
+        step = (await grants.find_step("weekly", "erase", "erase")).step
+        request = GrantRequest(tool_name="erase", step=step, uses=3, expires_in_s=90 * 86_400.0)
+        await grants.make(request, Authority(assurance="human", channel="terminal", principal="ann"))
+        page = await browser.open("/inbox/grants")
+        words = " ".join(page.words.split())
+        version = step.plan_digest[:12]
+        assert "3 of 3 left today (UTC) ends" in words
+        assert (
+            "At most 3 calls a day (UTC) with any arguments, as step erase of the saved plan weekly, version "
+            f"{version}, writes them, in runs of everybody. Allowed by ann (a person, at the terminal)."
+        ) in words
+        file.write_text(json.dumps({"title": "changed", **plan(ERASE)}))
+        changed = await browser.open("/inbox/grants")
+        assert "the saved plan has changed since, so new runs ask" in changed.words
+        await browser.submit(changed.form("/revoke"))
+        assert "Ended" in (await browser.open("/inbox/grants")).words
+        assert (await found.warden.run_plan("weekly")).status == "suspended"
 
 
 async def test_a_call_that_no_grant_lets_through_says_that_others_are_allowed() -> None:

@@ -3,18 +3,15 @@
 import hashlib
 import json
 import re
-from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.questions import PAGE_SIZE
-from planwarden.server.inbox.site import InboxSite
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.inbox.support import HOST, Browser, Inbox, inbox
+from tests.server.inbox.support import Browser, Inbox, inbox, open_watched
 from tests.support.counting import count_calls
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
@@ -160,7 +157,7 @@ async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_
     async with warden(Ledger(), store=store) as made:
         for number in range(PAGE_SIZE * 3 + 1):
             await made.execute_plan(plan(tool_step("s", "erase", {"ids": [number]})))
-        browser = await _served(made)
+        browser = await open_watched(made)
         for path, most in (("/inbox", PAGE_SIZE), ("/inbox/history", 0)):
             calls.clear()
             page = await browser.open(path)
@@ -192,7 +189,7 @@ async def test_a_look_at_the_list_costs_what_it_shows_and_nothing_when_nothing_c
     async with warden(Ledger(), tools=[publish], store=store) as made:
         for number in range(PAGE_SIZE):
             await made.execute_plan(plan(tool_step("s", "publish", {"text": f"{number} {long}"})))
-        browser = await _served(made)
+        browser = await open_watched(made)
         with count_calls() as calls:
             page = await browser.open("/inbox")
         assert page.words.count("... [") == PAGE_SIZE == calls["build_question_view"]
@@ -203,30 +200,6 @@ async def test_a_look_at_the_list_costs_what_it_shows_and_nothing_when_nothing_c
             assert (await browser.open(where)).status == 204
         assert not calls["build_question_view"] and not calls["escape_text"]
         assert "read" not in store.calls
-
-
-async def _served(made: planwarden.Warden) -> Browser:
-    """An inbox whose sessions lie elsewhere, because a watched store keeps none."""
-    import httpx2
-
-    class Both:
-        """The watched store, with sessions beside it."""
-
-        def __init__(self, store: WatchedStore) -> None:
-            self._store = store
-            self.sessions = MemoryStore().sessions
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._store, name)
-
-    store = made.service.engine.store
-    assert isinstance(store, WatchedStore)
-    made.service.engine.store = Both(store)  # pyright: ignore[reportAttributeAccessIssue]
-    site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
-    app = build_inbox_app(site, lambda: {HOST})
-    browser = Browser(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}"), site)
-    await browser.log_in()
-    return browser
 
 
 @requirement("inbox:live")

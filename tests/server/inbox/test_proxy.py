@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
+from planwarden.server.settings.configuration import Settings
 from tests.requirements import requirement
 from tests.support.wardens import warden
 
@@ -27,7 +28,7 @@ PUBLIC = "https://plans.example"
 async def test_forms_come_from_the_public_address_and_the_cookie_is_for_https(origin: str, status: int) -> None:
     """ours: `X-Forwarded-Proto` is not read, `[http] public_url` says it"""
     async with warden() as w:
-        site = InboxSite(service=lambda: w.service, home=Path("/nonexistent"), origin=PUBLIC)
+        site = InboxSite(service=lambda: w.service, settings=Settings(home=Path("/nonexistent")), origin=PUBLIC)
         transport = httpx2.ASGITransport(app=build_inbox_app(site, lambda: ["plans.example"]))
         async with httpx2.AsyncClient(transport=transport, base_url="http://plans.example") as browser:
             codes = await site.access().make_codes("ann", "terminal")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from planwarden.server.inbox.passphrase import write_passphrase
 from planwarden.server.inbox.security_middleware import CONTENT_SECURITY_POLICY, MAX_BODY_BYTES
 from planwarden.server.inbox.site import ASSETS, build_asset_url, load_assets
 from tests.requirements import requirement
@@ -353,7 +352,7 @@ async def test_the_page_asks_for_the_passphrase_and_a_missing_file_lets_nobody_i
         assert "passphrase" in form.fields
         closed = await browser.submit(form, passphrase="correct horse")
         assert closed.status == 422 and "set-passphrase" in closed.words
-        write_passphrase(file, "correct horse")
+        await found.site.passphrase.replace("correct horse")
         wrong = await browser.submit(form, passphrase="battery")
         assert wrong.status == 422 and wrong.form("/pair").fields["code"] == [code]
         assert (await browser.submit(wrong.form("/pair"), passphrase="correct horse")).status == 303

@@ -11,8 +11,8 @@ from mcp.client.streamable_http import streamable_http_client
 from planwarden.server.auth.secrets import make_token
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import serve_http
+from planwarden.storage.opening import open_store
 from planwarden.storage.ports.tokens import Role
-from planwarden.storage.sqlite.store import SqliteStore
 from tests.server.mcp.support import Document, Era, Person
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -42,20 +42,14 @@ async def serving(settings: Settings, *, host: str = "127.0.0.1", accepts_trust:
 
 async def token_for(settings: Settings, name: str, *, role: Role = "caller", days: int | None = None) -> str:
     """A new token of that name in the home's database."""
-    store = SqliteStore.open(settings.database)
-    try:
+    async with open_store(settings.store) as store:
         token, _ = await make_token(store.tokens, store.clock, name, role=role, days=days)
-    finally:
-        await store.close()
     return token
 
 
 async def revoke(settings: Settings, name: str) -> None:
-    store = SqliteStore.open(settings.database)
-    try:
+    async with open_store(settings.store) as store:
         assert await store.tokens.revoke(name, store.clock.now())
-    finally:
-        await store.close()
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from mcp.types import (
     ElicitRequestURLParams,
     ElicitResult,
     ErrorData,
+    InputRequiredResult,
     TextContent,
 )
 from pydantic import JsonValue
@@ -26,9 +27,11 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.mcp.server import PlanwardenServer, build_server
+from planwarden.server.mcp.server import PlanSource, PlanwardenServer, build_server
+from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.secret_files import SecretFiles
 from tests.support.wardens import Ledger
 
 Era = Literal["legacy", "auto"]
@@ -70,7 +73,8 @@ async def served(
         yield made.service
 
     async with made:
-        yield Served(build_server(opening, home), made)
+        key = await find_request_state_key(made.settings, SecretFiles(home))
+        yield Served(build_server(opening, key, plans=PlanSource.of_warden(made)), made)
 
 
 @dataclass
@@ -106,6 +110,20 @@ class Browser:
 
 def approving(**content: str | float | bool) -> Person:
     return Person(content={"decision": "approve", **content})
+
+
+async def approve_elsewhere(asked: Document, first: Client, second: Client) -> Document:
+    """The form that the first process makes of a question is answered at the second one. Returns what that says."""
+    arguments: dict[str, Any] = {**ids_of(asked), "decision": {"approved": True}}
+    question = await first.session.call_tool("resume_execution", arguments, allow_input_required=True)
+    assert isinstance(question, InputRequiredResult)
+    answered = await second.session.call_tool(
+        "resume_execution",
+        arguments,
+        input_responses={"decision": ElicitResult(action="accept", content={"decision": "approve"})},
+        request_state=question.request_state,
+    )
+    return answered.structured_content
 
 
 def sender(ledger: Ledger) -> object:

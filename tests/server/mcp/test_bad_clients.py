@@ -21,6 +21,7 @@ from mcp.types import (
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
+from planwarden.agent.core.requester import Requester
 from tests.requirements import requirement
 from tests.server.mcp.support import Document, Person, Served, ids_of, nobody, ok, sender, served
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, get, key_of, start, until, update
@@ -47,7 +48,7 @@ async def start_question_over(wire: Wire) -> tuple[Document, Document]:
 
 async def start_question(found: Served, steps: JsonValue) -> Document:
     """A plan that waits for a person, as arguments that approve its question."""
-    view = await found.warden.service.execute_plan(steps, wait_seconds=60, principal="local")
+    view = await found.warden.service.execute_plan(steps, wait_seconds=60, requester=Requester("local"))
     [question] = view.suspensions
     return {
         "threadId": view.thread_id,

@@ -13,10 +13,12 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import MAX_MESSAGE_CHARS, InvalidPlan, StoreError
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import Append, Header, Lease
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
+from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
 from tests.server.mcp.support import ERAS, Document, Era, Served, ids_of, ok, refused, served, text_of
@@ -109,7 +111,7 @@ async def test_unknown_and_foreign_ids_look_the_same(tmp_path: Path, era: Era) -
     """spec: nothing tells a caller that an id it does not own exists."""
     async with _client(tmp_path, era) as (client, found):
         service = found.warden.service
-        foreign = await service.run_goal("secret", principal="somebody else")
+        foreign = await service.run_goal("secret", requester=Requester("somebody else"))
         thread, suspension = foreign.thread_id, foreign.suspensions[0].suspension_id
         mine = await ok(client, "run_goal", goal="x")
 
@@ -378,8 +380,8 @@ async def test_a_store_that_cannot_open_is_said_with_every_call(tmp_path: Path, 
         home.mkdir()
         (home / "planwarden.db").write_bytes(b"this is somebody's diary, not a database" * 100)
     warden = Warden(settings=Settings(home=home))
-    async with Client(build_server(build_service_opener(warden), home), mode=era) as client:
-        assert len((await client.list_tools()).tools) == 10
+    async with Client(build_server(build_service_opener(warden)), mode=era) as client:
+        assert len((await client.list_tools()).tools) == len(TOOLS)
         error = await refused(client, "run_goal", goal="x")
         assert error["code"] == "storage_error" and str(home) in error["message"]
         with pytest.raises(MCPError, match="storage_error"):

@@ -19,6 +19,7 @@ from mcp.types import (
 )
 
 from planwarden.agent.approval.answers import Authority, Decision
+from tests.requirements import requirement
 from tests.server.mcp.support import Document, ids_of, nobody, ok, sender, served
 from tests.support.wardens import Ledger, confirm, plan, tool_step
 
@@ -115,6 +116,25 @@ async def test_one_sealed_question_answered_a_hundred_times_has_one_effect(tmp_p
             "resume_execution", arguments, input_responses=no, request_state=question.request_state
         )
         assert late.structured_content["error"]["code"] == "already_decided"
+
+
+@requirement("ask_person:once")
+async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is_repeated(tmp_path: Path) -> None:
+    """spec: plans, asking without a plan; a client repeats the whole call with the answer, or without one"""
+    arguments: Document = {"message": "Send it?"}
+    async with served(tmp_path, on_disk=True) as found, Client(found.server, elicitation_callback=nobody) as client:
+        question = await client.session.call_tool("ask_person", arguments, allow_input_required=True)
+        assert isinstance(question, InputRequiredResult)
+        silent = await client.session.call_tool("ask_person", arguments, request_state=question.request_state)
+        assert silent.structured_content["status"] == "suspended"
+    async with served(tmp_path, on_disk=True) as found, Client(found.server, elicitation_callback=nobody) as client:
+        for _ in range(20):
+            result = await client.session.call_tool(
+                "ask_person", arguments, input_responses=_says("approve"), request_state=question.request_state
+            )
+            assert result.structured_content["status"] == "completed"
+        assert (await ok(client, "list_suspensions"))["total"] == 0
+        assert len(await found.warden.service.engine.store.executions(None, 10)) == 1
 
 
 async def test_an_answer_to_an_earlier_revision_is_stale(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import Completion, PromptReference, ResourceTemplateReference, TextContent
 
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import Header
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
@@ -93,7 +94,7 @@ async def test_what_an_agent_wrote_into_a_question_stays_one_escaped_line(tmp_pa
 @requirement("prompts:owner")
 async def test_other_peoples_questions_are_not_listed(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
-        foreign = await found.warden.service.execute_plan(ERASE, principal="somebody else", wait_seconds=60)
+        foreign = await found.warden.service.execute_plan(ERASE, requester=Requester("somebody else"), wait_seconds=60)
         assert foreign.status == "suspended"
         assert await _prompted(client, "review_pending") == "Nothing in planwarden waits for my decision. Tell me so."
         with pytest.raises(MCPError) as caught:
@@ -140,7 +141,7 @@ async def test_a_prompt_that_cannot_be_given_is_the_clients_mistake(
 @requirement("prompts:owner")
 async def test_own_threads_and_questions_are_completed_newest_first(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
-        foreign = await found.warden.service.execute_plan(ERASE, principal="somebody else", wait_seconds=60)
+        foreign = await found.warden.service.execute_plan(ERASE, requester=Requester("somebody else"), wait_seconds=60)
         asked: list[Document] = [await ok(client, "execute_plan", plan=ERASE) for _ in range(3)]
         threads = [document["threadId"] for document in reversed(asked)]
         for ref in (REVIEW, EXECUTION):

@@ -7,6 +7,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import TextResourceContents
 
+from planwarden.agent.core.requester import Requester
 from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Document, Era, ids_of, ok, served
 from tests.support.wardens import Ledger, plan, tool_step
@@ -25,7 +26,11 @@ async def test_resources_and_templates_are_listed(tmp_path: Path, era: Era) -> N
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         resources = (await client.list_resources()).resources
         templates = (await client.list_resource_templates()).resource_templates
-        assert [resource.uri for resource in resources] == ["planwarden://tools", "planwarden://suspensions"]
+        assert [resource.uri for resource in resources] == [
+            "planwarden://tools",
+            "planwarden://suspensions",
+            "planwarden://plans",
+        ]
         assert [template.uri_template for template in templates] == [
             "planwarden://tools/{name}",
             "planwarden://executions/{thread_id}",
@@ -46,18 +51,19 @@ async def test_resources_have_a_drawing_and_say_whom_they_are_for(tmp_path: Path
 
 @requirement("lists:hints")
 async def test_lists_may_be_kept_and_what_changes_may_not(tmp_path: Path, era: Era) -> None:
-    """spec: 2026-07-28 caching; what differs between clients is private, and older revisions know no hints."""
+    """spec: 2026-07-28 caching; plans, settled: lists with saved plans for seconds; what differs between clients is
+    private, and older revisions know no hints."""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         lists = (
-            (await client.list_tools(), "private"),
-            (await client.list_resources(), "private"),
-            (await client.list_resource_templates(), "public"),
-            (await client.list_prompts(), "public"),
+            (await client.list_tools(), 5_000, "private"),
+            (await client.list_resources(), 3_600_000, "private"),
+            (await client.list_resource_templates(), 3_600_000, "public"),
+            (await client.list_prompts(), 5_000, "public"),
         )
-        for listed, scope in lists:
+        for listed, ttl_ms, scope in lists:
             sent = listed.model_dump(by_alias=True, exclude_unset=True)
             hints = (sent.get("ttlMs"), sent.get("cacheScope"))
-            assert hints == ((3_600_000, scope) if era == "auto" else (None, None))
+            assert hints == ((ttl_ms, scope) if era == "auto" else (None, None))
         for uri in ("planwarden://tools", "planwarden://suspensions"):
             assert (await client.read_resource(uri)).ttl_ms == 0
 
@@ -94,7 +100,7 @@ async def test_resources_say_the_same_as_the_tools(tmp_path: Path, era: Era) -> 
 )
 async def test_what_does_not_exist_is_not_found(tmp_path: Path, era: Era, uri: str) -> None:
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
-        foreign = await found.warden.service.run_goal("secret", principal="somebody else")
+        foreign = await found.warden.service.run_goal("secret", requester=Requester("somebody else"))
         for address in (uri, f"planwarden://executions/{foreign.thread_id}"):
             with pytest.raises(MCPError) as caught:
                 await client.read_resource(address)
@@ -105,7 +111,9 @@ async def test_what_does_not_exist_is_not_found(tmp_path: Path, era: Era, uri: s
 async def test_a_question_that_is_absent_answered_or_somebody_elses_is_the_same_error(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         erasing = plan(tool_step("a", "erase", {"ids": [1]}))
-        foreign = await found.warden.service.execute_plan(erasing, principal="somebody else", wait_seconds=60)
+        foreign = await found.warden.service.execute_plan(
+            erasing, requester=Requester("somebody else"), wait_seconds=60
+        )
         [theirs] = foreign.suspensions
         answered = await ok(client, "execute_plan", plan=erasing)
         await ok(client, "resume_execution", **ids_of(answered), decision={"approved": False})

@@ -68,7 +68,7 @@ async def test_row_a_form_that_approves_what_a_form_may_approve_continues(tmp_pa
         Client(found.server, mode=era, elicitation_callback=person) as client,
     ):
         asked = await ok(client, "execute_plan", plan=CONFIRMED)
-        view, _ = await found.warden.service.view_suspension(**_snake(ids_of(asked)), principal="local")
+        view, _ = await found.warden.service.suspensions.view(**_snake(ids_of(asked)), principal="local")
         done = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
         assert (done["status"], ledger.lines, len(person.shown)) == ("completed", ["note x"], 1)
         assert await _proof(client, done["threadId"]) == ("client", "elicitation")

@@ -12,12 +12,11 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp.types import ElicitResult, InputRequiredResult
 
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.requirements import requirement
-from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
+from tests.server.mcp.support import ERAS, Era, approve_elsewhere, approving, ids_of, ok, question_of
 from tests.support.wardens import confirm, model_step, plan, tool_step
 
 COMMAND = [sys.executable, "-m", "planwarden.server.main"]
@@ -95,17 +94,7 @@ async def test_two_processes_share_a_home_and_its_questions(home: Path) -> None:
             Client(_server(home), elicitation_callback=approving()) as second,
         ):
             asked = await ok(first, "execute_plan", plan=plan(confirm("b"), tool_step("c", "note", {"text": "x"})))
-            arguments: dict[str, Any] = {**ids_of(asked), "decision": {"approved": True}}
-            question = await first.session.call_tool("resume_execution", arguments, allow_input_required=True)
-            assert isinstance(question, InputRequiredResult)
-            answered = await second.session.call_tool(
-                "resume_execution",
-                arguments,
-                input_responses={"decision": ElicitResult(action="accept", content={"decision": "approve"})},
-                request_state=question.request_state,
-            )
-            done = answered.structured_content
-            assert done["status"] == "completed"
+            assert (await approve_elsewhere(asked, first, second))["status"] == "completed"
             assert (await ok(first, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
     assert _ledger(home) == ["x"]
 

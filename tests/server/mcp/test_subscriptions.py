@@ -25,6 +25,7 @@ from mcp.types import (
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core.requester import Requester
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
@@ -117,7 +118,7 @@ async def approve_all(service: Service) -> None:
 
 async def asked_by(found: Served, principal: str = "local") -> str:
     """The thread of a plan that waits for a person."""
-    view = await found.warden.service.execute_plan(CONFIRMED, wait_seconds=60, principal=principal)
+    view = await found.warden.service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester(principal))
     assert view.status == "suspended"
     return view.thread_id
 
@@ -226,7 +227,7 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
     """ours: however much happens while it does not listen, the queue has one entry for each thing it watches."""
     async with warden(Ledger()) as w:
         service, bus, received = w.service, InMemorySubscriptionBus(), list[object]()
-        view = await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
+        view = await service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester("local"))
         watch = TopicWatcher(service, "local", bus, lambda event: True)
         [question] = view.suspensions
         one = SuspensionTopic("q", question.suspension_id)
@@ -244,7 +245,7 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
                 assert await anext(changes) == ToolsListChanged()
             for _ in range(50):
                 await approve_all(service)
-                await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
+                await service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester("local"))
             await bus.publish(ResourceUpdated("the end"))
             with anyio.fail_after(60):
                 while ResourceUpdated("the end") not in received:
@@ -334,8 +335,8 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
     tools = [*Ledger().tools(), sender(Ledger())]
     async with served(tmp_path, tools=tools, store=MemoryStore(clock), settings=settings) as found:
         service, listener = found.warden.service, Listener()
-        asked = await service.execute_plan(plan(tool_step("a", "send", {"to": "ann"})), principal="local")
-        other = await service.execute_plan(CONFIRMED, principal="somebody else")
+        asked = await service.execute_plan(plan(tool_step("a", "send", {"to": "ann"})), requester=Requester("local"))
+        other = await service.execute_plan(CONFIRMED, requester=Requester("somebody else"))
         [question], [foreign] = asked.suspensions, other.suspensions
         uri, theirs = (f"{SUSPENSIONS}/{each.suspension_id}" for each in (question, foreign))
         async with listener.subscribed(found.server, era, theirs, uri, f"{SUSPENSIONS}/none") as client:

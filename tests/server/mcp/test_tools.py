@@ -1,4 +1,4 @@
-"""The ten tools: how they are listed, what each does, and that text and structured content of a result each suffice."""
+"""The tools: how they are listed, what each does, and that text and structured content of a result each suffice."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.mcp.server import INSTRUCTIONS
+from planwarden.server.mcp.tools import TOOLS
 from tests.server.mcp.support import ERAS, Era, ids_of, ok, question_of, refused, served, text_of
 from tests.support.wardens import Ledger, model_step, plan, tool_step
 
@@ -23,14 +24,14 @@ async def _listed(home: Path, era: Era) -> dict[str, Tool]:
         return {tool.name: tool for tool in (await client.list_tools()).tools}
 
 
-async def test_the_tools_together_cost_less_than_two_thousand_tokens(tmp_path: Path, era: Era) -> None:
+async def test_the_tools_together_cost_at_most_2400_tokens(tmp_path: Path, era: Era) -> None:
     """spec: names, descriptions and input schemas, four characters a token."""
     tools = await _listed(tmp_path, era)
     size = sum(len(t.name + (t.description or "") + json.dumps(t.input_schema)) for t in tools.values())
-    assert size / 4 < 2_000
+    assert size / 4 <= 2_400
 
 
-async def test_the_ten_tools_have_the_annotations_of_the_contract(tmp_path: Path, era: Era) -> None:
+async def test_the_tools_have_the_annotations_of_the_contract(tmp_path: Path, era: Era) -> None:
     """spec: docs/reference/mcp.md."""
     tools = await _listed(tmp_path, era)
     assert list(tools) == [
@@ -39,6 +40,9 @@ async def test_the_ten_tools_have_the_annotations_of_the_contract(tmp_path: Path
         "create_plan",
         "run_goal",
         "execute_plan",
+        "run_plan",
+        "retry_execution",
+        "ask_person",
         "get_execution",
         "list_suspensions",
         "submit_answer",
@@ -323,5 +327,5 @@ async def test_tools_registered_beside_ours_work_as_on_any_server(tmp_path: Path
             return a + b
 
         async with Client(found.server, mode=era) as client:
-            assert len((await client.list_tools()).tools) == 11
+            assert len((await client.list_tools()).tools) == len(TOOLS) + 1
             assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}

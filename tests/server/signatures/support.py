@@ -163,7 +163,7 @@ async def signing_inbox(
     rules = OperatorPolicy(same_person=frozenset({"local", "ann"}), **policy)
     settings = Settings(home=Path("/nonexistent"), policy=rules)
     async with warden(tools=[wipe(ledger), *tools], store=store, settings=settings) as made:
-        site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), origin=origin)
+        site = InboxSite(service=lambda: made.service, settings=Settings(home=Path("/nonexistent")), origin=origin)
         yield SigningInbox(made, site, build_inbox_app(site, lambda: {urlsplit(origin).netloc, "127.0.0.1:8765"}))
 
 

@@ -97,7 +97,7 @@ async def open_browser(folder: Path, **options: Any) -> AsyncGenerator[BrowserTe
             warden(tools=[wipe(ledger)], store=store, settings=settings) as made,
             launch_browser(CHROMIUM) as browser,
         ):
-            site = InboxSite(service=lambda: made.service, home=folder, origin=listening.origin)
+            site = InboxSite(service=lambda: made.service, settings=settings, origin=listening.origin)
             app = build_inbox_app(site, lambda: listening.host_headers)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serve_app, app, *listening.sockets)

@@ -190,7 +190,7 @@ async def test_a_failing_observer_changes_no_request(tmp_path: Path, hook: str) 
     broken = Broken(hook)
     observer = Telemetry(BrokenTraces(broken), BrokenMeters(broken))
     warden = planwarden.Warden(settings=Settings(home=tmp_path), tools=Ledger().tools(), store=MemoryStore())
-    server = build_server(build_service_opener(warden), tmp_path, observer=observer)
+    server = build_server(build_service_opener(warden), observer=observer)
     with anyio.fail_after(60):
         async with Client(server, mode="auto") as client:
             done = await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "x"})))

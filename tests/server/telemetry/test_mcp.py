@@ -65,7 +65,7 @@ async def observed(home: Path, watching: Watching, *, era: Era = "auto") -> Asyn
     async def opening() -> AsyncGenerator[Service]:
         yield made.service
 
-    async with made, Client(build_server(opening, home, observer=made.observer), mode=era) as client:
+    async with made, Client(build_server(opening, observer=made.observer), mode=era) as client:
         yield client
 
 
@@ -209,7 +209,7 @@ async def test_baggage_of_a_request_reaches_downstream_servers(tmp_path: Path) -
 
     meta: Any = {"traceparent": PARENT, "tracestate": "rojo=1", "baggage": "tenant=7"}
     with anyio.fail_after(60):
-        async with made, Client(build_server(opening, tmp_path, observer=made.observer)) as client:
+        async with made, Client(build_server(opening, observer=made.observer)) as client:
             result = await client.call_tool("execute_plan", {"plan": plan(tool_step("a", "d_meta"))}, meta=meta)
     sent = result.structured_content["steps"][0]["result"]
     assert sent["baggage"] == "tenant=7" and sent["tracestate"] == "rojo=1"

@@ -108,7 +108,7 @@ from planwarden.server.settings.configuration import load_settings
 from planwarden.server.mcp.server import build_server
 from planwarden.server.api.warden import Warden
 warden = Warden(settings=load_settings(home=Path({str(tmp_path)!r}), environment={{}}), whole_process=True)
-build_server(None, Path({str(tmp_path)!r}), observer=warden.observer)
+build_server(None, observer=warden.observer)
 unwanted = ("opentelemetry.sdk", "opentelemetry.exporter", "planwarden.server.telemetry.")
 print([name for name in sys.modules if name.startswith(unwanted)])
 """

@@ -179,7 +179,7 @@ async def serving(warden: planwarden.Warden, home: Path) -> AsyncGenerator[Clien
     async def opening() -> AsyncGenerator[Service]:
         yield warden.service
 
-    async with warden, Client(build_server(opening, home)) as client:
+    async with warden, Client(build_server(opening)) as client:
         yield client
 
 

@@ -68,3 +68,33 @@ async def test_a_rejection_says_what_did_not_run() -> None:
     found = await _outcome(ERASE, answers=(False,))
     assert (found.verdict, found.tone) == ("Rejected", "bad")
     assert found.text == "Step 1 of 1 did not run. The plan ended, because a part of it was rejected."
+
+
+@planwarden.tool(name="odd")
+async def odd(number: int) -> int:
+    """Fail for odd numbers."""
+    if number % 2:
+        raise planwarden.ToolError(f"{number} is odd")
+    return number
+
+
+@requirement("inbox:outcome")
+async def test_a_loop_of_which_items_failed_or_were_left_out_is_not_simply_done() -> None:
+    """spec: console, a plan that fails after approval is never shown under a green tick"""
+    loop = tool_step(
+        "loop",
+        "odd",
+        {"number": {"$from": "item"}},
+        forEach=[0, 1, 2, 4],
+        onItemFailure="continue",
+        toolValidationMode="advisory",
+    )
+    async with warden(Ledger(), tools=[odd]) as made:
+        asked = await made.execute_plan(plan(loop))
+        suspension_id = asked.suspensions[0].suspension_id
+        decision = planwarden.Decision(approved=True, content={"items": [0, 1, 2]})
+        done = await made.resume_execution(asked.thread_id, suspension_id, decision, wait_seconds=60)
+        state = await made.service.engine.find(done.execution_id)
+    found = build_outcome(state, state.suspensions[suspension_id])
+    assert found is not None and found.tone == "warn"
+    assert found.text.startswith("Step 1 of 1 is done; of 4 items 1 failed and 1 was left out.")

@@ -18,9 +18,10 @@ from planwarden.server.cli.commands import login as commands_login
 from planwarden.server.cli.commands.login import OpenUrl, find_login, log_in_with_browser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.storage.secret_files import SecretFiles
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.downstream.login.issuer import AccessError, check_address
-from planwarden.tools.downstream.login.tokens import LoginFile
+from planwarden.tools.downstream.login.tokens import ServerLogin
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, start_on_terminal
 from tests.server.cli.support import PtyTerminal as Pty
@@ -32,23 +33,25 @@ pytestmark = pytest.mark.anyio
 
 
 def load_home(place: Place) -> CliContext:
-    return CliContext.load(place.home, None, environment=place.environment)
+    context = CliContext.load(place.home, None, environment=place.environment)
+    context.downstream.secrets = SecretFiles(place.home)
+    return context
 
 
-def login_file(place: Place) -> LoginFile:
+def find_stored(place: Place) -> ServerLogin:
     return find_login(load_home(place).downstream, "d")[1]
 
 
 async def log_in(place: Place, opens: OpenUrl) -> bool:
-    config, file = find_login(load_home(place).downstream, "d")
+    config, stored = find_login(load_home(place).downstream, "d")
     with anyio.fail_after(60):
-        return await log_in_with_browser(config, file, opens)
+        return await log_in_with_browser(config, stored, opens)
 
 
-def expire(place: Place) -> None:
+async def expire(place: Place) -> None:
     """Set the stored token to expired."""
-    file = login_file(place)
-    file.save(file.load().model_copy(update={"expires_at": 1.0}))
+    stored = find_stored(place)
+    await stored.save((await stored.load()).model_copy(update={"expires_at": 1.0}))
 
 
 @requirement("downstream:login")
@@ -93,7 +96,7 @@ async def test_an_expired_token_is_refreshed_once_and_stored_for_the_next_proces
 ) -> None:
     """ours"""
     await log_in(place, server.visit)
-    expire(place)
+    await expire(place)
     async with place.warden() as warden, anyio.create_task_group() as tasks:
         for _ in range(3):
             tasks.start_soon(run_call, warden, "d_note")
@@ -138,11 +141,11 @@ async def test_a_token_that_another_process_refreshed_is_used(place: Place, serv
 async def test_a_refused_or_abandoned_login_leaves_the_earlier_one(place: Place, server: LoginServer) -> None:
     """ours"""
     await log_in(place, server.visit)
-    before = login_file(place).load()
+    before = await find_stored(place).load()
     server.says_no = True
     with pytest.raises(ToolError, match="said no: access_denied"):
         await log_in(place, server.visit)
-    assert login_file(place).load() == before
+    assert (await find_stored(place).load()) == before
 
 
 @requirement("downstream:login")
@@ -221,7 +224,7 @@ async def test_a_server_that_needs_no_login_gets_none(place: Place, server: Logi
     """ours"""
     server.is_open = True
     assert not await log_in(place, server.visit)
-    assert login_file(place).load().tokens is None
+    assert (await find_stored(place).load()).tokens is None
 
 
 @requirement("downstream:login")
@@ -235,7 +238,7 @@ async def test_a_client_registered_by_the_operator_is_used_with_its_secret_from_
         await log_in(place, server.visit)
     place.environment["KEY"] = "s"
     assert await log_in(place, server.visit)
-    assert server.request_counts["/register"] == 0 and login_file(place).load().client is None
+    assert server.request_counts["/register"] == 0 and (await find_stored(place).load()).client is None
 
 
 @requirement("downstream:login")

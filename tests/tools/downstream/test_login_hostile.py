@@ -18,9 +18,11 @@ import pytest
 from mcp.shared.auth import OAuthToken
 from starlette.responses import JSONResponse, Response
 
-from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.errors import StoreError, ToolError
+from planwarden.server.cli.commands.login import find_login, log_in_with_browser
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import find_home
+from planwarden.storage.secret_files import SecretFiles
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.connection import ConnectionTiming
 from planwarden.tools.downstream.login import issuer
@@ -34,7 +36,7 @@ from tests.server.cli.support import Cli, start_on_terminal
 from tests.support.doubles.login_server import LoginServer, login_server
 from tests.support.loop_time import pass_time
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
-from tests.tools.downstream.test_login import expire, load_home, log_in, login_file
+from tests.tools.downstream.test_login import expire, find_stored, load_home, log_in
 
 pytestmark = [pytest.mark.anyio, requirement("downstream:login")]
 METADATA = "/.well-known/oauth-authorization-server"
@@ -62,7 +64,7 @@ async def test_an_answer_from_another_authorization_server_is_refused(
     """spec: https://www.rfc-editor.org/rfc/rfc9207#section-2.4, mix-up"""
     server.overrides["/authorize"] = {"iss": iss}
     assert "iss" in await fail_login(place, server)
-    assert server.request_counts["/token"] == 0 and login_file(place).load().tokens is None
+    assert server.request_counts["/token"] == 0 and (await find_stored(place).load()).tokens is None
 
 
 async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
@@ -141,7 +143,7 @@ async def test_a_strange_answer_fails_the_login_and_is_not_quoted(
     server.broken[path] = answer
     assert why in await fail_login(place, server)
     assert "-secret-" not in caplog.text
-    assert login_file(place).load().tokens is None
+    assert (await find_stored(place).load()).tokens is None
 
 
 @pytest.mark.parametrize("path", [RESOURCE, METADATA, "/token"])
@@ -304,22 +306,23 @@ async def test_storing_wanted_rights_keeps_the_token_that_another_process_got(
 ) -> None:
     """ours: two processes"""
     await log_in(place, server.visit)
-    file = login_file(place)
-    one = LoginTokenStorage(file, read_config(place))
+    stored = find_stored(place)
+    one = LoginTokenStorage(stored, await stored.load(), read_config(place))
     renewed = OAuthToken(access_token="renewed", refresh_token="renewed too")
-    file.save(file.load().model_copy(update={"tokens": renewed}))
+    await stored.save((await stored.load()).model_copy(update={"tokens": renewed}))
     await one.save_challenge("Bearer")
-    assert file.load().challenge == "Bearer" and file.load().tokens == renewed
+    found = await stored.load()
+    assert found.challenge == "Bearer" and found.tokens == renewed
 
 
 async def test_a_deleted_login_does_not_return(place: Place, server: LoginServer) -> None:
     """ours: a process that still has it in memory"""
     await log_in(place, server.visit)
-    one = LoginTokenStorage(login_file(place), read_config(place))
+    one = LoginTokenStorage(find_stored(place), await find_stored(place).load(), read_config(place))
     (place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp").write_text(
         "x", encoding="utf-8"
     )
-    await login_file(place).forget()
+    await find_stored(place).forget()
     await one.save_challenge("Bearer")
     assert not [*place.home.rglob("*.login")] and not [*place.home.rglob("*.tmp")]
 
@@ -330,7 +333,7 @@ async def test_a_failing_authorization_server_ends_no_login(place: Place, server
     await log_in(place, server.visit)
     async with place.warden() as warden:
         assert (await run_call(warden, "d_note")).status == "completed"
-        expire(place)
+        await expire(place)
         server.broken["/token"] = JSONResponse({"error": "temporarily_unavailable"}, status)
         said = read_error(await run_call(warden, "d_note"))
         assert f"HTTP status {status}" in said and "try again later" in said and "planwarden login" not in said
@@ -363,7 +366,7 @@ async def test_a_redirect_to_another_address_gets_no_token(place: Place, server:
         seen.append(request)
         return httpx2.Response(200, request=request)
 
-    transport = LoginTransport(httpx2.MockTransport(answer), read_config(place), login_file(place))
+    transport = LoginTransport(httpx2.MockTransport(answer), read_config(place), find_stored(place))
     for url in (server.url, "http://127.0.0.1:9/mcp", server.url.replace("http://", "https://")):
         await transport.handle_async_request(httpx2.Request("POST", url))
     await transport.aclose()
@@ -375,7 +378,9 @@ async def test_a_running_process_notices_a_new_login(place: Place, server: Login
     # Without the login the next start would come after a minute.
     patient = ConnectionTiming(first_pause_s=60.0, login_poll_s=0.01)
     with anyio.fail_after(60):
-        async with DownstreamServers([read_config(place)], Registry(()), home=place.home, timing=patient) as downstream:
+        downstream = DownstreamServers([read_config(place)], Registry(()), home=place.home, timing=patient)
+        downstream.secrets = SecretFiles(place.home)
+        async with downstream:
             await downstream.start_all()
             assert downstream.health()[0].health == "down"
             await log_in(place, server.visit)
@@ -400,7 +405,7 @@ async def test_the_servers_registration_answer_cannot_choose_the_port(
     """ours"""
     server.overrides["/register"] = {"redirect_uris": [uri]}
     await log_in(place, server.visit)
-    assert redirect_port(login_file(place).load()) is None
+    assert redirect_port(await find_stored(place).load()) is None
     assert await log_in(place, server.visit)
 
 
@@ -412,10 +417,25 @@ async def test_a_client_whose_secret_expired_is_registered_again(place: Place, s
     assert server.request_counts["/register"] == 2
 
 
+class FullDisk(SecretFiles):
+    async def replace(self, name: str, value: bytes) -> None:
+        raise StoreError("cannot write: No space left on device")
+
+
 async def test_a_login_that_cannot_be_stored_says_so(place: Place, server: LoginServer) -> None:
     """ours"""
+    downstream = load_home(place).downstream
+    downstream.secrets = FullDisk(place.home)
+    with pytest.raises(ToolError, match="the login to server 'd' failed: cannot write: No space left"):
+        await log_in_with_browser(*find_login(downstream, "d"), server.visit)
+
+
+async def test_a_login_that_cannot_be_read_opens_no_browser(place: Place, server: LoginServer) -> None:
+    """ours"""
     (place.home / "downstream").write_text("in the way", encoding="utf-8")
-    assert "it cannot be kept: " in await fail_login(place, server)
+    with pytest.raises(StoreError, match=r"cannot read .*: Not a directory"):
+        await log_in(place, server.visit)
+    assert server.request_counts == {}
 
 
 async def test_a_file_that_is_not_a_login_is_ignored(place: Place, server: LoginServer) -> None:
@@ -424,7 +444,7 @@ async def test_a_file_that_is_not_a_login_is_ignored(place: Place, server: Login
     [path] = place.home.rglob("*.login")
     for text in ("", "{", '{"form": 9}', json.dumps({"server_url": server.url, "tokens": {"access_token": 1}})):
         path.write_text(text, encoding="utf-8")
-        assert login_file(place).load().tokens is None
+        assert (await find_stored(place).load()).tokens is None
     assert await log_in(place, server.visit)
 
 
@@ -446,7 +466,7 @@ async def test_a_login_replaces_a_symbolic_link_and_not_its_target(
 async def test_an_interrupted_login_gives_the_terminal_back(place: Place, server: LoginServer) -> None:
     """ours: a real process on a terminal; the login that there was stays"""
     await log_in(place, server.visit)
-    before = login_file(place).load()
+    before = await find_stored(place).load()
 
     def given_up() -> tuple[int, str]:
         terminal = start_on_terminal(Cli(place.home, None), "login", "d", "--no-open")
@@ -458,7 +478,7 @@ async def test_an_interrupted_login_gives_the_terminal_back(place: Place, server
             terminal.close()
 
     code, shown = await anyio.to_thread.run_sync(given_up)
-    assert code == 130 and "Traceback" not in shown and login_file(place).load() == before
+    assert code == 130 and "Traceback" not in shown and (await find_stored(place).load()) == before
 
 
 async def test_two_concurrent_logins_both_succeed_and_leave_one(place: Place, server: LoginServer) -> None:

@@ -23,11 +23,11 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import Implementation
 from pydantic import AnyUrl, ValidationError
 
-from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
-from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginFile, LoginTokenStorage
+from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, ServerLogin
 from planwarden.tools.downstream.result_type import add_result_type
 from planwarden.tools.downstream.tools import one_line
 
@@ -141,7 +141,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
             return await self._run_flow(request)
         except (
             OAuthFlowError,
-            ToolError,
+            PlanwardenError,
             httpx2.HTTPError,
             httpx2.StreamError,
             ValueError,
@@ -187,15 +187,17 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
         return response
 
 
-async def log_in(config: ServerConfig, file: LoginFile, browser: LoginBrowser) -> bool:
+async def log_in(config: ServerConfig, kept: ServerLogin, browser: LoginBrowser) -> bool:
     """Ask the server for its tools, and let the person log in if it wants that. Returns False if it did not.
 
     Raises:
         ToolError: the login failed, or the server cannot be reached; the stored login is unchanged.
     """
     assert config.url is not None
-    stored = file.load()
-    storage = LoginTokenStorage(file, config, ignore_tokens=stored.challenge is None, redirect_uri=browser.redirect_uri)
+    stored = await kept.load()
+    storage = LoginTokenStorage(
+        kept, stored, config, ignore_tokens=stored.challenge is None, redirect_uri=browser.redirect_uri
+    )
     limited = _LimitedBrowser(browser, config.url, storage)
     inner = httpx2.AsyncHTTPTransport()
     async with inner, IssuerRequests(inner, config.url).client() as issuer:
@@ -240,16 +242,11 @@ def _describe(error: BaseException, answer: str) -> str:
             return f"its authorization server does not register planwarden: {answer}; {advice}"
         case OAuthTokenError():
             return f"its authorization server returned no usable token: {answer}; try again"
-        case ToolError():
+        case PlanwardenError():
             return error.message
         case ValidationError():
             return "what it sent is not valid OAuth"
         case OAuthFlowError() | MCPError() | httpx2.HTTPError() | httpx2.StreamError():
             return one_line(str(error), 300) or type(error).__name__
-        case TimeoutError():
-            return "another process has locked the login; end it, or try again"
-        case OSError():
-            why = error.strerror or type(error).__name__
-            return f"it cannot be kept: {why}; make room, or check the permissions of the home"
         case _:
             return type(error).__name__

@@ -1,34 +1,28 @@
-"""The stored login of a person to a downstream server: one file per server in the home, mode 0600.
+"""The stored login of a person to a downstream server: one secret of the home for each server.
 
-The file holds tokens. Only the connection to the address that it was made for reads it; no message, log or record shows
-it. Every process of the home reads it again when it changes, so a refreshed token replaces the old one for all of them.
-A process locks the login before it replaces the file, because a refresh token that is used twice may end the login
+It holds tokens. Only the connection to the address that it was made for reads it; no message, log or record shows it.
+Every process of the home reads it again when it changes, so a refreshed token replaces the old one for all of them. A
+process locks the login before it replaces the tokens, because a refresh token that is used twice may end the login
 (https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2).
 """
 
-import errno
-import os
 import re
-import tempfile
 import time
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Literal
 from urllib.parse import urlsplit
 
-from filelock import AsyncFileLock
 from mcp.client.auth import OAuthClientProvider, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.config import FileStamp, LoginLocation, ServerConfig
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.tools import one_line
 
 HOST, PATH = "127.0.0.1", "/callback"
 """Where the browser returns to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""
-MAX_FILE_BYTES = 512 * 1024
-LOCK_TIMEOUT_S = 45.0
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 """Tokens that a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
 
@@ -53,12 +47,12 @@ class StoredLogin(BaseModel):
     """`WWW-Authenticate` of an answer that asked for further rights; the next login requests them."""
 
 
-class LoginFile:
-    """The file that keeps the login to one server."""
+class ServerLogin:
+    """The login to one server, among the secrets of the home."""
 
     def __init__(self, location: LoginLocation, config: ServerConfig) -> None:
         self._location = location
-        self._path = location.path
+        self._name = location.name
         self._url = config.url or ""
 
     @property
@@ -66,91 +60,59 @@ class LoginFile:
         """The command that a person runs to log in."""
         return self._location.command
 
-    def stamp(self) -> FileStamp | None:
-        """A value that differs after every change; None when there is no file."""
-        return self._location.stamp()
+    async def version(self) -> str | None:
+        """A value that differs after every change; None when there is no login. Raises `PlanwardenError`."""
+        return await self._location.secrets.version(self._name)
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """Locks the login among all processes, for reading the file and replacing it. Not reentrant.
+        """Locks the login among all processes, for reading and replacing it. Not reentrant.
 
-        Raises:
-            TimeoutError: on entering, when another process held the lock for `LOCK_TIMEOUT_S`.
-            OSError: the lock file cannot be created.
+        Entering raises `StoreError` when another process holds the lock for too long, or there can be none.
         """
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A soft lock would outlive a process that is killed. No call of the lock blocks, so the loop can make them all.
-        return AsyncFileLock(
-            self._path.with_suffix(".lock"),
-            timeout=LOCK_TIMEOUT_S,
-            mode=0o600,
-            fallback_to_soft=False,
-            run_in_executor=False,
-        )
+        return self._location.secrets.lock(self._name)
 
-    def load(self) -> StoredLogin:
-        """Returns the stored login, or an empty one when there is none for this address."""
+    async def load(self) -> StoredLogin:
+        """Returns the stored login, or an empty one when there is none for this address. Raises `PlanwardenError`."""
         empty = StoredLogin(server_url=self._url)
+        data = await self._location.secrets.read(self._name)
         try:
-            with self._path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
-            found = StoredLogin.model_validate_json(data) if len(data) <= MAX_FILE_BYTES else empty
-        except (OSError, ValidationError):
+            found = empty if data is None else StoredLogin.model_validate_json(data)
+        except ValidationError:
             return empty
         return found if found.server_url == self._url else empty
 
-    def save(self, login: StoredLogin) -> None:
-        """Replace the file as a whole. Raises `OSError`."""
-        data = login.model_dump_json(exclude_none=True).encode()
-        if len(data) > MAX_FILE_BYTES:
-            raise OSError(errno.EFBIG, f"a login is larger than {MAX_FILE_BYTES} bytes")
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkstemp creates the file with mode 0600.
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._prefix, suffix=".tmp")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+    async def save(self, login: StoredLogin) -> None:
+        """Replace the login as a whole. Raises `PlanwardenError`."""
+        await self._location.secrets.replace(self._name, login.model_dump_json(exclude_none=True).encode())
 
     async def forget(self) -> bool:
-        """Delete the login, and files of processes that died while writing it. Returns False if there were none.
-
-        Raises:
-            OSError: a file cannot be deleted, or another process holds the lock.
-        """
-        if not self._path.parent.is_dir():
-            return False
+        """Delete the login. Returns False if there was none. Raises `PlanwardenError`."""
         async with self.lock():
-            found = [*self._path.parent.glob(f"{self._prefix}*.tmp"), *([self._path] if self._path.exists() else [])]
-            for path in found:
-                path.unlink()
-        return bool(found)
-
-    @property
-    def _prefix(self) -> str:
-        return f".{self._path.stem}."
+            return await self._location.secrets.delete(self._name)
 
 
 class LoginTokenStorage:
-    """The SDK's token storage over one file, from which a provider continues after a restart."""
+    """The SDK's token storage over one login, from which a provider continues after a restart."""
 
     def __init__(
-        self, file: LoginFile, config: ServerConfig, *, ignore_tokens: bool = False, redirect_uri: str | None = None
+        self,
+        kept: ServerLogin,
+        login: StoredLogin,
+        config: ServerConfig,
+        *,
+        ignore_tokens: bool = False,
+        redirect_uri: str | None = None,
     ) -> None:
-        """With `ignore_tokens` the stored tokens are not used; they stay stored until new ones replace them.
+        """`login` is what `kept` holds now.
 
-        A client that was registered with another `redirect_uri` is not used again.
+        With `ignore_tokens` the stored tokens are not used; they stay stored until new ones replace them. A client
+        that was registered with another `redirect_uri` is not used again.
         """
-        self._file = file
+        self._kept = kept
         self._config = config
         self._ignore_tokens = ignore_tokens
         self._redirect_uri = redirect_uri
-        self.login = file.load()
+        self.login = login
         self._provider: OAuthClientProvider | None = None
 
     def configure(self, provider: OAuthClientProvider) -> None:
@@ -180,7 +142,7 @@ class LoginTokenStorage:
             raise ToolError(
                 f"its authorization server is {one_line(found, 200)}, but the client under [servers.NAME.login] "
                 f"belongs to {one_line(expected, 200)}; if that has changed, set issuer there, "
-                f"or run `{self._file.command} --forget`"
+                f"or run `{self._kept.command} --forget`"
             )
 
     def check_pkce(self) -> None:
@@ -253,21 +215,21 @@ class LoginTokenStorage:
             update["metadata"] = context.oauth_metadata
             update["resource"] = context.protected_resource_metadata
         self.login = self.login.model_copy(update=update)
-        async with self._file.lock() if self._redirect_uri is not None else nullcontext():
-            self._file.save(self.login)
+        async with self._kept.lock() if self._redirect_uri is not None else nullcontext():
+            await self._kept.save(self.login)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         # Stored together with its tokens; until then the old login stays valid.
         self.login = self.login.model_copy(update={"client": client_info})
 
     async def save_challenge(self, challenge: str) -> None:
-        """Store which further rights the server asks for, if there still is a login. Raises `OSError`."""
-        async with self._file.lock():
+        """Store which further rights the server asks for, if there still is a login. Raises `PlanwardenError`."""
+        async with self._kept.lock():
             # Another process may have refreshed or forgotten what was loaded here.
-            self.login = self._file.load()
+            self.login = await self._kept.load()
             if self.login.tokens is not None:
                 self.login = self.login.model_copy(update={"challenge": challenge})
-                self._file.save(self.login)
+                await self._kept.save(self.login)
 
 
 def redirect_port(login: StoredLogin) -> int | None:

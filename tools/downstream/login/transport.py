@@ -16,10 +16,11 @@ import httpx2
 from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
-from planwarden.tools.downstream.config import FileStamp, ServerConfig
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.authorization import build_provider
 from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, describe_refusal
-from planwarden.tools.downstream.login.tokens import LoginFile, LoginTokenStorage
+from planwarden.tools.downstream.login.tokens import LoginTokenStorage, ServerLogin, StoredLogin
 
 logger = logging.getLogger(__name__)
 
@@ -30,22 +31,27 @@ REFRESH_S = 30.0
 class LoginTransport(httpx2.AsyncBaseTransport):
     """Sends requests with the stored token, if there is one."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, config: ServerConfig, file: LoginFile) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, config: ServerConfig, kept: ServerLogin) -> None:
         self._inner = inner
         self._issuer = IssuerRequests(inner, config.url or "").client()
         self._config = config
-        self._file = file
-        self._stamp: FileStamp | None = None
-        self._load()
+        self._kept = kept
+        self._version: str | None = None
+        self._use(StoredLogin(server_url=config.url or ""))
         self._lock = anyio.Lock()
         self._is_known = False
         """The server has answered a request without asking for a login."""
         self._refusal: str | None = None
         """Why no more requests are sent on this connection."""
 
-    def _load(self) -> None:
-        self._stamp = self._file.stamp()
-        self._storage = LoginTokenStorage(self._file, self._config)
+    async def _load(self) -> None:
+        # Read before the login: what changes in between is loaded again.
+        version = await self._kept.version()
+        self._use(await self._kept.load())
+        self._version = version
+
+    def _use(self, login: StoredLogin) -> None:
+        self._storage = LoginTokenStorage(self._kept, login, self._config)
         self._provider = build_provider(self._config, self._storage)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -70,17 +76,15 @@ class LoginTransport(httpx2.AsyncBaseTransport):
     async def _authorize(self, request: httpx2.Request, refused: str | None = None) -> str | None:
         """Add the token to the request and return it. Refreshes a `refused` token, unless another task already did."""
         async with self._lock:
-            self._reload_if_changed()
-            if self._needs_refresh(refused):
-                try:
-                    async with self._file.lock():
-                        self._reload_if_changed()
+            try:
+                await self._reload_if_changed()
+                if self._needs_refresh(refused):
+                    async with self._kept.lock():
+                        await self._reload_if_changed()
                         if self._needs_refresh(refused):
                             await self._refresh(request)
-                except OSError:
-                    raise AccessError(
-                        "its login cannot be written, or another process has locked it; nothing was sent"
-                    ) from None
+            except PlanwardenError as error:
+                raise AccessError(f"its login cannot be used: {error.message}; nothing was sent") from None
             stored = self._storage.login.tokens
             if stored is None:
                 return None
@@ -89,9 +93,9 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             request.headers["authorization"] = f"Bearer {stored.access_token}"
             return stored.access_token
 
-    def _reload_if_changed(self) -> None:
-        if self._file.stamp() != self._stamp:
-            self._load()
+    async def _reload_if_changed(self) -> None:
+        if await self._kept.version() != self._version:
+            await self._load()
 
     def _needs_refresh(self, refused: str | None) -> bool:
         """True when the token can be refreshed and was refused or has expired by this machine's clock."""
@@ -113,17 +117,17 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             why = str(error)
         except TimeoutError:
             why = "its authorization server did not answer in time"
-        except OSError as error:
+        except PlanwardenError as error:
             # The new token is in memory, so this process can use it until it ends.
-            logger.warning("the login to server %r cannot be stored: %s", self._config.name, error.strerror)
+            logger.warning("the login to server %r cannot be stored: %s", self._config.name, error.message)
         except (OAuthFlowError, httpx2.HTTPError, ValidationError, ArithmeticError) as error:
             why = type(error).__name__
-        self._stamp = self._file.stamp()
+        self._version = await self._kept.version()
         if why is not None:
-            self._load()
+            await self._load()
             raise AccessError(f"its token could not be refreshed ({why}); nothing was sent, try again later")
         if self._provider.context.current_tokens is None:
-            self._load()
+            await self._load()
             raise AccessError(self._advice("its login has expired"))
 
     async def _request_token(self, request: httpx2.Request) -> None:
@@ -150,13 +154,13 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         self._is_known = True
         if response.status_code == 403 and has_token and "insufficient_scope" in challenge:
             await response.aclose()
-            with suppress(OSError):
+            with suppress(PlanwardenError):
                 await self._storage.save_challenge(challenge)
-            self._stamp = self._file.stamp()
+                self._version = await self._kept.version()
             raise AccessError(self._advice("it wants further rights"))
 
     def _advice(self, why: str) -> str:
-        return f"{why}: run `{self._file.command}`"
+        return f"{why}: run `{self._kept.command}`"
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

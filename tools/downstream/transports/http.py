@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.downstream.bounded_body import ENCODINGS, BoundedEvents, bound_body
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import AccessError
-from planwarden.tools.downstream.login.tokens import LoginFile
+from planwarden.tools.downstream.login.tokens import ServerLogin
 from planwarden.tools.downstream.login.transport import LoginTransport
 from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, send_check
 
@@ -120,7 +120,7 @@ async def _connect(config: ServerConfig, login: LoginLocation | None) -> AsyncGe
     inner = httpx2.AsyncHTTPTransport()
     # An Authorization header of the operator takes precedence over a login.
     has_header = any(name.lower() == "authorization" for name in config.headers)
-    outer = inner if login is None or has_header else LoginTransport(inner, config, LoginFile(login, config))
+    outer = inner if login is None or has_header else LoginTransport(inner, config, ServerLogin(login, config))
     transport = BoundedTransport(outer)
     async with (
         inner,

@@ -4,7 +4,7 @@ Literal values are checked by their tools' schemas, within a limit of work, beca
 meanwhile. What a binding will bring is not known yet: everything around it is checked.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from planwarden.agent.core.bindings import (
     leave_out_bindings,
 )
 from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.plan import ArgumentCheck
 
 MAX_FAULTS = 50
 MAX_BOUND = 1_000
@@ -28,10 +29,6 @@ MAX_EARLIER_BYTES = 1024 * 1024
 """Of the values of these bindings together."""
 CHECK_LIMIT = 800_000
 """Units of `schema_work` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
-
-ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
-"""From arguments, the paths in them that are not known yet (null stands there) and a limit of work: what is wrong
-whatever these will be, and the work spent."""
 
 
 class WrittenCall(NamedTuple):

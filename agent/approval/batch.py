@@ -1,0 +1,199 @@
+"""The one question about many calls of a loop: a row for each call that needs a person, answered row by row.
+
+`covers` of the question has the rows, with the arguments exactly as they will run. Approving covers all rows, or those
+that the answer names in `content.items`; each row releases its own call once. The other rows are rejected.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.approval.arguments import complete_arguments
+from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
+from planwarden.agent.approval.covering import is_worth_enough
+from planwarden.agent.approval.questions import (
+    MESSAGE_CHARS,
+    compute_approval_digest,
+    describe_attempts,
+    is_of_policy,
+    limit_on_timeout,
+    open_question,
+)
+from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan
+from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.takeover import describe_earlier_runs
+from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
+from planwarden.agent.ports.policy import Requirement
+
+MAX_ROWS = 1_000
+"""Of one question; a longer loop asks again when these calls are over."""
+MAX_ROWS_BYTES = 1024 * 1024
+MAX_CACHED = 100
+EXAMPLE = '{"items": [0, 2]}'
+
+
+class _Row(msgspec.Struct, frozen=True):
+    covered: ev.CoveredCall
+    definition: ToolDefinition
+    requirement: Requirement
+    found: str | None
+
+
+def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepState) -> ev.Suspended:
+    """The question about the calls of the loop that have not begun and need a person, at most `MAX_ROWS`.
+
+    At least one of them does.
+    """
+    rows: list[_Row] = []
+    size = 0
+    for row in islice(_list_rows(context, execution, state), MAX_ROWS):
+        size += measure_at_least(row.covered.arguments, MAX_ROWS_BYTES)
+        if rows and size > MAX_ROWS_BYTES:
+            break
+        rows.append(row)
+    risks: list[Risk] = [row.requirement.risk for row in rows]
+    risk = highest_risk("confirm", *risks)
+    names = {row.definition.name for row in rows}
+    waits = [row.definition.answer_within_s for row in rows if row.definition.answer_within_s is not None]
+    approves = all(row.definition.on_timeout == "approve" for row in rows)
+    question = ev.Question(
+        suspension_id=context.ids.new(),
+        kind="approval",
+        addressee="human",
+        message=state.step.description[:MESSAGE_CHARS],
+        step_id=state.step.step_id,
+        tool_name=names.pop() if len(names) == 1 else None,
+        risk=risk,
+        needs=context.policy.for_risk(risk).needs,
+        quorum=max(row.requirement.quorum for row in rows),
+        expires_at=context.clock.now() + min(waits) if waits else None,
+        on_timeout=limit_on_timeout(risk, "approve" if approves else "reject"),
+        covers=tuple(row.covered for row in rows),
+        found=(
+            *_describe_rows(len(rows)),
+            *describe_earlier_runs(execution, state.step.step_id),
+            *describe_attempts(execution, state.step.step_id),
+            *dict.fromkeys(row.found for row in rows if row.found),
+        ),
+    )
+    return open_question(context, execution, question)
+
+
+def _describe_rows(count: int) -> Iterator[str]:
+    """A single row is not worth a sentence: there is nothing to choose."""
+    if count > 1:
+        yield f"One question for {count} calls of this step, in rows counted from 0: approve all, or only some."
+
+
+def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row]:
+    for index in range(state.items_over, len(state.items or ())):
+        calls = state.list_item_calls(index)
+        if any(call.status in ("failed", "rejected") for call in calls):
+            continue
+        for call in calls:
+            row = _judge(context, execution, call) if call.status == "proposed" else None
+            if row is not None:
+                yield row
+
+
+def _judge(context: ApprovalContext, execution: ExecutionState, call: Call) -> _Row | None:
+    """The row of a call that needs a person; None for one that does not, or that cannot run."""
+    definition = context.tools.get(call.tool_name)
+    if definition is None or definition.unavailable:
+        return None
+    try:
+        arguments = complete_arguments(context, execution, call)
+    except InvalidArguments:
+        return None
+    requirement, found = context.policy.requirement(definition, arguments), None
+    if has_changed_since_plan(execution, definition):
+        requirement = context.policy.for_risk(highest_risk("confirm", requirement.risk))
+        found = describe_change(context, execution, definition, None)
+    elif requirement.needs is None:
+        return None
+    else:
+        now = context.clock.now()
+        if context.grants.find_covering(execution, call, definition, arguments, requirement, now) is not None:
+            return None
+        found = next(context.grants.explain_no_grant(execution, call, definition, now), None)
+    covered = ev.CoveredCall(
+        step_id=call.step_id,
+        tool_name=call.tool_name,
+        arguments=arguments,
+        definition_digest=definition.digest,
+        call_id=call.call_id,
+    )
+    return _Row(covered, definition, requirement, found)
+
+
+def find_row(
+    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
+) -> tuple[DecidedBatch, ev.CoveredCall] | None:
+    """The latest answered question that has a row for the call, and the row.
+
+    None where there is none, or its approval does not count any more; then the call is asked about again.
+    """
+    for suspension in reversed(tuple(execution.suspensions.values())):
+        question = suspension.question
+        if question.step_id != call.step_id or not question.is_batch or suspension.decision is None:
+            continue
+        batch = _read_batch(context, execution, suspension)
+        row = batch.rows.get(call.call_id)
+        if row is None:
+            continue
+        if call.call_id not in batch.approved:
+            return batch, row
+        requirement = context.policy.requirement(definition, row.arguments)
+        is_used = question.suspension_id in call.consumed
+        counts = batch.is_intact and question.quorum >= requirement.quorum and not is_used
+        return (batch, row) if counts and is_worth_enough(context, execution, suspension, requirement) else None
+    return None
+
+
+def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
+    question, decision = suspension.question, suspension.decision
+    assert decision is not None
+    known = context.batches.get(question.suspension_id)
+    if known is not None and known.suspension is suspension:
+        return known
+    policy = context.policy
+    is_intact = (
+        is_of_policy(question, policy)
+        and (suspension.status == "timed_out" or suspension.decided_digest == question.digest)
+        and question.digest == compute_approval_digest(policy.policy_digest, execution, question)
+    )
+    rows = {covered.call_id: covered for covered in question.covers}
+    ids = list(rows)
+    chosen = range(len(ids)) if decision.content is None else _read_chosen_rows(decision.content)
+    approved = frozenset[str]()
+    if decision.approved:
+        approved = frozenset(ids[index] for index in chosen if 0 <= index < len(ids))
+    batch = DecidedBatch(suspension, rows, approved, is_intact)
+    if len(context.batches) >= MAX_CACHED:
+        context.batches.clear()
+    context.batches[question.suspension_id] = batch
+    return batch
+
+
+def _read_chosen_rows(content: JsonValue) -> list[int]:
+    items = content.get("items") if isinstance(content, dict) else None
+    return [item for item in items if type(item) is int] if isinstance(items, list) else []
+
+
+def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
+    """Raises `InvalidArguments` unless the content of an approval names rows of the question, or is absent."""
+    if content is None:
+        return
+    items = content["items"] if isinstance(content, dict) and content.keys() == {"items"} else None
+    if not isinstance(items, list):
+        raise InvalidArguments(f"content must name the rows to approve, counted from 0, such as {EXAMPLE}")
+    if not items:
+        raise InvalidArguments("content.items names no row; send approved: false to reject all of them")
+    count, chosen = len(question.covers), _read_chosen_rows(content)
+    if len({*chosen}) != len(items) or not all(0 <= index < count for index in chosen):
+        raise InvalidArguments(f"content.items must name each row once, from 0 to {count - 1}, such as {EXAMPLE}")

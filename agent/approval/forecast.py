@@ -1,0 +1,222 @@
+"""What can be said of a plan before it runs: which calls will ask whom, and what only the run will know.
+
+Nothing runs, and nothing is recorded. Calls whose arguments take nothing from steps of the plan are judged as they will
+be when their turn comes, as far as tools, policy and grants stay as they are. Of the others only the risk of their tool
+is known.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.approval.arguments import complete_arguments
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.questions import ask_what_tool_asks
+from planwarden.agent.approval.staleness import has_changed_since_plan
+from planwarden.agent.common.canonical import canonical_json, measure_at_least
+from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import INPUTS, ITEM, find_bindings
+from planwarden.agent.core.references import PartsNeeded
+from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
+from planwarden.agent.ports.policy import Requirement
+
+MAX_CALLS = 500
+MAX_BYTES = 1024 * 1024
+"""Of the arguments that one forecast looks at, because planwarden does nothing else meanwhile."""
+
+
+class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said of one call of the plan."""
+
+    step_id: str
+    tool_name: str
+    risk: Risk | None = None
+    arguments: dict[str, JsonValue] | None = None
+    """Exactly as they will run; None when only the run will know them."""
+    definition_digest: str = ""
+    takes_from: tuple[str, ...] = ()
+    """What its arguments take values from that is not there yet: steps of the plan, `inputs`, or a loop's `item`."""
+    asks: ev.SuspensionKind | None = None
+    needs: ev.Needs | None = None
+    quorum: int = 1
+    covers: tuple[ev.CoveredCall, ...] = ()
+    covered_by: str | None = None
+    """The step whose confirmation covers it."""
+    grant_id: str | None = None
+    """The grant that lets it through; with `takes_from`, whatever the values will be."""
+    has_changed: bool = False
+    """Its tool is not the one that the plan was accepted with."""
+    fault: str | None = None
+    """Why it would fail now: its tool is not available, or does not take the arguments."""
+
+
+def forecast_calls(
+    context: ApprovalContext, execution: ExecutionState, *, has_inputs: bool = True
+) -> tuple[CallForecast, ...]:
+    """Returns a forecast of each planned call that has not run, in plan order, for at most `MAX_CALLS` calls.
+
+    Without `has_inputs` nobody knows yet what the plan will be given.
+    """
+    found: list[CallForecast] = []
+    left = MAX_BYTES
+    for state in execution.steps.values():
+        for call in _list_planned(state):
+            if call.status != "proposed":
+                continue
+            left -= measure_at_least(call.proposed, left + 1)
+            if len(found) >= MAX_CALLS or left < 0:
+                return tuple(found)
+            found.append(_forecast_call(context, execution, call, found, has_inputs=has_inputs))
+    return tuple(found)
+
+
+def _list_planned(state: StepState) -> tuple[Call, ...]:
+    """The calls of the step; of a loop that has not begun, those of one item."""
+    if state.step.loop is None or state.items is not None:
+        return state.calls
+    return tuple(
+        Call(
+            call_id=f"{state.step.step_id}:{number}",
+            step_id=state.step.step_id,
+            tool_name=planned.tool_name,
+            proposed=planned.arguments,
+            by_model=False,
+        )
+        for number, planned in enumerate(state.step.tool_calls, 1)
+    )
+
+
+def _forecast_call(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    before: list[CallForecast],
+    *,
+    has_inputs: bool,
+) -> CallForecast:
+    definition = context.tools.get(call.tool_name)
+    if definition is None or definition.unavailable:
+        why = "there is no such tool" if definition is None else definition.unavailable
+        return CallForecast(step_id=call.step_id, tool_name=call.tool_name, fault=why)
+    forecast = CallForecast(step_id=call.step_id, tool_name=call.tool_name, risk=definition.risk)
+    if takes_from := tuple(_find_sources(execution, call, has_inputs=has_inputs)):
+        return replace(
+            forecast, takes_from=takes_from, grant_id=_find_likely_grant(context, execution, call, definition, before)
+        )
+    try:
+        arguments = complete_arguments(context, execution, call)
+        found = _judge(context, execution, call, definition, arguments, before)
+    except (InvalidArguments, ToolError) as error:
+        return replace(forecast, fault=error.message)
+    except PartsNeeded:
+        return replace(forecast, takes_from=("an earlier result",))
+    confirmed = next((other.step_id for other in before if _covers(other, call, definition, arguments)), None)
+    if confirmed is not None and found.get("asks") == "approval":
+        found = {"covered_by": confirmed}
+    return replace(
+        forecast,
+        arguments=arguments,
+        definition_digest=definition.digest,
+        has_changed=has_changed_since_plan(execution, definition),
+        **found,
+    )
+
+
+def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:
+    """Yields what the call's arguments take values from that is not there yet, each once."""
+    plan, loop = execution.plan, execution.steps[call.step_id].step.loop
+    assert plan is not None
+    takes_inputs = plan.inputs is not None
+    sources = [taken.step_id for taken in plan.find_needs(find_bindings(call.proposed))]
+    if loop is not None:
+        # How many calls there will be follows from the items.
+        yield ITEM
+        sources += [taken.step_id for taken in plan.find_needs(find_bindings(loop.items))]
+    for step_id in dict.fromkeys(sources):
+        state = execution.steps.get(step_id)
+        is_open = state is not None and state.status != "completed"
+        if is_open or (step_id == INPUTS and takes_inputs and not has_inputs):
+            yield step_id
+
+
+def _judge(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    arguments: dict[str, JsonValue],
+    before: list[CallForecast],
+) -> Mapping[str, object]:
+    """Whom the call will ask, as fields of a forecast; the order of the checks is the dispatcher's."""
+    suspend = context.tools.question(call.tool_name, arguments)
+    if suspend is not None:
+        question = ask_what_tool_asks(context, execution, call, definition, arguments, suspend).question
+        return {
+            "asks": question.kind,
+            "needs": question.needs,
+            "quorum": question.quorum,
+            "risk": question.risk,
+            "covers": question.covers,
+        }
+    requirement = context.policy.requirement(definition, arguments)
+    if has_changed_since_plan(execution, definition):
+        requirement = context.policy.for_risk(highest_risk("confirm", requirement.risk))
+    elif definition.is_blocking and requirement.risk == "confirm":
+        return {"asks": "confirmation", "needs": requirement.needs, "quorum": requirement.quorum}
+    elif requirement.needs is None:
+        return {"risk": requirement.risk}
+    else:
+        grant_id = _find_grant(context, execution, call, definition, arguments, requirement, before)
+        if grant_id is not None:
+            return {"grant_id": grant_id}
+    return {
+        "asks": "approval",
+        "needs": requirement.needs,
+        "quorum": requirement.quorum,
+        "risk": requirement.risk,
+    }
+
+
+def _find_grant(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    arguments: Mapping[str, JsonValue],
+    requirement: Requirement,
+    before: list[CallForecast],
+) -> str | None:
+    """The grant that lets the call through when the calls before have used theirs."""
+    taken = Counter(other.grant_id for other in before if other.grant_id is not None)
+    now = context.clock.now()
+    return context.grants.find_covering(execution, call, definition, arguments, requirement, now, taken=taken)
+
+
+def _find_likely_grant(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    before: list[CallForecast],
+) -> str | None:
+    """The grant that lets the call through whatever the values will be that are not there yet."""
+    literal = {name: value for name, value in call.proposed.items() if not any(find_bindings(value))}
+    requirement = context.policy.requirement(definition, literal)
+    if requirement.needs is None or has_changed_since_plan(execution, definition):
+        return None
+    return _find_grant(context, execution, call, definition, literal, requirement, before)
+
+
+def _covers(other: CallForecast, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> bool:
+    """Whether the question of the other call will name exactly this one."""
+    return any(
+        (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
+        and covered.definition_digest == definition.digest
+        and canonical_json(covered.arguments) == canonical_json(arguments)
+        for covered in other.covers
+    )

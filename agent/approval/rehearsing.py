@@ -1,0 +1,76 @@
+"""What a rehearsal records of a call that it does not make.
+
+The call is judged exactly as in a real run. Then its question, or its dispatch, becomes a `CallRehearsed`.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.tool import ToolDefinition
+
+
+def rehearse_event(execution: ExecutionState, call: Call, event: ev.Event) -> Iterator[ev.Event]:
+    """What stands for the event in a rehearsal: a record for each call that a question is about, else the event."""
+    if not isinstance(event, ev.Suspended):
+        yield event
+        return
+    if not event.question.is_batch:
+        yield rehearse_question(execution, call, event.question)
+        return
+    for row in event.question.covers:
+        about = replace(
+            event.question, arguments=row.arguments, definition_digest=row.definition_digest, covers=(), found=()
+        )
+        yield rehearse_question(execution, execution.call(row.call_id), about)
+
+
+def rehearse_question(execution: ExecutionState, call: Call, question: ev.Question) -> ev.CallRehearsed:
+    """The call whose question nobody is asked."""
+    rehearsed = ev.CallRehearsed(
+        call_id=call.call_id,
+        arguments=question.arguments,
+        definition_digest=question.definition_digest,
+        risk=question.risk,
+        needs=question.needs,
+        quorum=question.quorum,
+        asks=question.kind,
+        covers=question.covers,
+        found=question.found,
+    )
+    confirmed = _find_confirmation(execution, call, question)
+    if confirmed is None:
+        return rehearsed
+    return replace(rehearsed, needs=None, quorum=1, asks=None, covered_by=confirmed.call_id)
+
+
+def rehearse_dispatch(call: Call, definition: ToolDefinition, intent: ev.ToolCallIntended | None) -> ev.CallRehearsed:
+    """The call that would have run without a question."""
+    return ev.CallRehearsed(
+        call_id=call.call_id,
+        arguments=call.arguments,
+        definition_digest=definition.digest,
+        effect=definition.effect,
+        risk=definition.risk,
+        grant_id=None if intent is None else intent.grant_id,
+    )
+
+
+def _find_confirmation(execution: ExecutionState, call: Call, question: ev.Question) -> Call | None:
+    """The rehearsed confirmation that names exactly this call, as `find_covering_suspension` finds an answered one."""
+    if question.kind != "approval":
+        return None
+    wanted = canonical_json(question.arguments)
+    for state in execution.steps.values():
+        for other in state.calls:
+            for covered in () if other.rehearsed is None else other.rehearsed.covers:
+                if (
+                    (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
+                    and covered.definition_digest == question.definition_digest
+                    and canonical_json(covered.arguments) == wanted
+                ):
+                    return other
+    return None

@@ -1,0 +1,217 @@
+"""The question whether a plan may start: what it shows, how a person edits the plan, and which calls it can cover.
+
+The question is about the whole plan: its digest binds the plan as it stands in the log. Approving it lets the plan
+start, and every call asks for itself as ever. A person who says so covers with the same answer those calls whose
+arguments are known already, exactly these; critical calls never are among them.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.forecast import CallForecast, forecast_calls
+from planwarden.agent.approval.questions import add_finding, bind_question, open_question
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import Earlier
+from planwarden.agent.core.pins import build_pins
+from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, plan_to_json
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.question import ArgumentEdit
+from planwarden.agent.core.rehearsal import needs_model
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.tool import Risk, highest_risk
+
+MAX_MESSAGE_CHARS = 20_000
+MAX_NAMED = 20
+_KEYS = ("plan", "cover")
+_EXAMPLE = '{"plan": {"todoList": [...]}} for an edited plan, {"cover": true} to approve its known calls too, or both'
+
+
+def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspended:
+    """The question whether the plan may start, or go on after a model has revised it."""
+    question = ev.Question(
+        suspension_id=context.ids.new(),
+        kind="review",
+        addressee="human",
+        message=_quote_agent(execution),
+        risk="confirm",
+        needs=context.policy.for_risk("confirm").needs,
+    )
+    return open_question(context, execution, _look_again(context, execution, question))
+
+
+def _look_again(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
+    """The question about the plan as it is, with tools, policy and grants as they are."""
+    forecast = forecast_calls(context, execution)
+    covers = tuple(
+        ev.CoveredCall(
+            step_id=call.step_id,
+            tool_name=call.tool_name,
+            arguments=call.arguments,
+            definition_digest=call.definition_digest,
+        )
+        for call in forecast
+        # A tool that changed since the plan was accepted is asked about by itself, with the difference.
+        if call.asks == "approval"
+        and not call.has_changed
+        and call.arguments is not None
+        and call.needs in ("client", "human")
+        and call.quorum == 1
+    )
+    begun = [step_id for step_id, state in execution.steps.items() if state.status != "pending"]
+    found = tuple(_describe(execution, forecast, covers))
+    if begun:
+        found = (f"A model revised the plan after {_name(begun)} began.", *found)
+    return replace(question, covers=covers, found=found)
+
+
+def _quote_agent(execution: ExecutionState) -> str:
+    """What the plan says in words, which are those of whoever wrote it."""
+    said = [execution.goal] if execution.goal else []
+    for state in execution.steps.values():
+        outcome = f" ({state.step.expected_outcome})" if state.step.expected_outcome else ""
+        said.append(f"{state.step.step_id}: {state.step.description}{outcome}")
+    return "\n".join(said)[:MAX_MESSAGE_CHARS]
+
+
+def _describe(
+    execution: ExecutionState, forecast: tuple[CallForecast, ...], covers: tuple[ev.CoveredCall, ...]
+) -> Iterator[str]:
+    asking = [call for call in forecast if call.asks is not None and call.asks != "wait"]
+    yield f"{len(execution.steps)} step(s); {len(asking)} call(s) will ask a person."
+    for risk in ("dangerous", "critical"):
+        if named := [call.tool_name for call in forecast if call.risk == risk]:
+            yield f"Calls of {_name(named)} are {risk}."
+    if covers:
+        yield f"The answer can cover {len(covers)} of them now: their arguments are known, and none is critical."
+    if bound := [call.step_id for call in forecast if call.takes_from]:
+        yield f"Only the run will know the arguments of {_name(bound)}; they are asked about then, if they need it."
+    if written := [step_id for step_id, state in execution.steps.items() if needs_model(state.step)]:
+        yield f"A model writes the calls or the text of {_name(written)}."
+    if failing := [call.step_id for call in forecast if call.fault is not None]:
+        yield f"Would fail now: {_name(failing)}."
+    if (unseen := sum(len(state.step.tool_calls) for state in execution.steps.values()) - len(forecast)) > 0:
+        yield f"{unseen} call(s) were not looked at, because they have begun or there are too many."
+
+
+def _name(names: list[str]) -> str:
+    """Names of a plan, quoted: they cannot pass for words of planwarden."""
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - MAX_NAMED} more" if len(unique) > MAX_NAMED else ""
+    return ", ".join(map(canonical_json, unique[:MAX_NAMED])) + more
+
+
+def revise_stale_review(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question
+) -> tuple[ev.Question, str] | None:
+    """The next revision and why, when it no longer says what the plan will ask or cover; None when it does."""
+    now = _look_again(context, execution, question)
+    is_same_policy = question.policy == bind_question(context, execution, question).policy
+    if now.covers == question.covers and is_same_policy:
+        return None
+    reason = "what the plan will ask changed after it was shown" if is_same_policy else "the operator's policy changed"
+    changed = replace(now, revision=question.revision + 1, edits=question.edits)
+    changed = replace(changed, found=add_finding(changed, f"{reason[:1].upper()}{reason[1:]}."))
+    return bind_question(context, execution, changed), reason
+
+
+def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
+    """The edited plan, if the answer has one, and whether it covers the known calls. Raises `InvalidArguments`."""
+    if answer.approved is None:
+        raise InvalidArguments("the decision has no 'approved'; send true or false")
+    content = {} if answer.content is None else answer.content
+    if not isinstance(content, dict) or content.keys() - {*_KEYS} or answer.modified_args is not None:
+        raise InvalidArguments(f"a review takes no other content than {_EXAMPLE}")
+    plan, covers = content.get("plan"), content.get("cover", False)
+    if plan is not None and not isinstance(plan, dict):
+        raise InvalidArguments(f"'plan' is no object; send {_EXAMPLE}")
+    if not isinstance(covers, bool):
+        raise InvalidArguments("'cover' is true or false")
+    return plan, covers
+
+
+def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
+    """The assurance that covering the question's calls needs, as the policy is now."""
+    definitions = [(context.tools.get(covered.tool_name), covered) for covered in question.covers]
+    risks: list[Risk] = [
+        "dangerous" if definition is None else context.policy.requirement(definition, covered.arguments).risk
+        for definition, covered in definitions
+    ]
+    return context.policy.for_risk(highest_risk("confirm", *risks)).needs
+
+
+def edit_plan(
+    execution: ExecutionState,
+    document: dict[str, JsonValue],
+    *,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int,
+    earlier: Earlier,
+) -> ev.PlanRevised | None:
+    """The plan that a person wrote instead, checked as any plan; None if it is the same plan.
+
+    Raises:
+        InvalidPlan, LimitExceeded, EarlierNeeded: as `parse_plan`; also if its inputs or a step that began differ.
+    """
+    before = execution.plan
+    assert before is not None
+    # What the person left out stays as it is.
+    kept = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
+    document = {**document, **kept}
+    known: Earlier = {**earlier, **execution.earlier}
+    plan, _ = parse_plan(document, author="caller", tools=tools, max_steps=max_steps, earlier=known)
+    if plan.inputs != before.inputs:
+        raise InvalidPlan("the plan was given its inputs before, so 'inputs' cannot be edited; leave it as it is")
+    after = {step.step_id: step for step in plan.steps}
+    for step_id, state in execution.steps.items():
+        if state.status != "pending" and after.get(step_id) != state.step:
+            raise InvalidPlan(f"step {step_id!r} has begun and cannot be edited")
+    if plan == before:
+        return None
+    return ev.PlanRevised(
+        step_id="",
+        plan=plan,
+        **_find_differences(before, plan),
+        pins=build_pins(plan, tools),
+        earlier=tuple(found for found in list_earlier_results(plan, known) if found.reference not in execution.earlier),
+    )
+
+
+def _find_differences(before: Plan, after: Plan) -> dict[str, tuple[str, ...]]:
+    """Ids of steps, as fields of `PlanRevised`."""
+    old, new = ({step.step_id: step for step in plan.steps} for plan in (before, after))
+    was, now = [name for name in old if name in new], [name for name in new if name in old]
+    return {
+        "added": tuple(name for name in new if name not in old),
+        "changed": tuple(name for name in now if old[name] != new[name]),
+        "removed": tuple(name for name in old if name not in new),
+        "moved": tuple(name for name, other in zip(now, was, strict=True) if name != other),
+    }
+
+
+def show_edited_plan(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question, edit: ev.PlanRevised, editor: Authority
+) -> ev.Question:
+    """The next revision of the question, about the edited plan; `execution` has that plan."""
+    names = tuple(dict.fromkeys((*edit.added, *edit.changed, *edit.removed, *edit.moved)))
+    changed = replace(
+        _look_again(context, execution, question),
+        message=_quote_agent(execution),
+        revision=question.revision + 1,
+        edits=(
+            *question.edits,
+            ArgumentEdit(
+                revision=question.revision + 1,
+                principal=editor.principal,
+                channel=editor.channel,
+                assurance=editor.assurance,
+                arguments=names,
+            ),
+        ),
+    )
+    return bind_question(context, execution, changed)

@@ -1,0 +1,25 @@
+"""Imports that somebody waits for."""
+
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+
+
+def import_quickly(name: str) -> ModuleType:
+    """Returns the module, imported with the collector at rest."""
+    with collector_at_rest():
+        return import_module(name)
+
+
+@contextmanager
+def collector_at_rest() -> Generator[None]:
+    """The collector of cycles finds nothing in what is only being defined, and takes a tenth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

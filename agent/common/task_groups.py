@@ -1,0 +1,17 @@
+"""Ending the task group of something that is used as a context manager itself."""
+
+from anyio.abc import TaskGroup
+
+
+async def cancel_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
+    """Cancels the tasks and returns when they are over; `error` is what ended the body, or None.
+
+    An exception of the body stays the body's own, because a task group would wrap it in a group. A cancellation from
+    outside has to be known to the task group: anyio would chain a second one to it, in a circle without end.
+    """
+    tasks.cancel_scope.cancel()
+    known = None if isinstance(error, Exception) else error
+    if known is None:
+        await tasks.__aexit__(None, None, None)
+    else:
+        await tasks.__aexit__(type(known), known, known.__traceback__)

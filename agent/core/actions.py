@@ -1,0 +1,55 @@
+"""What `decide` wants done, as values.
+
+`RecordEvent` records a fact that follows from the log, such as the start or the end of a step. `BeginStep` judges the
+conditions of a step and looks up the items of its loop. `DispatchCall` passes one call to the dispatcher. `AskModel`
+sends a prompt to the model, and `WaitForModel` waits before it is sent again. `RevisePlan` checks the model's patch of
+the plan.
+"""
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Call
+
+
+class RecordEvent(msgspec.Struct, frozen=True):
+    event: ev.Event
+
+
+class BeginStep(msgspec.Struct, frozen=True):
+    step_id: str
+
+
+class DispatchCall(msgspec.Struct, frozen=True):
+    call: Call
+
+
+class AskModel(msgspec.Struct, frozen=True):
+    purpose: ev.Purpose
+    step_id: str | None = None
+
+
+class WaitForModel(msgspec.Struct, frozen=True):
+    """Suspend the prompt: its provider failed or was out of reach."""
+
+    step_id: str | None
+    """None for a plan or synthesis prompt."""
+    attempt: int
+    """The attempt after the wait; 2 after the first failure."""
+    until: float
+    """Unix seconds."""
+
+
+class AskReview(msgspec.Struct, frozen=True):
+    """Ask a person whether the plan may start, or go on as a model revised it."""
+
+
+class RevisePlan(msgspec.Struct, frozen=True):
+    """Check a model's patch of the plan, and accept or refuse it."""
+
+    step_id: str
+    patch: JsonValue
+
+
+Action = RecordEvent | BeginStep | DispatchCall | AskModel | WaitForModel | AskReview | RevisePlan

@@ -1,0 +1,84 @@
+"""How an event moves a step or a call through the tables, for the folds of every subject.
+
+A function raises `IllegalTransition` where the event cannot follow, and changes nothing itself.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.frontier import move_frontier
+from planwarden.agent.core.state import CALL_TRANSITIONS, STEP_TRANSITIONS, Call, CallStatus, ExecutionState, StepState
+
+FieldChanges = dict[str, Any]
+"""Fields of the execution that an event changes, with their new values."""
+
+
+def move_step(execution: ExecutionState, step_id: str, event: ev.Event, **changes: Any) -> StepState:
+    """The step after `event` moved it and changed some of its fields."""
+    state = execution.steps.get(step_id)
+    if state is None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
+    status = STEP_TRANSITIONS[state.status].get(type(event))
+    if status is None:
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
+    return state if status == state.status and not changes else replace(state, status=status, **changes)
+
+
+def replace_step(execution: ExecutionState, state: StepState) -> Mapping[str, StepState]:
+    """The steps with `state` in the place of its step."""
+    return {**execution.steps, state.step.step_id: state}
+
+
+def end_step(execution: ExecutionState, state: StepState) -> FieldChanges:
+    """The changes after a step moved to a terminal status: `state` in its place, and what may begin now."""
+    return {"steps": replace_step(execution, state), "frontier": move_frontier(execution, state.step.step_id)}
+
+
+def next_call_status(call: Call, event: ev.Event) -> CallStatus:
+    """The status of the call after `event`."""
+    status = CALL_TRANSITIONS[call.status].get(type(event))
+    if status is None:
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: call {call.call_id!r} is {call.status}")
+    return status
+
+
+def move_call(execution: ExecutionState, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
+    """The steps after `event` moved `call` and its step, and changed some fields of the call."""
+    moved = replace(call, status=next_call_status(call, event), **changes)
+    before = execution.steps[call.step_id]
+    place = int(call.call_id.rpartition(":")[2]) - 1
+    calls = (*before.calls[:place], moved, *before.calls[place + 1 :])
+    state = move_step(execution, call.step_id, event, calls=calls)
+    return replace_step(execution, state if state.items is None else _count_items(state, moved))
+
+
+def _count_items(state: StepState, moved: Call) -> StepState:
+    """The step of a loop after one of its calls moved."""
+    items, over = len(state.items or ()), state.items_over
+    while over < items and is_item_over(state.list_item_calls(over)):
+        over += 1
+    return replace(state, items_over=over, failed_items=state.failed_items + (moved.status == "failed"))
+
+
+def is_item_over(calls: Iterable[Call]) -> bool:
+    """Whether no call of an item follows any more."""
+    statuses = {call.status for call in calls}
+    return not statuses.isdisjoint(("failed", "rejected")) or statuses <= {"succeeded", "rehearsed"}
+
+
+def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:
+    """Raises `IllegalTransition` for an execution whose plan a person has to approve first."""
+    if execution.options.review is not None and not execution.is_reviewed:
+        name = type(event).__name__
+        raise IllegalTransition(f"{name} cannot follow: nobody approved the plan of {execution.execution_id!r} yet")
+
+
+def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, wanted: bool) -> None:
+    """Raises `IllegalTransition` unless the execution is a rehearsal, or is none, as `wanted`."""
+    if execution.options.rehearse is not wanted:
+        what = "is a rehearsal" if execution.options.rehearse else "is no rehearsal"
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: execution {execution.execution_id!r} {what}")

@@ -1,0 +1,103 @@
+"""What events about the plan change: it was accepted, refused or revised."""
+
+from collections.abc import Mapping
+from graphlib import TopologicalSorter
+
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.folds.moves import FieldChanges, replace_step
+from planwarden.agent.core.folds.planned_calls import make_planned_calls
+from planwarden.agent.core.frontier import build_order, find_frontier
+from planwarden.agent.core.pins import map_pins
+from planwarden.agent.core.state import ExecutionState, StepState
+
+
+def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> FieldChanges:
+    if execution.plan is not None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
+    steps = {step.step_id: StepState(step=step, calls=make_planned_calls(step)) for step in event.plan.steps}
+    warnings = execution.warnings + event.warnings
+    return {
+        "plan": event.plan,
+        "warnings": warnings,
+        "pins": map_pins(event.plan, event.pins),
+        "earlier": {result.reference: result for result in event.earlier},
+        "inputs": event.inputs,
+        "is_reviewed": False,
+        **put_all_steps(steps),
+    }
+
+
+def apply_refused(execution: ExecutionState, event: ev.PlanRefused, at: float) -> FieldChanges:
+    if execution.plan is not None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
+    return {"refusals": (*execution.refusals, event.message)}
+
+
+def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -> FieldChanges:
+    is_edit = not event.step_id
+    if is_edit and not any(found.awaits_review for found in execution.suspensions.values()):
+        raise IllegalTransition(f"execution {execution.execution_id!r} has no open review in which its plan is edited")
+    if not is_edit and execution.status == "suspended":
+        raise IllegalTransition(f"no model revises the plan of {execution.execution_id!r} while it is suspended")
+    steps: dict[str, StepState] = {}
+    for step in event.plan.steps:
+        known = execution.steps.get(step.step_id)
+        if known is not None and known.step == step:
+            steps[step.step_id] = known
+        elif known is None or not known.has_begun:
+            steps[step.step_id] = StepState(step=step, calls=make_planned_calls(step))
+        else:
+            raise IllegalTransition(f"step {step.step_id!r} has begun and cannot be revised")
+    lost = [name for name, state in execution.steps.items() if name not in steps and state.has_begun]
+    if lost or execution.plan is None:
+        raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
+    # A pin of the accepted plan stays: a revision must not renew what a person relied on.
+    pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
+    earlier = {**{result.reference: result for result in event.earlier}, **execution.earlier}
+    changes: FieldChanges = {
+        "plan": event.plan,
+        "pins": pins,
+        "earlier": earlier,
+        "is_reviewed": False,
+        "is_revised": True,
+    }
+    if not is_edit:
+        changes["revisions"] = execution.revisions[1:]
+    return {**changes, **put_all_steps(steps)}
+
+
+def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> FieldChanges:
+    state = execution.steps.get(event.step_id)
+    if state is None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has no step {event.step_id!r}")
+    noted = replace(state, notes=(*state.notes, event.message))
+    return {"steps": replace_step(execution, noted), "revisions": execution.revisions[1:]}
+
+
+def put_all_steps(steps: Mapping[str, StepState]) -> FieldChanges:
+    """The changes when `steps` are all steps of the plan from now on."""
+    if any(state.taken_from for state in steps.values()):
+        steps = _find_waits(steps)
+    return {"steps": steps, "order": build_order(steps), "frontier": find_frontier(steps)}
+
+
+def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
+    """The steps; those that have not begun wait for what stands open before steps that were taken over."""
+    open_before: dict[str, dict[str, None]] = {}
+    found: dict[str, StepState] = {}
+    needs = {name: [*filter(steps.__contains__, state.step.dependencies)] for name, state in steps.items()}
+    for name in TopologicalSorter(needs).static_order():
+        state = steps[name]
+        through: dict[str, None] = {}
+        for needed in needs[name]:
+            through.update(open_before[needed])
+        found[name] = state if state.status != "pending" else replace(state, waits_for=tuple(through))
+        if state.taken_from is not None:
+            unfinished = [needed for needed in needs[name] if steps[needed].status != "completed"]
+            open_before[name] = {**through, **dict.fromkeys(unfinished)}
+        else:
+            open_before[name] = {}
+    return {name: found[name] for name in steps}

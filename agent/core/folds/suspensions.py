@@ -1,0 +1,144 @@
+"""What events about a question change: the suspension, and the step and the call that it is about."""
+
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.folds.moves import FieldChanges, check_is_rehearsal, move_call, move_step, replace_step
+from planwarden.agent.core.state import EndorsementState, ExecutionState, ModelOutage, SuspensionState
+
+
+def apply_asked(execution: ExecutionState, event: ev.Suspended, at: float) -> FieldChanges:
+    question = event.question
+    if question.addressee == "human":
+        # A rehearsal may wait for the next attempt of a read, but it asks no person.
+        check_is_rehearsal(execution, event, wanted=False)
+    if question.suspension_id in execution.suspensions:
+        raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
+    changes: FieldChanges = {}
+    if question.call_id is not None:
+        call = execution.call(question.call_id)
+        arguments = call.arguments if question.arguments is None else question.arguments
+        changes["steps"] = move_call(execution, call, event, arguments=arguments, suspension_id=question.suspension_id)
+    elif question.step_id is not None:
+        state = move_step(execution, question.step_id, event)
+        if question.kind == "wait":
+            state = replace(state, outage=_begin_wait(state.outage, question))
+        changes["steps"] = replace_step(execution, state)
+    elif question.kind == "wait":
+        changes["outage"] = _begin_wait(execution.outage, question)
+    opened = SuspensionState(question=question, created_at=at, asked_at=(at,))
+    return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
+
+
+def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: float) -> FieldChanges:
+    current = _find_open(execution, event.question.suspension_id)
+    if event.question.revision != current.question.revision + 1 or event.question.call_id != current.question.call_id:
+        raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
+    changes = _move_step_and_call(execution, event, event.question)
+    if event.question.call_id is not None:
+        call = execution.call(event.question.call_id)
+        changes = {"steps": move_call(execution, call, event, arguments=event.question.arguments)}
+    # The people who approved the earlier revision have not seen this one.
+    revised = replace(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
+    return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
+
+
+def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
+    current = _find_open(execution, event.suspension_id)
+    answered = replace(
+        current,
+        status="decided",
+        decision=event.decision,
+        assurance=event.assurance,
+        channel=event.channel,
+        principal=event.principal,
+        decided_at=at,
+        decided_digest=event.digest,
+    )
+    reviewed: FieldChanges = {"is_reviewed": event.decision.approved} if current.question.kind == "review" else {}
+    return {
+        **reviewed,
+        **_move_step_and_call(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: answered},
+    }
+
+
+def apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> FieldChanges:
+    current = _find_open(execution, event.suspension_id)
+    endorsement = EndorsementState(
+        principal=event.principal, assurance=event.assurance, channel=event.channel, at=at, content=event.content
+    )
+    if any(replace(earlier, at=at) == endorsement for earlier in current.endorsements):
+        raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
+    # Somebody who answers differently now takes the earlier answer back.
+    others = (earlier for earlier in current.endorsements if earlier.principal != event.principal)
+    endorsed = replace(current, endorsements=(*others, endorsement))
+    return {
+        **_move_step_and_call(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: endorsed},
+    }
+
+
+def apply_reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float) -> FieldChanges:
+    current = _find_open(execution, event.suspension_id)
+    if not current.alarmed < event.number <= len(current.question.alarms):
+        raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
+    reminded = replace(current, alarmed=event.number)
+    return {
+        **_move_step_and_call(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: reminded},
+    }
+
+
+def apply_timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: float) -> FieldChanges:
+    current = _find_open(execution, event.suspension_id)
+    answered = replace(
+        current,
+        status="timed_out",
+        decision=ev.RecordedDecision(approved=event.outcome == "approve", reason="nobody answered in time"),
+        assurance="timeout",
+        decided_at=at,
+    )
+    return {
+        **_move_step_and_call(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: answered},
+    }
+
+
+def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at: float) -> FieldChanges:
+    current = _find_open(execution, event.suspension_id)
+    if not current.question.asker:
+        raise IllegalTransition(
+            f"suspension {event.suspension_id!r} was asked by planwarden itself and cannot be withdrawn"
+        )
+    decision = ev.RecordedDecision(approved=False, reason=event.reason)
+    withdrawn = replace(
+        current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
+    )
+    return {
+        **_move_step_and_call(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: withdrawn},
+    }
+
+
+def _move_step_and_call(execution: ExecutionState, event: ev.Event, question: ev.Question) -> FieldChanges:
+    """The step and the call of a question after an event about it."""
+    if question.call_id is not None:
+        return {"steps": move_call(execution, execution.call(question.call_id), event)}
+    if question.step_id is not None:
+        return {"steps": replace_step(execution, move_step(execution, question.step_id, event))}
+    return {}
+
+
+def _find_open(execution: ExecutionState, suspension_id: str) -> SuspensionState:
+    found = execution.suspensions.get(suspension_id)
+    if found is None or not found.is_open:
+        raise IllegalTransition(f"suspension {suspension_id!r} is not open")
+    return found
+
+
+def _begin_wait(outage: ModelOutage | None, question: ev.Question) -> ModelOutage:
+    if outage is None or outage.suspension_id is not None:
+        raise IllegalTransition(f"suspension {question.suspension_id!r} waits for a provider that has not failed")
+    return replace(outage, suspension_id=question.suspension_id)

@@ -1,0 +1,112 @@
+"""Inputs: what a run of a plan is given, checked by the plan's own schema before anything happens."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import check_depth, is_larger
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.bindings import Path, leave_out_bindings
+from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
+
+MAX_SCHEMA_BYTES = 64 * 1024
+
+
+def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
+    """Yields what is wrong with the `inputs` of a plan, one sentence each."""
+    # A server answers its first requests without it.
+    from planwarden.agent.common.schema import Schema
+
+    if is_larger(schema, MAX_SCHEMA_BYTES):
+        yield f"inputs is larger than {MAX_SCHEMA_BYTES} bytes"
+        return
+    if schema.get("type", "object") != "object":
+        yield 'inputs must be the JSON Schema of an object: its "type" is "object"'
+    try:
+        Schema(schema)
+    except ValueError as error:
+        yield f"inputs is not a usable JSON Schema: {error}"
+
+
+def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+    """Returns what the run is given, with the schema's defaults; empty for a plan without inputs.
+
+    `schema` was checked by `parse_plan`. Properties that it does not declare are refused unless it allows them with
+    `additionalProperties`.
+
+    Raises:
+        InvalidArguments: with every fault.
+        LimitExceeded: nested too deeply.
+    """
+    from planwarden.agent.common.schema import Schema
+
+    values = dict(given or {})
+    if schema is None:
+        if values:
+            names = ", ".join(repr(name[:64]) for name in list(values)[:10])
+            raise InvalidArguments(f"the plan takes no inputs, but was given {names}; leave them out")
+        return {}
+    check_depth(values)
+    if is_larger(values, MAX_ARGUMENT_BYTES):
+        raise InvalidArguments(f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes")
+    _fill_defaults(schema, values)
+    faults = [f"inputs: {fault}" for fault in Schema(_close(schema)).find_faults(values)]
+    if faults:
+        properties = _read_properties(schema)
+        known = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
+        raise InvalidArguments(
+            f"{'; '.join(faults[:10])}{known}",
+            details={"problems": list[JsonValue](faults), "inputs": dict(schema)},
+        )
+    return values
+
+
+def fill_bound_inputs(
+    schema: Mapping[str, JsonValue], given: Mapping[str, JsonValue], limit: int
+) -> tuple[dict[str, JsonValue], tuple[str, ...], int]:
+    """Returns what a used plan is given, with defaults, then what is wrong whatever its bindings bring, and the work.
+
+    The faults are not known when the work exceeds `limit`. `schema` has no `find_inputs_faults`.
+    """
+    from planwarden.agent.common.schema import Schema
+
+    values = dict(given)
+    _fill_defaults(schema, values)
+    if is_larger(values, MAX_ARGUMENT_BYTES):
+        return values, (f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes",), 0
+    bound: list[Path] = []
+    known = {name: leave_out_bindings(value, bound, (name,)) for name, value in values.items()}
+    faults, work = Schema(_close(schema)).find_certain_faults(known, bound, limit)
+    return values, tuple(f"inputs: {fault}" for fault in faults), work
+
+
+def find_bound_faults(
+    schema: Mapping[str, JsonValue], given: Mapping[str, JsonValue], values: Mapping[Path, JsonValue], limit: int
+) -> tuple[tuple[str, ...], int]:
+    """Returns what is wrong with `values` in the place of bindings of what a used plan is given, and the work.
+
+    `values` are known by their paths in `given`; the other bindings bring what they will. The faults are not known when
+    the work exceeds `limit`.
+    """
+    from planwarden.agent.common.schema import Schema
+
+    unknown: list[Path] = []
+    known = {name: leave_out_bindings(value, unknown, (name,), values) for name, value in given.items()}
+    faults, work = Schema(_close(schema)).find_certain_faults(known, unknown, limit)
+    return tuple(f"inputs: {fault}" for fault in faults), work
+
+
+def _fill_defaults(schema: Mapping[str, JsonValue], values: dict[str, JsonValue]) -> None:
+    for name, entry in _read_properties(schema).items():
+        if name not in values and isinstance(entry, dict) and "default" in entry:
+            values[name] = entry["default"]
+
+
+def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    declared = schema.get("properties")
+    return declared if isinstance(declared, dict) else {}
+
+
+def _close(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Returns the schema without properties that it does not declare, unless it allows them."""
+    return {"type": "object", "additionalProperties": False, **schema}

@@ -1,0 +1,19 @@
+"""Who asks for an execution: one value that travels from the channel that was asked to the event that records it."""
+
+from planwarden.agent.common.struct import FrozenStruct
+from planwarden.agent.core.events import Starter
+
+
+class Requester(FrozenStruct, frozen=True, kw_only=False):
+    """Who asks for an execution, through which program, and on behalf of which other executions."""
+
+    principal: str
+    """Owns the execution."""
+    client_id: str | None = None
+    """The OAuth client; None for another channel, or if the issuer does not name it."""
+    host: str | None = None
+    """The program, as it names itself; None for another channel."""
+    chain: tuple[str, ...] = ()
+    """The executions of other agents that delegate this one, outermost first, as the caller says."""
+    starter: Starter | None = None
+    """The person whose doing it is, in a channel of the operator; None when a program asks."""

@@ -1,0 +1,82 @@
+"""Templates: `{"$text": "Dear {name}", "with": {"name": BINDING}}` is text with values in it, which no model retypes.
+
+`{name}` is replaced by the value of that name: text as it is, anything else as compact JSON. `{{` and `}}` are braces.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import canonical_json
+
+MAX_TEMPLATE_CHARS = 20_000
+MAX_QUOTED = 40
+_KEYS = ("$text", "with")
+_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_BRACES = {"{{": "{", "}}": "}"}
+
+
+def read_with(node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Returns what a template's names stand for; nothing where `with` is no object."""
+    named = node.get("with")
+    return named if isinstance(named, dict) else {}
+
+
+def list_names(node: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Yields the names in the template's text, as often as they stand there."""
+    return (found.group(1) for found in _list_parts(node) if found.group(1) is not None)
+
+
+def _list_parts(node: Mapping[str, JsonValue]) -> Iterator[re.Match[str]]:
+    text = node["$text"]
+    return _PART.finditer(text if isinstance(text, str) else "")
+
+
+def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Yields what is wrong with a template, one sentence each; faults of the bindings in it are not among them."""
+    text, named = node["$text"], node.get("with", {})
+    if unknown := sorted(node.keys() - {*_KEYS}):
+        stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
+        yield f"a '$text' object has unknown key(s) {stray}; it takes '$text' and 'with'"
+    if not isinstance(text, str):
+        yield "'$text' must be text, with names in braces"
+        return
+    if len(text) > MAX_TEMPLATE_CHARS:
+        yield f"'$text' has {len(text)} characters, the limit is {MAX_TEMPLATE_CHARS}"
+        return
+    if not isinstance(named, dict):
+        yield "'with' of a '$text' object must be an object of names and bindings"
+        return
+    yield from _find_name_faults(node, named)
+
+
+def _find_name_faults(node: Mapping[str, JsonValue], named: Mapping[str, JsonValue]) -> Iterator[str]:
+    if any(found.group() in "{}" for found in _list_parts(node)):
+        yield "'$text' has a brace without its partner; write '{{' or '}}' for a brace"
+    names = set(list_names(node))
+    if not names:
+        yield "'$text' takes no value; write the text itself instead of the object"
+    for name in sorted(names - named.keys())[:10]:
+        yield f"'$text' takes {name[:MAX_QUOTED]!r}, which 'with' does not have; write '{{{{' for a brace"
+    for name in sorted(named.keys() - names)[:10]:
+        yield f"'with' has {name[:MAX_QUOTED]!r}, which '$text' does not take"
+    for name, value in named.items():
+        if not isinstance(value, dict) or "$from" not in value:
+            example = '{"$from": "find", "pointer": "/name"}'
+            yield f"{name[:MAX_QUOTED]!r} in 'with' must be a binding, such as {example}"
+            return
+
+
+def fill_template(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> str:
+    """Returns the text of a template that has no faults, with the `values` of its names."""
+
+    def replace(found: re.Match[str]) -> str:
+        name = cast("str | None", found.group(1))
+        if name is None:
+            return _BRACES[found.group()]
+        value = values[name]
+        return value if isinstance(value, str) else canonical_json(value)
+
+    return _PART.sub(replace, cast("str", node["$text"]))

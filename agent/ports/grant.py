@@ -1,0 +1,88 @@
+"""A standing grant as stores keep it, and how its uses are counted.
+
+Stores count a use in the transaction of the intent that it lets through. A grant for a step of a saved plan counts by
+calendar days in UTC, every other one counts once for all.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core import events as ev
+
+DAY_S = 86_400
+
+
+class GrantedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of one version of a saved plan whose calls a grant lets through."""
+
+    plan_name: str
+    plan_digest: str
+    """Of the plan's file, as a run records it."""
+    used_plans: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """By the names of the saved plans within it, the digests of their files."""
+    step_id: str
+    """As in a run: a step of a plan within the plan is `STEP.CHILD`."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A standing approval, as stored; see `planwarden.agent.approval.grants`."""
+
+    grant_id: str
+    tool_name: str
+    definition_digest: str
+    arguments: dict[str, JsonValue]
+    """Values that the call's arguments must have; arguments that are not named here are free."""
+    step: GrantedStep | None = None
+    """Where calls must come from; None for calls of any plan."""
+    uses: int
+    """In all, or on each day if it is for a step of a saved plan."""
+    used: int = 0
+    """In all."""
+    used_on: int = 0
+    """The day of the last use, see `day_of`."""
+    used_before: int = 0
+    """Uses on all days before `used_on`."""
+    expires_at: float
+    owner: str | None
+    """The principal whose executions may use it; None for everybody's."""
+    created_by: str
+    assurance: ev.Assurance
+    channel: str
+    created_at: float
+    revoked_at: float | None = None
+
+
+def day_of(at: float) -> int:
+    """Returns the number of the calendar day in UTC; 0 is 1970-01-01."""
+    return int(at // DAY_S)
+
+
+def count_uses_left(grant: Grant, now: float) -> int:
+    """Returns how many more calls the grant lets through, on this day if it counts by days.
+
+    A clock that went back gives no uses back: until it is past `used_on` again, the uses of that day count.
+    """
+    if grant.step is None:
+        return max(0, grant.uses - grant.used)
+    if grant.used_on < day_of(now):
+        return grant.uses
+    return max(0, grant.uses - (grant.used - grant.used_before))
+
+
+def count_use(grant: Grant, now: float) -> Grant:
+    """Returns the grant after one more use."""
+    day = day_of(now)
+    is_later = grant.used_on < day
+    return replace(
+        grant,
+        used=grant.used + 1,
+        used_on=day if is_later else grant.used_on,
+        used_before=grant.used if is_later else grant.used_before,
+    )
+
+
+def is_open(grant: Grant, now: float) -> bool:
+    """Returns False when the grant has ended: no call will ever use it again."""
+    is_spent = grant.step is None and grant.used >= grant.uses
+    return grant.revoked_at is None and now < grant.expires_at and not is_spent

@@ -1,0 +1,80 @@
+"""What a store answers when somebody looks through executions: rows, newest activity first, without reading a log."""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.state import ExecutionStatus
+
+MAX_CURSOR_CHARS = 64
+HOSTS_LOOKED_AT = 2_000
+"""Executions, the newest ones, among which hosts are looked for."""
+
+
+class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which executions to list: those that meet every condition that is not None or empty."""
+
+    search: str = ""
+    """Words that goal, saved plan, thread or id contain, each of them; case does not matter."""
+    status: ExecutionStatus | None = None
+    host: str | None = None
+    tool: str | None = None
+    saved_plan: str | None = None
+    principal: str | None = None
+
+
+class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. Its texts are cut and not escaped."""
+
+    execution_id: str
+    thread_id: str
+    principal: str
+    status: ExecutionStatus
+    version: int
+    created_at: float
+    active_at: float
+    """When it last changed, Unix seconds."""
+    step_count: int
+    steps_done: int
+    title: str
+    is_goal: bool
+    """The title is the goal, so somebody's words."""
+    host: str
+    saved_plan: str
+    fault: str
+    """Why it did not reach its goal; empty while it runs, and where nothing is known."""
+    question: str | None
+    """The oldest open question to a person."""
+    waits_for: Literal["human", "caller", "clock"] | None
+    """Whose answer it waits for: a person's first, then the caller's, then a time."""
+
+
+class ListedPage(msgspec.Struct, frozen=True):
+    rows: tuple[ListedExecution, ...]
+    next_cursor: str | None
+
+
+class ListPosition(msgspec.Struct, frozen=True):
+    """Where a page ended; the next one begins below."""
+
+    active_at: float = 1e308
+    number: int = 2**62
+
+    def to_cursor(self) -> str:
+        return f"{self.active_at!r}:{self.number}"
+
+
+def read_cursor(cursor: str | None) -> ListPosition:
+    """Returns where the page after the cursor begins. Raises `InvalidArguments` for one that no page ended with."""
+    if cursor is None:
+        return ListPosition()
+    at, _, number = cursor.partition(":")
+    try:
+        position = ListPosition(float(at), int(number)) if len(cursor) <= MAX_CURSOR_CHARS else None
+    except ValueError:
+        position = None
+    if position is None or not math.isfinite(position.active_at) or not 0 <= position.number <= 2**62:
+        raise InvalidArguments(f"cursor {cursor[:MAX_CURSOR_CHARS]!r} is not one that this server gave out")
+    return position

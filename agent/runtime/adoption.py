@@ -1,0 +1,207 @@
+"""Executions that this process takes over: those that nobody owns, and those of processes that are silent."""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
+from planwarden.agent.core.plan import Plan
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.peers import Peers
+from planwarden.agent.ports.store import Lease, Store
+from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.silence import RENEW_S, SilentOwners
+
+logger = logging.getLogger(__name__)
+
+SKIPPED_S = 30.0
+"""Seconds after which a process looks again at an execution that it could not continue."""
+MAX_SKIPPED = 1_000
+UNFINISHED_STEPS = ("pending", "in_progress", "suspended")
+
+
+def find_needed_tools(execution: ExecutionState) -> set[str]:
+    """The names of the tools that the remaining steps name."""
+    return {
+        name
+        for state in execution.steps.values()
+        if state.status in UNFINISHED_STEPS
+        for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
+    }
+
+
+def find_missing_tools(execution: ExecutionState, tools: Toolbox) -> list[str]:
+    """The tools that the remaining steps name and that this process does not have, by name."""
+    return sorted(
+        name for name in find_needed_tools(execution) if tools.get(name) is None and not tools.is_awaited(name)
+    )
+
+
+def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
+    """Raises `UndecidableHere` when the suspension is a question to a person, which is judged by the policy."""
+    found = execution.suspensions.get(suspension_id)
+    if found is not None and found.question.addressee == "human":
+        raise UndecidableHere(
+            f"suspension {suspension_id!r} can only be rejected here: a process that started later runs under another "
+            "policy; decide there, or restart this one with its planwarden.toml"
+        )
+
+
+class Adoption:
+    """Takes at most `concurrency` executions at a time.
+
+    With `peers` it leaves to them those whose remaining steps name a tool that is not here, or that is not here as the
+    process that started last has it; and it takes nothing while that process runs under another policy.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        tools: Toolbox,
+        known: KnownExecutions,
+        *,
+        follows: bool,
+        concurrency: int,
+        peers: Peers | None,
+        start: Callable[[ExecutionState, Lease], None],
+    ) -> None:
+        """Without `follows` it takes nothing. `start` continues an execution in this process."""
+        self._store = store
+        self._owner = owner
+        self._tools = tools
+        self._known = known
+        self._follows = follows
+        self._concurrency = concurrency
+        self._peers = peers
+        self._start = start
+        self._silent_owners = SilentOwners(store.clock, tools)
+        self._runnable: dict[str, tuple[Plan | None, Sequence[ToolDefinition], int]] = {}
+        """Plan, catalogue and generation of the peers with which an execution could continue here, by its id."""
+        self._left: set[str] = set()
+        """Those that were left to other processes once."""
+        self._skipped: dict[str, float] = {}
+        """Until when, in steady seconds, by the ids of executions that cannot be read here or whose tools are not."""
+        self._skipped_with: tuple[Sequence[ToolDefinition], int] = ((), 0)
+        """The catalogue and the generation of the peers with which they were looked at."""
+
+    def _leaves_first(self, execution: ExecutionState) -> bool:
+        """True at the first look at an execution whose tools are not here, on a store of one machine.
+
+        Another process may have them, and nobody says so there. At a later look it is continued, and its calls fail.
+        """
+        if self._peers is not None or not find_missing_tools(execution, self._tools):
+            return False
+        if execution.execution_id in self._left:
+            return False
+        if len(self._left) >= MAX_SKIPPED:
+            self._left.clear()
+        self._left.add(execution.execution_id)
+        return True
+
+    def may_run(self, execution: ExecutionState) -> bool:
+        """False when other processes must continue it."""
+        if not self._follows or self._peers is None:
+            return self._follows
+        if self._peers.is_outdated:
+            return False
+        state = (execution.plan, self._tools.definitions(), self._peers.generation)
+        judged = self._runnable.get(execution.execution_id, (None, None, None))
+        if all(one is other for one, other in zip(judged, state, strict=True)):
+            return True
+        is_runnable = not find_missing_tools(execution, self._tools) and all(
+            definition is None or self._peers.is_current(definition)
+            for definition in map(self._tools.get, find_needed_tools(execution))
+        )
+        if is_runnable:
+            if len(self._runnable) >= MAX_SKIPPED:
+                self._runnable.clear()
+            self._runnable[execution.execution_id] = state
+        return is_runnable
+
+    @property
+    def is_outdated(self) -> bool:
+        """A process that started later has another policy: this one ends what it has begun, and begins nothing."""
+        return self._peers is not None and self._peers.is_outdated
+
+    def count_room(self) -> int:
+        """How many more executions it can take."""
+        return 0 if self.is_outdated else self._concurrency - len(self._known.runs)
+
+    def list_skipped(self) -> Collection[str]:
+        """Those that others must take, as far as this process knows, and those that have work here already."""
+        definitions, now = self._tools.definitions(), self._store.clock.steady()
+        generation = 0 if self._peers is None else self._peers.generation
+        before, before_generation = self._skipped_with
+        if definitions is not before or generation != before_generation or len(self._skipped) > MAX_SKIPPED:
+            self._skipped.clear()
+            self._skipped_with = (definitions, generation)
+        self._skipped = {name: until for name, until in self._skipped.items() if until > now}
+        return self._skipped.keys() | self._known.runs.keys()
+
+    async def adopt(self, lease: Lease) -> None:
+        """Continue an execution whose lease this process has just taken, or give the lease back."""
+        execution_id = lease.execution_id
+        if execution_id in self._known.runs:
+            # A command came for it meanwhile; the next look takes it.
+            await self._store.release(lease)
+            return
+        is_mine = False
+        try:
+            header = await self._store.header(execution_id)
+            if header is not None:
+                execution = await load_execution(self._store, header)
+                may_run = self.may_run(execution) and not self._leaves_first(execution)
+                is_mine = may_run and execution_id not in self._known.runs
+                if is_mine:
+                    logger.info("taking over execution %s", execution_id)
+                    self._start(execution, lease)
+        finally:
+            if not is_mine:
+                self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
+                await self._store.release(lease)
+
+    def next_look(self, late: Collection[str]) -> float:
+        """Steady seconds of the next look at leases that others did not renew; `late` are those of the last look."""
+        self._silent_owners.retain(late)
+        now = self._store.clock.steady()
+        return min(now + RENEW_S, self._silent_owners.next_look(now))
+
+    async def take_over(self, execution_id: str) -> None:
+        """Continue an execution that has no valid lease, unless its owner may still do something.
+
+        A lease that is only late is watched from now on.
+        """
+        run = self._known.runs.get(execution_id)
+        if not self._follows or (run is not None and run.is_busy):
+            return
+        header = await self._store.header(execution_id)
+        if header is None or self._skipped.get(execution_id, -math.inf) > self._store.clock.steady():
+            return
+        if header.owner not in (None, self._owner) and header.leased_until > self._store.clock.steady():
+            self._silent_owners.watch(header)
+            return
+        # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
+        try:
+            execution = await load_execution(self._store, header)
+        except LogUnreadable:
+            self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
+            raise
+        if not self.may_run(execution) or self._leaves_first(execution):
+            self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
+            return
+        # What this process owns and does not run, it took without noticing: the answer was lost.
+        is_own = header.owner == self._owner
+        grace_s = 0.0 if is_own else self._silent_owners.find_grace_s(header, execution)
+        lease = await self._store.claim(execution_id, self._owner, silent_s=grace_s)
+        if lease is None:
+            return
+        if is_own:
+            lease = replace(lease, left_s=None)
+        self._silent_owners.forget(execution_id)
+        logger.info("taking over execution %s", execution_id)
+        self._start(execution, lease)

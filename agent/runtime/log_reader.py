@@ -1,0 +1,32 @@
+"""Reading an execution from the store: the state that its log leads to."""
+
+from collections.abc import Iterable
+
+from planwarden.agent.common.errors import IllegalTransition, LogUnreadable
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.fold import fold
+from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.ports.store import Header, Store, SuspensionRow
+
+
+async def load_execution(store: Store, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
+    """The state of the stored execution that `known` belongs to, folded from its log.
+
+    Raises:
+        LogUnreadable: the log says what no execution can do, or what this version does not know.
+    """
+    return fold_log(known, await store.read(known.execution_id))
+
+
+def fold_log(known: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
+    """The state after these events, the first ones of the log of the execution that `known` belongs to.
+
+    Raises:
+        LogUnreadable: as `load_execution`.
+    """
+    try:
+        return fold(new_execution(known.execution_id, known.thread_id, known.principal), recorded)
+    except IllegalTransition as error:
+        raise LogUnreadable(
+            f"the log of {known.execution_id!r} is damaged: {error.message}; restore a backup"
+        ) from error

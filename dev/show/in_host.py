@@ -1,0 +1,138 @@
+"""The saved plan from the command menu of Claude Code: the model of the host is a double that does what it is told."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import anyio
+import httpx2
+from tests.clients.interactive import CLAUDE_CODE_HOST, Turn, run_with_person
+from tests.clients.saved_plans import ASKED
+from tests.clients.stage import Stage
+from tests.server.cli.support import Cli, start_on_terminal
+from tests.server.inbox.support import Browser
+from tests.support.screen import Screen
+
+from dev.show.legs import expect
+from dev.show.stage import PLAN_NAME
+from dev.show.transcript import COLUMNS, Transcript, WentWrong
+
+SAID = "Both notes are in the archive, and committed."
+WIDE = 300
+RULE = "\u2500" * 20
+
+
+@dataclass(frozen=True)
+class HostStage(Stage):
+    """What the host starts is a server of the person's own home."""
+
+    @cached_property
+    def home(self) -> Path:
+        return self.folder.parent / "planwarden"
+
+
+def run_from_claude_code(shown: Transcript) -> None:
+    """Chooses the plan from the menu, approves the moves on the page and the commit in the host's form.
+
+    Raises:
+        Unavailable: the host cannot be had here.
+    """
+    place = shown.place
+    place.write_notes("garden.md", "hiking.md")
+    folder = place.folder / "host-of-show"
+    folder.mkdir()
+    stage = HostStage(folder, kills=False)
+    given = {"name": PLAN_NAME, "inputs": {"to": "archive"}}
+
+    def say() -> str:
+        is_done = not place.list_notes("inbox") and not place.run_git("status", "--porcelain")
+        return SAID if is_done else "The plan runs; it asks you first."
+
+    def person(screen: Screen) -> None:
+        screen.press(f"/{PLAN_NAME[:4]}")
+        screen.expect(f"/planwarden:{PLAN_NAME}")
+        screen.settle()
+        shown.add("menu", find_menu(screen))
+        screen.press("\t")
+        screen.expect(f"/mcp__planwarden__{PLAN_NAME}")
+        screen.press("archive")
+        screen.expect(f"/mcp__planwarden__{PLAN_NAME} archive")
+        shown.add("typed", find_prompt(screen))
+        screen.press("enter")
+        screen.expect("wants to open a URL")
+        screen.settle()
+        shown.add("link", find_below_rule(screen))
+        expect(len(place.list_notes("inbox")) == 2, "nothing moves before the person has decided", shown)
+        [suspension_id] = stage.linked_questions
+        words = anyio.run(approve_on_page, shown, suspension_id)
+        expect("row 1" in words and '"inbox/hiking.md"' in words, "the page shows every row", shown, words)
+        screen.press("right", "enter")
+        screen.expect("requests your input")
+        screen.wait_until(lambda: "Decision" in find_chosen(screen), "the form has no decision to choose")
+        screen.settle()
+        shown.add("form", find_below_rule(screen))
+        screen.press("right", "enter")
+        screen.expect("Decision: approve")
+        go_down_to(screen, "Accept")
+        screen.press("enter")
+        screen.expect(SAID)
+        screen.settle()
+        shown.add("said", next(line for line in screen.text.splitlines() if SAID in line))
+
+    run_with_person(CLAUDE_CODE_HOST, stage, [Turn(ASKED, [("run_plan", given)], say)], person, columns=COLUMNS)
+
+
+async def approve_on_page(shown: Transcript, suspension_id: str) -> str:
+    """Opens the question in a browser without script, presses Approve, and returns the page's words."""
+    terminal = start_on_terminal(Cli(shown.place.home), "inbox", "--no-open", columns=WIDE)
+    try:
+        terminal.finish()
+    finally:
+        terminal.close()
+    found = re.search(r"http://\S+code=\S+", terminal.text)
+    if found is None:
+        raise WentWrong(f"planwarden inbox printed no link: {terminal.text}")
+    link = httpx2.URL(found[0])
+    origin = f"{link.scheme}://{link.host}:{link.port}"
+    async with httpx2.AsyncClient(base_url=origin, timeout=60) as client:
+        browser = Browser(client, None, origin=origin)
+        await browser.pair(link.params["code"])
+        page = await browser.open(f"/inbox/suspensions/{suspension_id}")
+        answer = await browser.submit(page.form("/decision"), press="approve")
+        if answer.status != 303:
+            raise WentWrong(f"the page answered {answer.status}: {answer.words}")
+        return page.words
+
+
+def go_down_to(screen: Screen, word: str) -> None:
+    """Presses the key down, and waits each time for what it does, until the chosen line has the word."""
+    while word not in (chosen := find_chosen(screen)):
+        screen.press("down")
+        screen.wait_until(lambda before=chosen: find_chosen(screen) != before, "the key down does nothing")
+
+
+def find_chosen(screen: Screen) -> str:
+    """The lowest line with the mark of a choice; empty if there is none."""
+    return next((line for line in reversed(screen.text.splitlines()) if line.lstrip().startswith("❯")), "")
+
+
+def find_menu(screen: Screen) -> str:
+    """The line of the menu that is chosen, and what was typed."""
+    return _find_lines(screen, lambda line: "planwarden:" in line or line.startswith("❯ /"))
+
+
+def find_prompt(screen: Screen) -> str:
+    return _find_lines(screen, lambda line: line.startswith("❯ /"))
+
+
+def find_below_rule(screen: Screen) -> str:
+    """What stands below the last line that is drawn from side to side."""
+    lines = screen.text.rstrip().splitlines()
+    last = max(number for number, line in enumerate(lines) if RULE in line)
+    return "\n".join(lines[last + 1 :])
+
+
+def _find_lines(screen: Screen, wanted: Callable[[str], bool]) -> str:
+    return "\n".join(line for line in screen.text.replace("\u00a0", " ").splitlines() if wanted(line))

@@ -1,0 +1,124 @@
+"""Steps of saved plans that a person allows beforehand: what such a step calls, and in which version of the plan.
+
+The version of a plan within the plan is part of it: the outer file does not change when the inner one does.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import find_bindings
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep, list_step_tools
+from planwarden.agent.ports.grant import GrantedStep
+
+MAX_LISTED = 20
+MAX_NAME_CHARS = 64
+
+
+class CheckedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved plan as a run would begin with it now."""
+
+    version: ev.PlanVersion
+    used: tuple[ev.PlanVersion, ...]
+    plan: Plan
+
+
+ReadPlan = Callable[[str], Awaitable[CheckedPlan]]
+"""Returns the saved plan of a name. Raises `UnknownPlan`, or `InvalidPlan` and `LimitExceeded` for one that cannot
+run."""
+
+
+class StepCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the tool as the step writes it."""
+
+    arguments: dict[str, JsonValue]
+    takes: dict[str, tuple[str, ...]]
+    """What arguments take values from, by name: `inputs`, a loop's `item`, steps."""
+
+
+class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a saved plan that calls a tool."""
+
+    step: GrantedStep
+    calls: tuple[StepCall, ...]
+    """The calls of that tool; those of a loop are made for each item."""
+    is_loop: bool
+    attempts: int
+    """How often each call is made at most, as far as the plan says."""
+
+
+async def find_granted_step(read_plan: ReadPlan, plan_name: str, step_id: str, tool_name: str) -> FoundStep:
+    """Returns the step as it is in the plan now.
+
+    Raises:
+        UnknownPlan, InvalidPlan, LimitExceeded: as `ReadPlan`.
+        InvalidArguments: the plan has no such step, or the step writes no call of the tool.
+    """
+    found = await read_plan(plan_name)
+    step = _find_step(found.plan, plan_name, step_id)
+    calls = tuple(_describe_call(found.plan, call) for call in step.tool_calls if call.tool_name == tool_name)
+    if not calls:
+        raise InvalidArguments(_explain_no_call(step, tool_name))
+    return FoundStep(
+        step=GrantedStep(
+            plan_name=found.version.name,
+            plan_digest=found.version.digest,
+            used_plans={used.name: used.digest for used in found.used},
+            step_id=step_id,
+        ),
+        calls=calls,
+        is_loop=step.loop is not None,
+        attempts=1 if step.retry is None else step.retry.attempts,
+    )
+
+
+def check_values(calls: tuple[StepCall, ...], wanted: Mapping[str, JsonValue]) -> None:
+    """Raises `InvalidArguments` when no call of the step can ever have the wanted values."""
+    for name, value in wanted.items():
+        written = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
+        if len(written) == len(calls) and all(canonical_json(found) != canonical_json(value) for found in written):
+            raise InvalidArguments(f"the step never calls with this value of {name[:MAX_NAME_CHARS]!r}: it has another")
+
+
+def _find_step(plan: Plan, plan_name: str, step_id: str) -> PlanStep:
+    ids = [step.step_id for step in plan.steps]
+    if step_id in ids:
+        return plan.step(step_id)
+    inner = [name for name in ids if name.startswith(f"{step_id}.")]
+    if inner:
+        hint = f" of its own; it stands for another plan, whose steps are {_join(inner)}"
+    else:
+        hint = did_you_mean(step_id, ids) or f"; it has {_join(ids)}"
+    raise InvalidArguments(f"the saved plan {plan_name!r} has no step {step_id[:MAX_NAME_CHARS]!r}{hint}")
+
+
+def _explain_no_call(step: PlanStep, tool_name: str) -> str:
+    shown, tools = repr(tool_name[:MAX_NAME_CHARS]), list_step_tools(step)
+    if tool_name in tools:
+        return (
+            f"a model writes the calls of {shown} in step {step.step_id!r}, and only calls that the plan itself writes "
+            "as toolCalls can be allowed for longer than 8 hours"
+        )
+    called = f"it calls {_join(list(tools))}" if tools else "it calls nothing"
+    return f"step {step.step_id!r} does not call {shown}{did_you_mean(tool_name, tools)}; {called}"
+
+
+def _describe_call(plan: Plan, call: PlannedCall) -> StepCall:
+    taken: dict[str, tuple[str, ...]] = {}
+    for name, value in call.arguments.items():
+        bindings = tuple(find_bindings(value))
+        if bindings:
+            # What a plan within the plan is given may be written out: then nothing else is needed.
+            references = [*plan.find_needs(bindings)] or [binding.reference for binding in bindings]
+            taken[name] = tuple(dict.fromkeys(reference.step_id for reference in references))
+    return StepCall(arguments=call.arguments, takes=taken)
+
+
+def _join(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(repr(name[:MAX_NAME_CHARS]) for name in names[:MAX_LISTED]) + more

@@ -1,0 +1,148 @@
+"""Checks plans as a run would begin with them now: with the saved plans that they use, the tools and the thread.
+
+It imports the parser of plans, so only an open service has one.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.inputs import fill_inputs
+from planwarden.agent.core.plan import Plan, list_earlier_results
+from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
+from planwarden.agent.core.state import new_execution
+from planwarden.server.api.saved_plans import SavedPlans
+from planwarden.server.api.threads import Threads
+
+if TYPE_CHECKING:
+    from planwarden.agent.runtime.engine import Engine
+    from planwarden.server.api.granted_steps import CheckedPlan
+    from planwarden.server.views.forecast import Forecast
+    from planwarden.tools.downstream.servers import DownstreamServers
+
+
+class ParsedPlan(msgspec.Struct, frozen=True):
+    """A plan that can run, and what was found while it was checked."""
+
+    plan: Plan
+    warnings: tuple[str, ...]
+    earlier: tuple[EarlierResult, ...]
+    """What it takes from earlier executions of its thread."""
+    used_plans: tuple[ev.PlanVersion, ...]
+    """The saved plans that stand in it."""
+
+
+class PlanChecker:
+    """Checks plans for one engine."""
+
+    def __init__(
+        self,
+        engine: "Engine",
+        saved: SavedPlans,
+        threads: Threads,
+        downstream: "DownstreamServers | None",
+        options: ev.Options,
+        *,
+        max_steps: int,
+    ) -> None:
+        self._engine = engine
+        self._saved = saved
+        self._threads = threads
+        self._downstream = downstream
+        self._options = options
+        self._max_steps = max_steps
+
+    async def expand(self, plan: JsonValue, name: str | None) -> tuple[JsonValue, tuple[ev.PlanVersion, ...]]:
+        """Returns the plan with the saved plans that it uses in their places, and which versions these are.
+
+        `name` is that of the plan, if it is a saved one. Raises `InvalidPlan` or `LimitExceeded`.
+        """
+        return await self._saved.expand(plan, name=name, max_steps=self._max_steps)
+
+    async def check(self, plan: JsonValue, *, name: str | None, thread_id: str | None, principal: str) -> ParsedPlan:
+        """Returns the plan as it would run now on the thread; waits a limited time for tools of downstream servers.
+
+        `name` is that of the plan, if it is a saved one.
+
+        Raises:
+            InvalidPlan, LimitExceeded: it cannot run.
+            UnknownThread: it takes results from the thread, and the principal has no such thread.
+        """
+        document, used_plans = await self.expand(plan, name)
+        names = read_tool_names(document)
+        await self.wait_for_tools(names)
+        self.check_servers(names)
+        earlier: dict[Reference, EarlierResult | str] = {}
+        while True:
+            try:
+                parsed, warnings = parse_plan(
+                    document,
+                    author="caller",
+                    tools=self._engine.tool_facts(),
+                    max_steps=self._max_steps,
+                    earlier=None if thread_id is None else earlier,
+                )
+                return ParsedPlan(parsed, warnings, list_earlier_results(parsed, earlier), used_plans)
+            except EarlierNeeded as needed:
+                assert thread_id is not None
+                await self._threads.read_headers(thread_id, principal)
+                asking = new_execution("", thread_id, principal)
+                earlier |= await self._engine.find_earlier(asking, needed.wanted)
+
+    async def read_saved(self, name: str) -> "CheckedPlan":
+        """Returns the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
+        from planwarden.server.api.granted_steps import CheckedPlan
+
+        saved = await self._saved.find(name)
+        found = await self.check(saved.document, name=saved.name, thread_id=None, principal="")
+        version = ev.PlanVersion(name=saved.name, digest=saved.digest)
+        return CheckedPlan(version=version, used=found.used_plans, plan=found.plan)
+
+    async def forecast(
+        self,
+        plan: JsonValue,
+        inputs: Mapping[str, JsonValue] | None,
+        *,
+        name: str | None,
+        version: str | None,
+        principal: str,
+    ) -> "Forecast":
+        """Returns what can be said of a plan before it runs; raises as `check`, and `InvalidArguments`.
+
+        `name` and `version` are those of the plan, if it is a saved one.
+        """
+        # Few runs are forecast, and a cold resume waits for every import.
+        from planwarden.server.views.forecast import build_forecast
+
+        checked = await self.check(plan, name=name, thread_id=None, principal=principal)
+        parsed = checked.plan
+        required = (parsed.inputs or {}).get("required")
+        has_inputs = inputs is not None or not required
+        filled = fill_inputs(parsed.inputs, inputs) if has_inputs else {}
+        saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
+        created = ev.ExecutionCreated(options=self._options, saved_plan=saved, used_plans=checked.used_plans)
+        execution = apply(new_execution("", "", principal), created, 0.0)
+        execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled), 0.0)
+        calls = self._engine.forecast(execution, has_inputs=has_inputs)
+        return build_forecast(parsed, calls, is_whole=True, warnings=checked.warnings)
+
+    async def wait_for_tools(self, names: Iterable[str]) -> None:
+        """Waits a limited time until the downstream servers that the unknown names point to have listed their tools."""
+        if self._downstream is not None:
+            await self._downstream.wait_until_listed(names)
+
+    def check_servers(self, names: Iterable[str]) -> None:
+        """Raises `InvalidPlan` that says why a server's tools are missing, which `unknown tool` would not."""
+        if self._downstream is None:
+            return
+        found = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}
+        if found:
+            text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(found.items())[:10])
+            missing: list[JsonValue] = [name[:128] for name in found]
+            raise InvalidPlan(f"the plan needs tools that are not available: {text}", details={"unknownTools": missing})

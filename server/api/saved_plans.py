@@ -1,0 +1,55 @@
+"""What a service knows of saved plans: their list, and the plan that a name stands for now."""
+
+from pydantic import JsonValue
+
+from planwarden.agent.core import events as ev
+from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.plans.library import PlanLibrary
+from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.views.saved_plans import SavedPlanLine
+
+
+class SavedPlans:
+    """The saved plans of one service; none without a library."""
+
+    def __init__(self, library: PlanLibrary | None) -> None:
+        self._library = library
+
+    async def find(self, name: str) -> SavedPlan:
+        """Returns the plan as its file is now. Raises `UnknownPlan`."""
+        return (await self.look()).find(name)
+
+    async def expand(
+        self, plan: JsonValue, *, name: str | None, max_steps: int
+    ) -> tuple[JsonValue, tuple[ev.PlanVersion, ...]]:
+        """Returns the plan with the saved plans that it uses in their places, and which these are."""
+        # Most plans use none, and a server has answered before the first one does.
+        from planwarden.agent.core.uses import may_use_plans
+        from planwarden.server.plans.expansion import expand_plan
+
+        if not may_use_plans(plan):
+            return plan, ()
+        document, used = expand_plan(plan, await self.look(), name=name, max_steps=max_steps)
+        return document, tuple(ev.PlanVersion(name=found.name, digest=found.digest) for found in used)
+
+    async def read_versions(self) -> dict[str, str] | None:
+        """Returns the versions of the usable plans by name; None without a library, as nothing is known then."""
+        return None if self._library is None else {plan.name: plan.digest for plan in (await self.look()).plans}
+
+    async def list(self) -> tuple[SavedPlanLine, ...]:
+        """Returns the usable plans by name."""
+        return tuple(
+            SavedPlanLine(
+                name=plan.name,
+                title=plan.title,
+                description=plan.description,
+                inputs=plan.inputs,
+                version=plan.digest,
+                source=plan.source,
+            )
+            for plan in (await self.look()).plans
+        )
+
+    async def look(self) -> PlanCatalogue:
+        """Returns what the folders hold now."""
+        return PlanCatalogue() if self._library is None else await self._library.look()

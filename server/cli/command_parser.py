@@ -1,0 +1,90 @@
+"""A parser of commands that says what was probably meant, and the way to add commands to it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.server.cli.exit_codes import USAGE
+
+if TYPE_CHECKING:
+    # The class is private in argparse, and generic only for type checkers.
+    Subparsers = argparse._SubParsersAction["Parser"]  # pyright: ignore[reportPrivateUsage]
+
+MAX_QUOTED_CHARS = 200
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a usage error in one sentence, with the word that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
+
+    # The overloads of argparse say only which type of namespace comes back.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Refuses what it does not know here, because each command knows only its own options."""
+        words = list[str](sys.argv[1:] if args is None else args)
+        self._refuse_unknown(self._find_unknown_option(words))
+        parsed, unknown = super().parse_known_args(words, namespace)
+        self._refuse_unknown(unknown)
+        return parsed, unknown
+
+    def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
+        """Returns the first unknown option in front of everything else, which would make its value a command."""
+        place = 0
+        while place < len(words) and len(words[place]) > 1 and words[place].startswith("-") and words[place] != "--":
+            name, has_value, _ = words[place].partition("=")
+            action = self._option_string_actions.get(name)
+            if action is None:
+                return [words[place]]
+            place += 1 if has_value or action.nargs == 0 else 2
+        return []
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        if words:
+            name = words[0].partition("=")[0]
+            hint = did_you_mean(name, self._option_string_actions) if name.startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            kind = "command" if action.nargs == argparse.PARSER else str(action.metavar or action.dest).lower()
+            hint = did_you_mean(str(value), known) or f"; choose from {', '.join(known)}"
+            self.error(f"there is no {kind} {str(value)[:MAX_QUOTED_CHARS]!r}{hint}")
+
+
+class CommandGroup(msgspec.Struct, frozen=True):
+    """Adds commands to one level of the command line."""
+
+    subparsers: "Subparsers"
+    options: Parser
+    """--home, --store and --model, which every command takes."""
+    server_options: Parser
+    """--mcp-config, which commands take that may call tools."""
+
+    def add(self, name: str, handler: str, text: str, *, has_json: bool = True, uses_servers: bool = False) -> Parser:
+        """Add a command and return its parser, which still lacks the command's own arguments."""
+        parents = [self.options, self.server_options] if uses_servers else [self.options]
+        parser = self.subparsers.add_parser(name, help=text, description=text, parents=parents, allow_abbrev=False)
+        parser.set_defaults(handler=handler)
+        if has_json:
+            parser.add_argument("--json", action="store_true", help="print one JSON document on standard output")
+        else:
+            parser.set_defaults(json=False)
+        return parser
+
+    def add_group(self, name: str, commands: str, text: str, *, handler: str | None = None) -> "CommandGroup":
+        """Add a command that has sub-commands; `commands` names them for its usage line.
+
+        With a `handler` it also does something without one of them.
+        """
+        if handler is None:
+            parser = self.subparsers.add_parser(name, help=text, description=text)
+        else:
+            parser = self.add(name, handler, text)
+        subparsers = parser.add_subparsers(metavar=commands, required=handler is None, parser_class=Parser)
+        return CommandGroup(subparsers, self.options, self.server_options)

@@ -1,0 +1,100 @@
+"""The commands `check`, `plans check` and `plans graph`: what can be said of a plan before it runs."""
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE, FAILED
+from planwarden.server.cli.output import write_result
+from planwarden.server.cli.plan_source import choose_plan, read_given_inputs
+from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.forecast import Allowed, Asking, Forecast, ForecastStep
+
+
+def handle_check(arguments: Namespace) -> int:
+    found = make_forecast(arguments)
+    document: dict[str, JsonValue] = to_json(found)
+    write_result(arguments, document, lambda terminal: terminal.say(*forecast_lines(found)))
+    return FAILED if found.impossible else DONE
+
+
+def handle_graph(arguments: Namespace) -> int:
+    graph = make_forecast(arguments).graph or ""
+    write_result(arguments, {"graph": graph}, lambda terminal: terminal.say(*graph.splitlines()))
+    return DONE
+
+
+def make_forecast(arguments: Namespace) -> Forecast:
+    """Returns the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
+    context = CliContext.from_arguments(arguments)
+    given = choose_plan(context, arguments.plan)
+    inputs = read_given_inputs(arguments, given.document) or None
+
+    async def forecast() -> Forecast:
+        async with context.run_servers(), context.open_for_reading() as service:
+            await service.engine.refresh_grants()
+            return await service.forecast_plan(
+                given.document, inputs=inputs, name=given.name, version=given.version, principal=LOCAL
+            )
+
+    return anyio.run(forecast)
+
+
+def forecast_lines(found: Forecast) -> Iterator[TerminalLine]:
+    """Yields the steps in order with what is known of each, then the graph."""
+    for step in found.steps:
+        yield from _step_lines(step, found)
+    for warning in found.warnings:
+        yield TerminalLine(((one_line(warning, 500), "warn"),), "note")
+    if found.unseen:
+        yield TerminalLine(((f"{found.unseen} more call(s) were not looked at", "warn"),), "note")
+    yield TerminalLine()
+    yield from (TerminalLine(((line, "dim"),)) for line in (found.graph or "").splitlines())
+
+
+def _step_lines(step: ForecastStep, found: Forecast) -> Iterator[TerminalLine]:
+    after = f"  after {_join(step.after)}" if step.after else ""
+    parts: tuple[Part, ...] = ((escape_text(step.id), "bold"), "  ", _join(step.tools) or "text", (after, "dim"))
+    asks = [asking for asking in found.asks if asking.step_id == step.id]
+    yield TerminalLine(parts, "asks" if asks else "waits")
+    yield from map(_asking_line, asks)
+    yield from (_allowed_line(allowed) for allowed in found.allowed if allowed.step_id == step.id)
+    for unforeseen in found.only_the_run_knows:
+        if unforeseen.step_id == step.id:
+            text = f"only the run will know: {escape_text(unforeseen.tool_name)} takes values of "
+            risk = f"; its risk is {unforeseen.risk}"
+            allowed = f"; {_describe_grant(unforeseen.grant_id)}" if unforeseen.grant_id is not None else ""
+            yield TerminalLine(((f"{text}{_join(unforeseen.takes_from)}{risk}{allowed}", "warn"),), indent=1)
+    for impossible in found.impossible:
+        if impossible.step_id == step.id:
+            why = one_line(impossible.why, 300)
+            yield TerminalLine(((f"would fail: {escape_text(impossible.tool_name)}: {why}", "bad"),), indent=1)
+    if step.is_conditional:
+        yield TerminalLine((("runs only if its condition holds", "dim"),), indent=1)
+    if step.needs_model:
+        yield TerminalLine((("a model writes its calls or its text", "dim"),), indent=1)
+
+
+def _asking_line(asking: Asking) -> TerminalLine:
+    text = f"{escape_text(asking.tool_name)} will ask {asking.whom}: {asking.because}"
+    covers = f"; the answer covers {_join(asking.confirms)}" if asking.confirms else ""
+    return TerminalLine(((text + covers, "warn"),), indent=1)
+
+
+def _allowed_line(allowed: Allowed) -> TerminalLine:
+    text = f"{escape_text(allowed.tool_name)} will not ask: {_describe_grant(allowed.grant_id)}"
+    return TerminalLine(((text, "good"),), indent=1)
+
+
+def _describe_grant(grant_id: str) -> str:
+    return f"grant {escape_text(grant_id)} lets it through"
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(map(escape_text, names))

@@ -1,0 +1,51 @@
+"""The command `move`: everything that the store holds, to another store."""
+
+from argparse import Namespace
+
+from pydantic import JsonValue
+
+from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import build_terminal, write_result
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.settings.configuration import STORE_VARIABLE
+from planwarden.storage.location import SQLITE, read_location
+from planwarden.storage.moving.move import MoveReport, Stage, move
+from planwarden.storage.moving.tables import TABLES
+
+_SAID: dict[Stage, str] = {
+    "stored": "Copied; reading it back.",
+    "verified": "Everything is there.",
+    "marked": "The old store refuses to be used from now on.",
+}
+
+
+def handle_move(arguments: Namespace) -> int:
+    terminal = build_terminal(arguments)
+
+    def say(stage: Stage) -> None:
+        if stage in _SAID:
+            terminal.say(_SAID[stage])
+
+    target = read_location(arguments.to)
+    report = move(read_settings(arguments).store, target, say)
+    document: dict[str, JsonValue] = {
+        "from": report.source,
+        "to": report.target,
+        "rows": dict[str, JsonValue](report.rows),
+        "auditHead": report.audit_head,
+    }
+    write_result(arguments, document, lambda terminal: draw_report(terminal, report, has_password=target.has_password))
+    return DONE
+
+
+def draw_report(terminal: Terminal, report: MoveReport, *, has_password: bool) -> None:
+    nouns = {table.name: table.noun for table in TABLES}
+    counts = ", ".join(f"{nouns[name]}: {count}" for name, count in report.rows.items() if count)
+    terminal.say(f"Moved from {report.source} to {report.target}.")
+    terminal.say(counts or "It was empty.")
+    terminal.say(f"head of the audit: {report.audit_head}")
+    if not all(place.startswith(SQLITE) for place in (report.source, report.target)):
+        terminal.say("Logins to servers and the passphrase of the inbox are not moved; set them again.")
+    added = " (add the password)" if has_password else ""
+    terminal.say(f"Set {STORE_VARIABLE}={report.target}{added}, or [store] url, before you start anything.")

@@ -1,0 +1,193 @@
+"""The commands `plans`, `plans show` and `plans keep`: plans that people keep in files."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.agent.core.plan import Plan
+from planwarden.agent.core.plan_parser import read_tool_names
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import build_terminal, print_json, write_result
+from planwarden.server.cli.plan_source import find_saved_plan
+from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.plans.folders import HOME, PlanCatalogue
+from planwarden.server.plans.inputs import PlanInputField, list_input_fields
+from planwarden.server.plans.keeping import ProposedInput, build_document, propose_inputs, write_plan
+from planwarden.server.plans.plan_file import SavedPlan, is_plan_name
+from planwarden.server.settings.configuration import PLAN_FOLDER
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.lineage_facts import VERSION_CHARS
+
+NO = ("n", "no")
+
+
+def handle_list(arguments: Namespace) -> int:
+    context = CliContext.from_arguments(arguments)
+    found = context.library.look_now()
+    document: dict[str, JsonValue] = {
+        "plans": [_to_json(plan) for plan in found.plans],
+        "unusable": [{"name": fault.name, "file": str(fault.path), "reason": fault.reason} for fault in found.faults],
+        "hidden": [{"name": entry.name, "file": str(entry.path), "by": str(entry.by)} for entry in found.hidden],
+    }
+    write_result(arguments, document, lambda terminal: draw_catalogue(terminal, context, found))
+    return DONE
+
+
+def handle_show(arguments: Namespace) -> int:
+    context = CliContext.from_arguments(arguments)
+    plan = find_saved_plan(context, arguments.name)
+    document: dict[str, JsonValue] = {**_to_json(plan), "file": str(plan.path), "plan": plan.document}
+    write_result(arguments, document, lambda terminal: draw_plan(terminal, context, plan))
+    return DONE
+
+
+def handle_keep(arguments: Namespace) -> int:
+    context = CliContext.from_arguments(arguments)
+    terminal = build_terminal(arguments)
+    name: str = arguments.name
+    _check_new_name(context, name)
+    execution = anyio.run(_find_execution, context, arguments.thread)
+    plan = _check_keepable(execution)
+    chosen = choose_inputs(terminal, propose_inputs(plan, execution.goal))
+    document = build_document(plan, execution.goal, execution.inputs, chosen)
+    comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}."
+    path = write_plan(context.settings.home / PLAN_FOLDER, name, document, comment)
+    inputs = [field.name for field in list_input_fields(_as_object(document.get("inputs")))]
+    draw_kept(terminal, context, path, name, inputs)
+    if arguments.json:
+        print_json({"name": name, "file": str(path), "inputs": list[JsonValue](inputs)})
+    return DONE
+
+
+async def _find_execution(context: CliContext, beginning: str) -> ExecutionState:
+    async with context.open_for_reading() as service:
+        thread_id = await context.find_id(service, "thread", beginning)
+        headers = await service.engine.store.thread(thread_id)
+        if not headers:
+            command = context.command("list")
+            raise UsageError(f"there is no thread {thread_id[:64]!r}; `{command}` shows the newest ones")
+        return await service.engine.find(headers[-1].execution_id)
+
+
+def _check_keepable(execution: ExecutionState) -> Plan:
+    """Returns the plan of a run that can be repeated. Raises `UsageError`."""
+    if execution.plan is None or not execution.is_finished:
+        raise UsageError(
+            f"thread {execution.thread_id!r} has no finished run: its newest execution is {execution.status}"
+        )
+    if execution.earlier:
+        names = ", ".join(sorted({repr(reference.step_id) for reference in execution.earlier}))
+        raise UsageError(
+            f"the run takes results of earlier runs of its thread, {names}, which a new run would not have; write the "
+            "steps that make them into one plan"
+        )
+    if execution.plan.scopes:
+        raise UsageError(
+            "the run's plan gives inputs to other saved plans, which one file cannot hold; keep its own file instead"
+        )
+    return execution.plan
+
+
+def _check_new_name(context: CliContext, name: str) -> None:
+    if not is_plan_name(name):
+        raise InvalidArguments(f"{name[:80]!r} is no name of a plan: letters, digits, - and _, at most 64")
+    found = context.library.look_now()
+    taken = found.get(name) or found.get_fault(name)
+    if taken is not None:
+        raise UsageError(f"there is a plan {name!r} already, {str(taken.path)!r}; choose another name")
+
+
+def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list[ProposedInput]:
+    """Returns those that the person wants as inputs; all of them where nobody can be asked."""
+    if not terminal.can_ask:
+        return list(proposed)
+    if proposed:
+        terminal.say("These values occur in the goal. An input can have another value in each run.")
+    return [entry for entry in proposed if _is_wanted(terminal, entry)]
+
+
+def _is_wanted(terminal: Terminal, proposed: ProposedInput) -> bool:
+    value, step = one_line(str(proposed.value), 80), one_line(proposed.step_id, 64)
+    typed = terminal.ask(f"Make {proposed.name} of step {step}, now {value}, an input? [Enter yes · n no] ")
+    return typed is not None and typed.lower() not in NO
+
+
+def draw_catalogue(terminal: Terminal, context: CliContext, found: PlanCatalogue) -> None:
+    if not found.plans:
+        folder = context.settings.home / PLAN_FOLDER
+        terminal.say(TerminalLine(((f"No saved plans; they are files NAME.yaml or NAME.json in {folder}.", "dim"),)))
+    width = max((len(plan.name) for plan in found.plans), default=0)
+    for plan in found.plans:
+        source = "" if plan.source == HOME else f"  from {one_line(plan.source, 60)}"
+        title = f"  {one_line(plan.title or '', 100)}" if plan.title else ""
+        terminal.say(TerminalLine(((plan.name.ljust(width), "bold"), title, (source, "dim")), "done"))
+        fields = [*list_input_fields(plan.inputs)]
+        if fields:
+            terminal.say(TerminalLine(((f"takes {', '.join(map(_describe_field, fields))}", "dim"),), indent=1))
+    for fault in found.faults:
+        text = f"{fault.path}: {fault.reason}"
+        terminal.say(TerminalLine(((one_line(text, 300), "warn"),), "failed"))
+    for hidden in found.hidden:
+        text = f"{hidden.path} is not used: {hidden.by} has its name"
+        terminal.say(TerminalLine(((one_line(text, 300), "warn"),), "note"))
+
+
+def draw_plan(terminal: Terminal, context: CliContext, plan: SavedPlan) -> None:
+    terminal.say(TerminalLine(((plan.name, "bold"), f"  {one_line(plan.title or '', 200)}")))
+    if plan.description:
+        terminal.say(*(escape_text(line) for line in plan.description.splitlines()))
+    version = f"version {plan.digest[:VERSION_CHARS]} · {escape_text(str(plan.path))}"
+    terminal.say(TerminalLine(((version, "dim"),)))
+    for field in list_input_fields(plan.inputs):
+        parts: tuple[Part, ...] = (
+            ("input ", "dim"),
+            _describe_field(field),
+            (f"  {one_line(field.description, 160)}", "dim"),
+        )
+        terminal.say(TerminalLine(parts, indent=1))
+    steps = plan.document.get("todoList", plan.document.get("steps"))
+    for step in steps if isinstance(steps, list) else ():
+        written = step if isinstance(step, dict) else {}
+        name, text = one_line(str(written.get("id")), 64), one_line(str(written.get("description")), 160)
+        tools = ", ".join(one_line(tool, 64) for tool in sorted(read_tool_names({"todoList": [written]})))
+        terminal.say(TerminalLine(((name, "bold"), f"  {text}", (f"  {tools}", "dim")), "waits"))
+    terminal.say(TerminalLine(((context.command("run", plan.name), "dim"),)))
+
+
+def draw_kept(terminal: Terminal, context: CliContext, path: Path, name: str, inputs: Sequence[str]) -> None:
+    takes = f"; it takes {', '.join(map(escape_text, inputs))}" if inputs else ""
+    terminal.say(TerminalLine((f"{path}: written{takes}",), "done"))
+    terminal.say(TerminalLine(((context.command("run", name), "dim"),)))
+
+
+def _describe_field(field: PlanInputField) -> str:
+    kind = field.schema.get("type")
+    shown = (
+        f"{one_line(field.name, 64)}{'' if isinstance(kind, list) or kind is None else f': {one_line(str(kind), 20)}'}"
+    )
+    if "default" in field.schema:
+        return f"{shown} = {one_line(msgspec.json.encode(field.schema['default']).decode(), 60)}"
+    return shown if field.is_required else f"{shown} (optional)"
+
+
+def _to_json(plan: SavedPlan) -> dict[str, JsonValue]:
+    return {
+        "name": plan.name,
+        "title": plan.title,
+        "description": plan.description,
+        "inputs": plan.inputs,
+        "version": plan.digest,
+        "source": plan.source,
+    }
+
+
+def _as_object(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,216 @@
+"""The commands `schedule add`, `list`, `pause`, `resume`, `remove` and `run-now`."""
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.ids import RandomIds
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.api.service import Service
+from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE, FAILED, WAITING, exit_code
+from planwarden.server.cli.output import print_json, write_result
+from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.plans.inputs import read_inputs
+from planwarden.server.schedules.book import ScheduleBook, ScheduleRequest
+from planwarden.server.settings.configuration import find_operator
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.execution import build_execution_view
+from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.schedule import ScheduleView, TickView
+from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
+
+_MARKS: dict[str, Mark] = {"started": "done", "skipped": "waits", "missed": "note", "failed": "failed"}
+SHOWN_TICKS = 3
+
+
+def handle_add(arguments: Namespace) -> int:
+    context = CliContext.from_arguments(arguments)
+    view = anyio.run(add_schedule, context, arguments)
+    write_result(arguments, to_json(view), lambda terminal: draw_schedules(terminal, (view,)))
+    return DONE
+
+
+def handle_list(arguments: Namespace) -> int:
+    context = CliContext.from_arguments(arguments)
+    views = anyio.run(list_schedules, context)
+    write_result(
+        arguments,
+        {"schedules": [to_json(view) for view in views]},
+        lambda terminal: draw_schedules(terminal, views, context),
+    )
+    return DONE
+
+
+def handle_pause(arguments: Namespace) -> int:
+    return _handle_change(arguments, ScheduleBook.pause)
+
+
+def handle_resume(arguments: Namespace) -> int:
+    return _handle_change(arguments, ScheduleBook.resume)
+
+
+def handle_remove(arguments: Namespace) -> int:
+    context = CliContext.from_arguments(arguments)
+
+    async def work() -> str:
+        async with context.open_for_writing(follows=False) as service:
+            book = build_book(service)
+            found = await book.find(arguments.schedule)
+            await book.remove(found.schedule_id)
+            return found.schedule_id
+
+    removed = anyio.run(work)
+    write_result(
+        arguments,
+        {"scheduleId": removed, "removed": True},
+        lambda terminal: terminal.say("The schedule is removed. Runs that it started go on."),
+    )
+    return DONE
+
+
+def handle_run_now(arguments: Namespace) -> int:
+    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
+    schedule_id = anyio.run(find_schedule, session.context, arguments.schedule)
+    try:
+        execution = run_now(session, schedule_id)
+    except NothingStarted as outcome:
+        session.terminal.say(TerminalLine(((outcome.text, "warn"),), "note"))
+        if arguments.json:
+            print_json({"scheduleId": schedule_id, "outcome": outcome.kind, "reason": outcome.text})
+        return WAITING if outcome.kind == "queued" else FAILED
+    session.draw_outcome(execution)
+    if arguments.json:
+        print_json({"scheduleId": schedule_id, **to_json(build_execution_view(execution, session.context.tools))})
+    return exit_code(execution)
+
+
+class NothingStarted(Exception):
+    """A run that was asked for did not start."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        """`queued`, or the outcome of the tick."""
+        self.text = text
+
+
+async def add_schedule(context: CliContext, arguments: Namespace) -> ScheduleView:
+    """Adds the schedule of the command line. Raises `UsageError` when it cannot be used."""
+    async with context.open_for_writing(follows=False) as service:
+        book = build_book(service)
+        request = ScheduleRequest(
+            plan=arguments.plan,
+            cron=arguments.cron,
+            timezone=arguments.timezone,
+            inputs=await _read_inputs(service, arguments.plan, arguments.input),
+            overlap=arguments.overlap,
+            missed=arguments.missed,
+            owner=arguments.owner,
+        )
+        return book.build_view(await book.add(request))
+
+
+async def list_schedules(context: CliContext) -> tuple[ScheduleView, ...]:
+    """Returns all schedules, oldest first."""
+    async with context.open_for_reading() as service:
+        book = build_book(service)
+        return tuple(map(book.build_view, await book.list()))
+
+
+async def find_schedule(context: CliContext, beginning: str) -> str:
+    """Returns the id that begins so. Raises `UsageError` when there is none, or several."""
+    async with context.open_for_reading() as service:
+        return (await build_book(service).find(beginning)).schedule_id
+
+
+def run_now(session: CliSession, schedule_id: str) -> ExecutionState:
+    """Starts a run and asks its questions until it ends or one is left open. Raises `NothingStarted`."""
+
+    async def start(service: Service) -> ExecutionState:
+        record = await build_book(service).run_now(schedule_id)
+        if record is None:
+            raise NothingStarted("queued", "The last run is not finished; this one starts after it.")
+        if record.execution_id is None:
+            raise NothingStarted(record.outcome, _describe_refusal(record))
+        return await service.engine.find(record.execution_id)
+
+    return session.run_to_end(start)
+
+
+def build_book(service: Service) -> ScheduleBook:
+    """The schedules of the service's store, for the person at this terminal."""
+    return ScheduleBook(service.engine.store, RandomIds(), service, find_operator(), channel="terminal")
+
+
+def draw_schedules(terminal: Terminal, views: Sequence[ScheduleView], context: CliContext | None = None) -> None:
+    if not views and context is not None:
+        command = context.command("schedule", "add", "PLAN", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin")
+        terminal.say("No schedules.", TerminalLine(((command, "dim"),), indent=1))
+    for view in views:
+        is_paused = view.paused_at is not None
+        terminal.say(
+            TerminalLine(
+                (
+                    (escape_text(view.plan), "bold"),
+                    f"  {view.cron}  {view.timezone}  ",
+                    ("paused" if is_paused else "active", "dim" if is_paused else "good"),
+                ),
+                "waits" if is_paused else "done",
+            ),
+            TerminalLine(((f"{view.schedule_id}  {_describe_options(view)}", "dim"),), indent=1),
+        )
+        for name, value in view.inputs.items():
+            terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
+        if view.next_ticks:
+            times = ", ".join(tick.strftime("%a %Y-%m-%d %H:%M %Z") for tick in view.next_ticks)
+            terminal.say(TerminalLine((("next: ", "dim"), times), indent=1))
+        if view.queued_ticks:
+            terminal.say(TerminalLine((f"{len(view.queued_ticks)} waiting until the last run has ended",), indent=1))
+        for tick in view.recent[:SHOWN_TICKS]:
+            terminal.say(_build_tick_line(tick))
+
+
+def _describe_options(view: ScheduleView) -> str:
+    return f"overlap {view.overlap}, missed {view.missed}, owner {escape_text(view.owner)}"
+
+
+def _build_tick_line(tick: TickView) -> TerminalLine:
+    what = f"thread {tick.thread_id}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
+    when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
+    return TerminalLine(((f"{when}  {tick.outcome}: ", "dim"), what), _MARKS.get(tick.outcome, "note"), indent=1)
+
+
+def _handle_change(arguments: Namespace, change: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]]) -> int:
+    context = CliContext.from_arguments(arguments)
+
+    async def work() -> ScheduleView:
+        async with context.open_for_writing(follows=False) as service:
+            book = build_book(service)
+            found = await book.find(arguments.schedule)
+            return book.build_view(await change(book, found.schedule_id))
+
+    view = anyio.run(work)
+    write_result(arguments, to_json(view), lambda terminal: draw_schedules(terminal, (view,)))
+    return DONE
+
+
+async def _read_inputs(service: Service, plan: str, pairs: Sequence[str]) -> dict[str, JsonValue]:
+    """The inputs with the types that the plan takes; an unknown plan is refused later."""
+    schemas = {line.name: line.inputs for line in await service.plans()}
+    typed = [*split_pairs(pairs, "--input")]
+    repeated = [name for name, count in Counter(name for name, _ in typed).items() if count > 1]
+    if repeated:
+        raise InvalidArguments(f"--input names {repeated[0]!r} twice")
+    return read_inputs(schemas.get(plan), typed)
+
+
+def _describe_refusal(record: TickRecord) -> str:
+    return f"Nothing was started: {escape_text(record.reason)}."

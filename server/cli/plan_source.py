@@ -1,0 +1,130 @@
+"""What a command runs or checks: a saved plan by its name, or the plan in a file, and the inputs that go with it."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UnknownPlan
+from planwarden.agent.common.paths import expand_home
+from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.context import CliContext
+from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.plans.inputs import read_inputs
+from planwarden.server.plans.plan_file import DESCRIPTION, INPUTS, TITLE, SavedPlan, is_plan_name, parse_text
+
+MAX_PLAN_BYTES = 16 * 1024 * 1024
+YAML_SUFFIXES = (".yaml", ".yml")
+
+
+class GivenPlan(msgspec.Struct, frozen=True):
+    """A plan that the person named."""
+
+    document: JsonValue
+    """As `execute_plan` takes it; None for a saved plan that is not there, which a key may still know."""
+    name: str | None = None
+    """Of a saved plan."""
+    goal: str | None = None
+    """The title in a plan's file."""
+    version: str | None = None
+    """Of a saved plan."""
+
+
+def choose_plan(context: CliContext, word: str, *, has_key: bool = False) -> GivenPlan:
+    """Returns the saved plan of that name, else the plan in the file of that name, or on standard input for `-`.
+
+    Raises:
+        UnknownPlan: it can only be a name, and no plan has it.
+        InvalidArguments: the file cannot be used.
+    """
+    if word == "-" or not is_plan_name(word):
+        return read_plan(word)
+    catalogue = context.library.look_now()
+    saved = catalogue.get(word)
+    if saved is not None:
+        return GivenPlan(saved.document, saved.name, version=saved.digest)
+    if catalogue.get_fault(word) is None and Path(word).is_file():
+        return read_plan(word)
+    if has_key:
+        return GivenPlan(None, word)
+    raise _refuse(catalogue, word)
+
+
+def find_saved_plan(context: CliContext, name: str) -> SavedPlan:
+    """Returns the saved plan. Raises `UnknownPlan` with what is wrong with its file, if there is one."""
+    catalogue = context.library.look_now()
+    saved = catalogue.get(name)
+    if saved is None:
+        raise _refuse(catalogue, name)
+    return saved
+
+
+def _refuse(catalogue: PlanCatalogue, name: str) -> UnknownPlan:
+    fault = catalogue.get_fault(name)
+    if fault is not None:
+        return UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")
+    try:
+        catalogue.find(name)
+    except UnknownPlan as error:
+        return error
+    raise AssertionError(name)
+
+
+def read_plan(path: str) -> GivenPlan:
+    """Returns the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`.
+
+    Raises:
+        InvalidArguments: the file cannot be read; the message names it.
+    """
+    document = _read_document(path, "the plan")
+    if not isinstance(document, dict):
+        return GivenPlan(document)
+    title = document.get(TITLE)
+    plan: JsonValue = {key: value for key, value in document.items() if key not in (TITLE, DESCRIPTION)}
+    return GivenPlan(plan, goal=title if isinstance(title, str) and title.strip() else None)
+
+
+def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
+    """Returns the inputs of --inputs, and over them those of --input, with the types that the plan takes.
+
+    Raises:
+        InvalidArguments: the file is no object, or a pair is not NAME=VALUE.
+    """
+    return {**read_inputs_file(arguments), **read_typed_inputs(arguments, plan)}
+
+
+def read_inputs_file(arguments: Namespace) -> dict[str, JsonValue]:
+    """Returns the inputs of --inputs, empty without it. Raises `InvalidArguments` for a file that is no object."""
+    found: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
+    if not isinstance(found, dict):
+        raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")
+    return found
+
+
+def read_typed_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
+    """Returns those of --input, with the types that the plan takes. Raises `InvalidArguments`: not NAME=VALUE."""
+    pairs: Sequence[str] = arguments.input
+    schema = plan.get(INPUTS) if isinstance(plan, dict) else None
+    return read_inputs(schema if isinstance(schema, dict) else None, split_pairs(pairs, "--input"))
+
+
+def _read_document(path: str, what: str) -> JsonValue:
+    source = "standard input" if path == "-" else repr(path)
+    verb = "are" if what.endswith("s") else "is"
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(MAX_PLAN_BYTES + 1)
+        else:
+            with expand_home(path).open("rb") as file:
+                data = file.read(MAX_PLAN_BYTES + 1)
+    except OSError as error:
+        raise InvalidArguments(f"cannot read {what} {source}: {error.strerror}") from error
+    if len(data) > MAX_PLAN_BYTES:
+        raise InvalidArguments(f"{what} in {source} {verb} larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB")
+    try:
+        return parse_text(data, "yaml" if path.endswith(YAML_SUFFIXES) else "json")
+    except PlanwardenError as error:
+        raise InvalidArguments(f"{what} in {source} {verb} {error.message}") from error

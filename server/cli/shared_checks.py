@@ -1,0 +1,99 @@
+"""The checks of `doctor` for a store that several processes share: its secrets, who lives, and what waits for whom."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.server.api.waiting import describe_missing
+from planwarden.server.cli.health import HealthCheck, run_check
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.opening import open_store
+from planwarden.storage.ports.processes import ProcessFacts, registry_of
+from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, HasSecrets
+from planwarden.storage.sealing import SealedSecrets
+
+MAX_WAITING = 20
+"""Executions without an owner that are looked at."""
+SHOWN_DIGITS = 12
+
+
+def check_shared(settings: Settings) -> Iterator[HealthCheck]:
+    """Yields the checks; none for a store of one machine."""
+    if settings.store.path is None:
+        yield run_check("secrets", lambda: _check_secrets(settings))
+        yield run_check("processes", lambda: _check_processes(settings))
+
+
+def _check_secrets(settings: Settings) -> HealthCheck:
+    async def read() -> bool:
+        async with open_store(settings.store) as store:
+            assert isinstance(store, HasSecrets)
+            return await SealedSecrets(store.secrets, settings.environment.get(SECRET_KEY_VARIABLE, "")).is_in_use()
+
+    if anyio.run(read):
+        return HealthCheck(name="secrets", status="ok", message=f"{SECRET_KEY_VARIABLE} is the key of this store")
+    text = f"the store has no key yet; the first server or worker makes {SECRET_KEY_VARIABLE} its key"
+    return HealthCheck(name="secrets", status="off", message=text)
+
+
+def _check_processes(settings: Settings) -> HealthCheck:
+    async def read() -> tuple[tuple[ProcessFacts, ...], dict[str, str]]:
+        async with open_store(settings.store) as store:
+            registry = registry_of(store)
+            living = () if registry is None else await registry.living()
+            return living, await _find_waiting(store, living)
+
+    living, waiting = anyio.run(read)
+    facts: dict[str, JsonValue] = {
+        "processes": [
+            {
+                "host": found.host,
+                "pid": found.pid,
+                "role": found.role,
+                "version": found.version,
+                "startedAt": datetime.fromtimestamp(found.started_at, UTC).isoformat(timespec="seconds"),
+                "policy": found.policy[:SHOWN_DIGITS],
+                "tools": len(found.tools),
+            }
+            for found in living
+        ],
+        "waiting": [{"executionId": name, "waitsFor": text} for name, text in waiting.items()],
+    }
+    if not living:
+        text = "no process serves or works on this store now" + ("" if not waiting else f"; {_first(waiting)}")
+        return HealthCheck(name="processes", status="warning" if waiting else "off", message=text, facts=facts)
+    text = ", ".join(f"{found.host}:{found.pid} ({found.role}, {found.version})" for found in living)
+    problems = [_first(waiting)] if waiting else []
+    outdated = [f"{found.host}:{found.pid}" for found in living if found.policy != living[0].policy]
+    if outdated:
+        problems.append(
+            f"{', '.join(outdated)} started with another policy than {living[0].host}:{living[0].pid}, which started "
+            "last: they end what they have begun; restart them with its planwarden.toml"
+        )
+    message = "; ".join([text, *problems])
+    return HealthCheck(name="processes", status="warning" if problems else "ok", message=message, facts=facts)
+
+
+async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[str, str]:
+    """Returns what executions wait for that run and have no owner, by their ids."""
+    found: dict[str, str] = {}
+    for execution_id in await store.orphans(MAX_WAITING):
+        header = await store.header(execution_id)
+        if header is None or header.owner is not None:
+            continue
+        try:
+            found[execution_id] = describe_missing(await load_execution(store, header), living)
+        except PlanwardenError as error:
+            found[execution_id] = error.message
+    return found
+
+
+def _first(waiting: dict[str, str]) -> str:
+    execution_id, text = next(iter(waiting.items()))
+    more = "" if len(waiting) == 1 else f" ({len(waiting) - 1} more wait)"
+    return f"execution {execution_id}: {text[:1].lower()}{text[1:].rstrip('.')}{more}"

@@ -1,0 +1,124 @@
+"""Standing grants at a terminal: what a person is asked to allow, and what was allowed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
+from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX
+from planwarden.server.api.granted_steps import FoundStep, StepCall
+from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
+from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.facts import escape_text, format_value
+
+MAX_CALLS = 20
+"""Calls of a step that are shown one by one."""
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+def list_terms(request: GrantRequest, found: FoundStep | None) -> Iterator[TerminalLine]:
+    """Yields everything that the grant lets through, for the person who decides; `found` is the step it is for."""
+    yield _line(f"Tool: {escape_text(request.tool_name)}")
+    if found is None:
+        yield from (
+            _line(f"  {escape_text(name)} = {format_value(value)}") for name, value in request.arguments.items()
+        )
+        yield _line("  all other arguments may be anything")
+        yield _line(f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes")
+        return
+    step = found.step
+    yield _line(f"Step: {escape_text(step.step_id)} of the saved plan {escape_text(step.plan_name)}")
+    yield _line(f"Version: {step.plan_digest[:VERSION_DIGITS]}{_describe_used(step.used_plans)}")
+    for call in found.calls[:MAX_CALLS]:
+        yield from _list_arguments(call, request.arguments)
+    if len(found.calls) > MAX_CALLS:
+        yield _line(f"and {len(found.calls) - MAX_CALLS} more calls of {escape_text(request.tool_name)}")
+    if found.is_loop:
+        yield _line("The step is a loop: it makes these calls for each item, and each of them is a use.")
+    if found.attempts > 1:
+        yield _line(f"The tool is called again if it failed, {found.attempts} times at most; each attempt is a use.")
+    yield _line(f"At most {describe_uses_a_day(request.uses)}, for the next {_format_time(request.expires_in_s)}")
+    whose = "everybody" if request.owner is None else escape_text(request.owner)
+    yield _line(f"In runs of {whose}. A change of the plan or of the tool asks again, and so do retries and forks.")
+
+
+def _list_arguments(call: StepCall, wanted: Mapping[str, JsonValue]) -> Iterator[TerminalLine]:
+    yield _line("The plan calls it with:")
+    if not call.arguments and not wanted:
+        yield _line("  no arguments")
+    for name, value in {**call.arguments, **wanted}.items():
+        if name in call.takes and name not in wanted:
+            taken = ", ".join(map(_describe_source, call.takes[name]))
+            yield _line(f"  {escape_text(name)} = {format_value(value)}: any value of {taken}", is_open=True)
+        else:
+            yield _line(f"  {escape_text(name)} = {format_value(value)}{', and no other value' * (name in wanted)}")
+
+
+def _describe_source(source: str) -> str:
+    if source == INPUTS:
+        return "the run's inputs, which whoever starts it chooses"
+    if source.endswith(f".{INPUTS}"):
+        return "what a plan gives to the plan within it"
+    if source in (ITEM, ITEM_INDEX):
+        return "the item of the loop"
+    return f"step {escape_text(source)}"
+
+
+def _describe_used(used: Mapping[str, str]) -> str:
+    if not used:
+        return ""
+    listed = ", ".join(f"{escape_text(name)} {digest[:VERSION_DIGITS]}" for name, digest in used.items())
+    return f"; of the plans within it: {listed}"
+
+
+def _format_time(seconds: float) -> str:
+    unit_s, unit = next(
+        (found for found in ((DAY_S, "day"), (HOUR_S, "hour")) if seconds % found[0] == 0), (60.0, "minute")
+    )
+    count = round(seconds / unit_s)
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def _line(text: str, *, is_open: bool = False) -> TerminalLine:
+    return TerminalLine(((text, "warn"),)) if is_open else TerminalLine((text,))
+
+
+def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
+    if not grants:
+        terminal.say("No standing grants.")
+    for grant in grants:
+        state = describe_state(grant)
+        until = grant.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        left = f"{grant.uses_left} of {grant.uses} left{'' if grant.step is None else ' today (UTC)'}"
+        terminal.say(
+            TerminalLine(
+                (
+                    (escape_text(grant.tool_name), "bold"),
+                    f"  {left}, until {until}  ",
+                    (state, "good" if state == "open" else "dim"),
+                ),
+                "done" if state == "open" else "waits",
+            ),
+            TerminalLine(((grant.grant_id, "dim"),), indent=1),
+        )
+        if grant.step is not None:
+            terminal.say(TerminalLine((_describe_step(grant.step),), indent=1))
+        for name, value in grant.arguments.items():
+            terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
+
+
+def describe_state(grant: GrantView) -> str:
+    """Returns `open`, or why the grant lets no call of a new run through."""
+    if not grant.is_open:
+        return "over"
+    if grant.is_stale:
+        return "stale: the tool changed"
+    return "stale: the plan changed" if grant.step is not None and grant.step.has_changed else "open"
+
+
+def _describe_step(step: GrantedStepView) -> str:
+    return (
+        f"step {escape_text(step.step_id)} of the saved plan {escape_text(step.plan)}, "
+        f"version {step.version[:VERSION_DIGITS]}{_describe_used(step.used_plans)}"
+    )

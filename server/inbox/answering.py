@@ -1,0 +1,170 @@
+"""The page of a question, shown again with what a person sent, and the recording of what they decided.
+
+The pages of one question share it: that of a call, of a plan under review, of a form, and of the rows of a loop.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+from pydantic import JsonValue
+from starlette.responses import Response
+
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.approval.ownership import find_owner_for
+from planwarden.agent.common.errors import AlreadyDecided, Expired, StaleDefinition, StaleRevision
+from planwarden.agent.core import events as ev
+from planwarden.server.api.branches import find_branches
+from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
+from planwarden.server.inbox.forms import FilledForm, InputField, build_argument_fields, build_form_fields
+from planwarden.server.inbox.keys.signing import can_sign, find_signing_obstacle, take_signature
+from planwarden.server.inbox.questions import QuestionRecord, build_question_token, find_next_waiting, find_question
+from planwarden.server.inbox.request import InboxRequest, http_status
+from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
+from planwarden.server.inbox.row_view import RowsView, build_rows_view
+from planwarden.server.signatures.signature import SignatureRefused
+from planwarden.server.views.facts import escape_text
+
+APPROVING = ("approve", "sign")
+_TOO_LATE = (AlreadyDecided, Expired, StaleDefinition, StaleRevision)
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence above the question."""
+
+    text: str
+    tone: str = "warn"
+
+
+async def find_asked(request: InboxRequest) -> QuestionRecord:
+    return await find_question(request.service, request.http.path_params["suspension_id"])
+
+
+async def render_question(
+    request: InboxRequest,
+    record: QuestionRecord,
+    remark: Remark | None = None,
+    *,
+    filled: FilledForm | None = None,
+    plan: str | None = None,
+    choice: RowChoice | None = None,
+    status: int = 200,
+) -> Response:
+    """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows."""
+    is_open, may_sign = record.view.is_open, can_sign(request, record)
+    return request.render_page(
+        "question.html",
+        status=status,
+        remark=remark,
+        fields=build_fields(request, record) if is_open else (),
+        filled=filled,
+        is_editing=filled is not None or plan is not None,
+        plan_text=_format_plan(record.view.plan) if plan is None else plan,
+        is_form=record.suspension.question.form is not None,
+        can_approve=_can_approve(request, record),
+        can_sign=may_sign,
+        obstacle=await find_signing_obstacle(request, record) if may_sign else None,
+        missing=tuple(map(escape_text, find_missing_tools(request.service, record.execution))) if is_open else (),
+        rows=_build_rows(request, record, choice) if record.suspension.question.is_batch else None,
+        branches=await find_branches(request.service.engine, record.execution),
+        is_news=False,
+        **await build_status_values(request, record),
+    )
+
+
+def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> RowsView:
+    """Without a choice, the page that the address names, with every row ticked."""
+    pages = split_rows(record.suspension.question.covers)
+    if choice is None:
+        page = read_page_number(request.http.query_params.get("rows", ""), len(pages))
+        choice = RowChoice(page=page, opened=frozenset({page}))
+    return build_rows_view(record.execution, record.suspension, request.service.engine.tools, choice, pages)
+
+
+async def build_status_values(request: InboxRequest, record: QuestionRecord) -> dict[str, Any]:
+    """What `_status.html` needs."""
+    next_id, others = await find_next_waiting(request.service, record)
+    return {
+        "question": record.view,
+        "execution": record.execution,
+        "seen": build_question_token(record),
+        "next_id": next_id,
+        "others": others,
+    }
+
+
+def _can_approve(request: InboxRequest, record: QuestionRecord) -> bool:
+    """Whether this person's approval counts; if not, the page disables the button."""
+    policy, question = request.service.engine.grants.policy, record.suspension.question
+    name = request.session.principal
+    owner = find_owner_for(policy, record.execution, name)
+    votes = record.suspension.endorsements if question.form is None else ()
+    # Whoever answered a form may answer it differently; whoever said yes has nothing to add.
+    has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in votes)
+    return not has_voted and not question.undecidable and policy.worth("human", name, owner, question.needs) is not None
+
+
+async def record_answer(
+    request: InboxRequest, record: QuestionRecord, decision: Decision, choice: RowChoice | None = None
+) -> Response:
+    """Record the decision. If another decision came first, the page shows that one.
+
+    The page keeps the choice about rows where the question stays open.
+    """
+    assurance: ev.Assurance = "human"
+    # A decided question takes no signature: the same decision again returns the recorded outcome.
+    if request.form_value("decision") == "sign" and record.view.is_open:
+        try:
+            challenge = await take_signature(request, record, decision)
+        except SignatureRefused as error:
+            remark = Remark(text=capitalize(escape_text(error.message)), tone="bad")
+            return await render_question(
+                request, await find_asked(request), remark, choice=choice, status=http_status(error)
+            )
+        if challenge is not None:
+            return challenge
+        assurance = "signed"
+    digest = request.form_value("digest")
+    try:
+        execution = await record_decision(request, record, decision, digest, wait_s=WAIT_S, assurance=assurance)
+    except _TOO_LATE as error:
+        remark = Remark(text=capitalize(error.message))
+        return await render_question(request, await find_asked(request), remark, status=http_status(error))
+    still_open = next((s for s in execution.suspensions if s.suspension_id == record.row.suspension_id), None)
+    if still_open is not None and all(v.principal != request.session.principal for v in still_open.endorsements):
+        current = await find_asked(request)
+        if decision.modified_args is not None and can_sign(request, current):
+            text = f"This is revision {current.view.revision}, with your changes. It waits for your signature."
+            return await render_question(request, current, Remark(text=text, tone="plain"), choice=choice)
+        text = "Your approval does not suffice for this call; the question stays open."
+        return await render_question(request, current, Remark(text=text), status=409)
+    return request.redirect(f"/suspensions/{record.row.suspension_id}")
+
+
+def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputField, ...]:
+    question = record.suspension.question
+    if question.kind == "reconcile":
+        return ()
+    if question.form is not None:
+        return build_form_fields(question.form)
+    definition = request.service.engine.tools.get(question.tool_name or "")
+    if definition is None or question.arguments is None or question.asker:
+        return ()
+    return build_argument_fields(definition.input_schema, question.arguments)
+
+
+def _format_plan(plan: dict[str, JsonValue] | None) -> str:
+    """The plan as text for editing, with escapes for everything that an input would hide."""
+    return "" if plan is None else json.dumps(plan, indent=2)
+
+
+def read_reason(request: InboxRequest) -> str | None:
+    return request.form_value("reason").strip() or None
+
+
+def build_fault_remark() -> Remark:
+    return Remark(text="Some fields need another look; nothing was decided.", tone="bad")
+
+
+def capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,92 @@
+"""What a person can do with an execution from its page: stop it, go on with it, rehearse its plan, keep its plan.
+
+Each is what the command line does, for the owner of the execution. A form that is sent twice starts once: it carries
+the key that its page was made with.
+"""
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.events import Starter
+from planwarden.agent.core.plan import plan_to_json
+from planwarden.agent.core.requester import Requester
+from planwarden.server.inbox.decision import CHANNEL
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.pages.execution import find_execution
+from planwarden.server.inbox.request import BadForm, InboxRequest, form_route
+from planwarden.server.inbox.site import InboxSite
+
+HOST = "planwarden inbox"
+MAX_KEY_CHARS = 64
+
+
+def build_plan_action_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    where = f"{INBOX_PATH}/executions/{{execution_id}}"
+    return (
+        form_route(site, f"{where}/cancel", cancel_execution),
+        form_route(site, f"{where}/retry", retry_execution),
+        form_route(site, f"{where}/fork", fork_execution),
+        form_route(site, f"{where}/rehearse", rehearse_plan),
+    )
+
+
+async def cancel_execution(request: InboxRequest) -> Response:
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    await request.service.engine.cancel(execution, f"cancelled in the inbox by {request.session.principal}")
+    return request.redirect(f"/executions/{execution.execution_id}")
+
+
+async def retry_execution(request: InboxRequest) -> Response:
+    """Go on with what is left."""
+    return await _go_on(request, None)
+
+
+async def fork_execution(request: InboxRequest) -> Response:
+    """Run again from the chosen step on."""
+    return await _go_on(request, request.form_value("from"))
+
+
+async def _go_on(request: InboxRequest, from_step: str | None) -> Response:
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    store, key = request.service.engine.store, _read_key(request)
+    newest = (await store.thread(execution.thread_id))[-1].execution_id
+    # The same form sent again is answered with what it started.
+    if newest != execution.execution_id and await store.find_start(execution.principal, key) is None:
+        raise InvalidArguments("a later run of this thread exists; open it to go on from there")
+    view = await request.service.retry(
+        execution.thread_id,
+        from_step=from_step,
+        key=key,
+        wait_seconds=0,
+        requester=Requester(
+            execution.principal, host=HOST, starter=Starter(principal=request.session.principal, channel=CHANNEL)
+        ),
+    )
+    return request.redirect(f"/executions/{view.execution_id}")
+
+
+async def rehearse_plan(request: InboxRequest) -> Response:
+    """Run the same plan on its own, without an effect."""
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    if execution.plan is None:
+        raise InvalidArguments("this execution has no plan yet")
+    view = await request.service.execute_plan(
+        plan_to_json(execution.plan),
+        inputs=dict(execution.inputs) or None,
+        goal=execution.goal,
+        key=_read_key(request),
+        options={"rehearse": True},
+        wait_seconds=0,
+        requester=Requester(execution.principal, host=HOST),
+    )
+    return request.redirect(f"/executions/{view.execution_id}")
+
+
+def _read_key(request: InboxRequest) -> str:
+    key = request.form_value("key")
+    if not (key.isascii() and 8 <= len(key) <= MAX_KEY_CHARS):
+        raise BadForm
+    return f"inbox {key}"

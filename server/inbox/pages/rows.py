@@ -1,0 +1,109 @@
+"""What a person sends from the page of the one question about many calls: rows left out, edited, approved.
+
+Edits, and rows on pages that were not opened, are approved in a second step, on a page that says what it covers.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from pydantic import JsonValue
+from starlette.responses import Response
+
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.inbox.answering import (
+    APPROVING,
+    Remark,
+    build_fault_remark,
+    read_reason,
+    record_answer,
+    render_question,
+)
+from planwarden.server.inbox.keys.signing import can_sign
+from planwarden.server.inbox.questions import QuestionRecord
+from planwarden.server.inbox.request import BadForm, InboxRequest
+from planwarden.server.inbox.row_choice import RowChoice, read_choice, read_page_number, split_rows
+from planwarden.server.inbox.row_view import list_edited_rows
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.row_ranges import format_ranges
+
+NOTHING_TICKED = "Tick the rows to approve, or reject all of them."
+ALL_BEFORE_SIGNING = "Open every page of the rows before you sign: what you sign covers all rows that are ticked."
+
+
+async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
+    """Turn a page, show a fault or what was chosen, or approve the rows that are ticked."""
+    rows = record.suspension.question.covers
+    pages = split_rows(rows)
+    choice = read_choice(request, rows, request.service.engine.tools, pages)
+    if choice.has_faults:
+        return await render_question(request, record, build_fault_remark(), choice=choice, status=422)
+    turned = _turn(request, choice, pages)
+    if turned is not None or verdict == "edit":
+        return await render_question(request, record, choice=turned or choice)
+    chosen = [row for row in range(len(rows)) if row not in choice.left_out]
+    if not chosen:
+        return await render_question(
+            request, record, Remark(text=NOTHING_TICKED, tone="bad"), choice=choice, status=422
+        )
+    unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
+    unseen = [row for page in unopened for row in page if row not in choice.left_out]
+    edited = choice.keep(chosen)
+    if verdict in APPROVING and not record.view.is_open:
+        # The same decision again, to which the recorded one is the answer.
+        return await _approve(request, record, choice, chosen, edited)
+    if verdict == "sign" and unseen:
+        remark = Remark(text=ALL_BEFORE_SIGNING, tone="bad")
+        return await render_question(request, record, remark, choice=choice, status=422)
+    if verdict in APPROVING and (not (unseen or edited) or request.form_value("seen") == _hash(record, choice)):
+        return await _approve(request, record, choice, chosen, edited)
+    if not (unseen or edited or choice.left_out):
+        remark = Remark(text="You changed no row.", tone="plain")
+        return await render_question(request, record, remark, choice=choice)
+    return request.render_page(
+        "row_changes.html",
+        question=record.view,
+        choice=choice,
+        edited=list_edited_rows(record.suspension, choice),
+        chosen=len(chosen),
+        count=len(rows),
+        unseen=len(unseen),
+        unseen_text=format_ranges(unseen).replace(",", ", "),
+        left_out=choice.left_out_text.replace(",", ", "),
+        seen=_hash(record, choice),
+        reason=request.form_value("reason"),
+        can_sign=can_sign(request, record),
+    )
+
+
+async def _approve(
+    request: InboxRequest, record: QuestionRecord, choice: RowChoice, chosen: list[int], edited: dict[str, JsonValue]
+) -> Response:
+    content: JsonValue = {"items": list[JsonValue](chosen)} if choice.left_out else None
+    decision = Decision(approved=True, reason=read_reason(request), content=content, modified_args=edited or None)
+    # What was edited is in the next revision of the question, if somebody else has to approve that.
+    kept = replace(choice, edits={})
+    try:
+        return await record_answer(request, record, decision, kept)
+    except InvalidArguments as error:
+        remark = Remark(text=escape_text(error.message), tone="bad")
+        return await render_question(request, record, remark, choice=choice, status=422)
+
+
+def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:
+    """The choice on another page, or with all rows ticked or none; None if no such button was pressed."""
+    if text := request.form_value("page"):
+        page = read_page_number(text, len(pages))
+        return replace(choice, page=page, opened=choice.opened | {page})
+    tick = request.form_value("tick")
+    if tick not in ("", "all", "none"):
+        raise BadForm
+    rows = frozenset(range(pages[-1].stop))
+    return replace(choice, left_out=rows if tick == "none" else frozenset()) if tick else None
+
+
+def _hash(record: QuestionRecord, choice: RowChoice) -> str:
+    """Only the page that says what is approved holds this hash, so nobody approves edits before that page."""
+    parts = (record.view.digest, choice.edits_text, choice.left_out_text)
+    return hashlib.sha256("\0rows\0".join(parts).encode()).hexdigest()

@@ -1,0 +1,261 @@
+"""One execution as its page shows it: what it is, how far it is, what each step did, and what a person can do now."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.core.plan import list_step_tools
+from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.server.inbox.value_view import ValueView
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.graph.outline import SIGNS
+from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
+from planwarden.server.views.suspension import to_utc
+from planwarden.server.views.voices import GOAL_CHARS
+
+VALUE_CHARS = 8_000
+"""Larger arguments and results are a file of their own."""
+PAGE_CHARS = 400_000
+"""All values on the page together."""
+MAX_CALLS = 50
+"""Calls of one step on the page; those that did not succeed come first."""
+_GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
+_CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
+_WORDS = {
+    "running": "runs",
+    "planned": "is planned and has not begun",
+    "completed": "is done",
+    "failed": "failed",
+    "rejected": "ended, because a person rejected a part of it",
+    "incomplete": "stopped before its end",
+    "cancelled": "was cancelled",
+    "rehearsed": "was rehearsed: nothing was changed",
+}
+_CALL_WORDS = {
+    "proposed": "not made yet",
+    "decided": "approved, not made yet",
+    "suspended": "waits for an answer",
+    "succeeded": "done",
+    "outcome_unknown": "nobody knows whether it happened",
+    "rehearsed": "not made, only rehearsed",
+}
+
+_CALL_TONES = {"succeeded": "good", "failed": "bad", "rejected": "bad", "outcome_unknown": "bad"}
+
+
+class CallLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a step."""
+
+    tool: str
+    state: str
+    tone: str
+    call_id: str
+    """As in the log."""
+    arguments: ValueView | None
+    """None before they are known, and where `is_cut`."""
+    result: ValueView | None
+    """None without one, and where `is_cut`; the stand-in where the result is an artifact."""
+    is_cut: bool
+    """A value is too large for the page."""
+    error: str
+    artifact: str | None
+    """Id of the artifact that holds the whole result."""
+    question: str | None
+    """Id of the latest question to a person about it."""
+    at: datetime | None
+    """When it was last made."""
+    attempts: int
+
+
+class StepLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One step, folded: what it did stands behind its summary."""
+
+    step_id: str
+    description: str
+    mark: str
+    sign: str
+    state: str
+    tools: str
+    note: str
+    error: str
+    proof: str
+    """What the log proves of the promised calls, in words; empty before that is known."""
+    calls: tuple[CallLine, ...]
+    left_out: int
+    """Calls that are not listed."""
+    text: ValueView | None
+    """What a model wrote for it; None if nothing."""
+    is_open: bool
+    """It failed or waits, so it is shown unfolded."""
+
+
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page says of an execution."""
+
+    title: str
+    state: str
+    """How it stands, as a sentence without its subject."""
+    tone: str
+    progress: str
+    facts: tuple[tuple[str, str], ...]
+    """Labels and values: what it used."""
+    steps: tuple[StepLine, ...]
+    can_cancel: bool
+    can_retry: bool
+    can_fork: bool
+    can_repeat: bool
+    """Its plan can be rehearsed and kept."""
+    fork_steps: tuple[str, ...]
+    """Steps from which a fork can begin."""
+
+
+class _Room:
+    """What the page still has room for."""
+
+    def __init__(self) -> None:
+        self._left = PAGE_CHARS
+
+    def show(self, value: JsonValue) -> ValueView | None:
+        """The value; None when it is too large for the page, or the page is full."""
+        if self._left <= 0:
+            return None
+        size = len(msgspec.json.encode(value))
+        if size > min(VALUE_CHARS, self._left):
+            return None
+        self._left -= size
+        return ValueView(value)
+
+
+def build_plan_view(
+    execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]
+) -> PlanView:
+    """Returns the view. What goes on from it needs the newest execution of its thread. `people` holds the ids of
+    questions to people."""
+    is_finished, has_plan = execution.is_finished, execution.plan is not None
+    begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]
+    is_own = has_plan and not execution.earlier and not (execution.plan and execution.plan.scopes)
+    return PlanView(
+        title=_build_title(execution),
+        state=_describe_state(execution),
+        tone=_find_tone(execution),
+        progress=_describe_progress(execution),
+        facts=tuple(_list_facts(execution)),
+        steps=_build_steps(execution, graph, people),
+        can_cancel=execution.status in _CAN_STOP and not execution.cancel_requested,
+        can_retry=is_newest and is_finished and has_plan and execution.status in _GOES_ON_FROM,
+        can_fork=is_newest and is_finished and bool(begun),
+        can_repeat=is_finished and is_own,
+        fork_steps=tuple(begun[:MAX_ROWS]),
+    )
+
+
+def _build_title(execution: ExecutionState) -> str:
+    first = next((line.strip() for line in (execution.goal or "").splitlines() if line.strip()), "")
+    if not first and execution.saved_plan is not None:
+        first = execution.saved_plan.name
+    if not first and execution.steps:
+        first = next(iter(execution.steps.values())).step.description
+    return escape_text(first[:GOAL_CHARS]) or "A plan that is being written"
+
+
+def _describe_state(execution: ExecutionState) -> str:
+    if execution.status in ("new", "running") and execution.plan is None:
+        return "is being planned"
+    if execution.status == "suspended":
+        addressees = {found.question.addressee for found in execution.open_suspensions}
+        whom = "a person" if "human" in addressees else "the assistant" if "caller" in addressees else "a time"
+        return f"waits for {whom}"
+    words = _WORDS.get(execution.status, "runs")
+    if execution.cancel_requested and not execution.is_finished:
+        return "is being cancelled"
+    if execution.status == "failed" and execution.error_message:
+        return f"{words}: {escape_text(execution.error_message[:GOAL_CHARS])}"
+    return words
+
+
+def _find_tone(execution: ExecutionState) -> str:
+    if execution.status == "completed":
+        return "good"
+    if execution.status in _GOES_ON_FROM:
+        return "bad"
+    return "warn" if execution.status == "suspended" else "plain"
+
+
+def _describe_progress(execution: ExecutionState) -> str:
+    over = sum(found.status in ("completed", "skipped", "rehearsed") for found in execution.steps.values())
+    count = len(execution.steps)
+    return f"{over} of {count} step{'s' if count != 1 else ''}" if count else ""
+
+
+def _list_facts(execution: ExecutionState) -> Sequence[tuple[str, str]]:
+    usage = execution.usage
+    facts = [("Calls of tools", f"{usage.tool_calls}")]
+    if usage.model_calls:
+        facts.append(("Replies of a model", f"{usage.model_calls}"))
+    if usage.input_tokens or usage.output_tokens:
+        facts.append(("Tokens in and out", f"{usage.input_tokens:,} and {usage.output_tokens:,}"))
+    facts.append(("Time that it ran", f"{execution.active_s:.1f} s"))
+    if execution.saved_plan is not None:
+        facts.append(
+            ("Saved plan", f"{escape_text(execution.saved_plan.name)}, version {execution.saved_plan.digest[:12]}")
+        )
+    facts.extend(("Uses", f"{escape_text(used.name)}, version {used.digest[:12]}") for used in execution.used_plans)
+    return facts
+
+
+def _build_steps(execution: ExecutionState, graph: PlanGraph, people: Collection[str]) -> tuple[StepLine, ...]:
+    room = _Room()
+    return tuple(_build_step(execution.steps[row.key], row, people, room) for row in graph.rows)
+
+
+def _build_step(found: StepState, row: GraphRow, people: Collection[str], room: _Room) -> StepLine:
+    calls = [call for call in found.calls if call.status != "proposed" or call.arguments is not None]
+    calls.sort(key=lambda call: call.status == "succeeded")
+    listed = tuple(_build_call(call, people, room) for call in calls[:MAX_CALLS])
+    written = found.turns[-1].content if found.turns else None
+    return StepLine(
+        step_id=row.step_id,
+        description=row.description,
+        mark=row.mark,
+        sign=SIGNS[row.mark],
+        state=row.state,
+        tools=row.tools,
+        note=" · ".join(text for text in (row.after, row.note) if text and not found.error_message),
+        error=escape_text((found.error_message or "")[:GOAL_CHARS]),
+        proof=_describe_proof(found),
+        calls=listed,
+        left_out=len(calls) - len(listed),
+        text=room.show(written) if written else None,
+        is_open=found.status in ("failed", "rejected", "suspended"),
+    )
+
+
+def _describe_proof(found: StepState) -> str:
+    promised = ", ".join(map(escape_text, found.step.required_tools or list_step_tools(found.step)))
+    if found.validation == "passed":
+        return f"Proven by the log: {promised} ran."
+    if found.validation == "failed":
+        return f"Not proven: the log does not have every promised call of {promised}."
+    return ""
+
+
+def _build_call(call: Call, people: Collection[str], room: _Room) -> CallLine:
+    arguments = None if call.arguments is None else room.show(dict(call.arguments))
+    result = room.show(call.value) if call.status == "succeeded" else None
+    is_cut = (arguments is None and call.arguments is not None) or (result is None and call.status == "succeeded")
+    return CallLine(
+        tool=escape_text(call.tool_name),
+        state=_CALL_WORDS.get(call.status, call.status),
+        tone=_CALL_TONES.get(call.status, "plain"),
+        call_id=call.call_id,
+        arguments=arguments,
+        result=result,
+        is_cut=is_cut,
+        error=escape_text((call.error_message or call.last_failure or "")[:GOAL_CHARS]),
+        artifact=call.artifact,
+        question=call.suspension_id if call.suspension_id in people else None,
+        at=None if call.intended_at is None else to_utc(call.intended_at),
+        attempts=call.attempts,
+    )

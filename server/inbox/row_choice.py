@@ -1,0 +1,224 @@
+"""What a person has chosen so far about the rows of one question: which stay in, and with which arguments.
+
+A page shows some of the rows. The server keeps nothing between two pages: what was chosen on the others travels in
+hidden fields of the form, and counts only when the form is sent with a decision. So it works without script, and
+nothing that was typed reaches an address or the log before somebody decides.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import canonical_json, is_larger, read_json
+from planwarden.agent.core.question import CoveredCall
+from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.server.inbox.forms import (
+    FilledForm,
+    InputField,
+    build_argument_fields,
+    fill_form,
+    format_editable_json,
+    is_changed,
+    refill_form,
+)
+from planwarden.server.inbox.request import BadForm, InboxRequest
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.row_ranges import format_ranges, read_ranges
+
+ROWS_PER_PAGE = 50
+MAX_PAGE_FIELDS = 800
+"""Of all rows of a page: browsers send each of them, and perhaps a second one that leaves it out."""
+MAX_PAGE_CHARS = 96 * 1024
+"""Of the arguments of a page as JSON, all of which its form sends back."""
+MAX_EDITS_BYTES = 192 * 1024
+"""Of all edited rows; encoded for a form, they and a page fit into its limit."""
+MAX_DIGITS = 6
+MAX_FAULTS = 5
+_WHOLE = ".all"
+"""Ends the key of an input that holds all arguments of a row."""
+
+
+class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen, and the page on which the person is."""
+
+    page: int = 0
+    """Counted from 0."""
+    left_out: frozenset[int] = frozenset()
+    edits: Mapping[int, dict[str, JsonValue]] = msgspec.field(default_factory=dict[int, dict[str, JsonValue]])
+    """All arguments of the edited rows, as they would run."""
+    opened: frozenset[int] = frozenset()
+    """The pages that were shown so far."""
+    filled: Mapping[int, FilledForm] = msgspec.field(default_factory=dict[int, FilledForm])
+    """What was typed into rows and does not fit, with the faults of single fields."""
+    faults: Mapping[int, str] = msgspec.field(default_factory=dict[int, str])
+    """Why a row as a whole does not fit its tool, escaped."""
+
+    @property
+    def left_out_text(self) -> str:
+        return format_ranges(self.left_out)
+
+    @property
+    def opened_text(self) -> str:
+        return format_ranges(self.opened)
+
+    @property
+    def edits_text(self) -> str:
+        return canonical_json({str(row): arguments for row, arguments in sorted(self.edits.items())})
+
+    @property
+    def has_faults(self) -> bool:
+        return bool(self.filled or self.faults)
+
+    def keep(self, rows: Iterable[int]) -> dict[str, JsonValue]:
+        """The edits of these rows as the `modifiedArgs` of a decision."""
+        return {str(row): self.edits[row] for row in rows if row in self.edits}
+
+
+def split_rows(rows: Sequence[CoveredCall]) -> tuple[range, ...]:
+    """The rows of each page: at most `ROWS_PER_PAGE`, and no more than a form can send back."""
+    pages: list[range] = []
+    first, chars = 0, 0
+    for index, row in enumerate(rows):
+        size = _measure(row)
+        if index > first and (index - first >= ROWS_PER_PAGE or chars + size > MAX_PAGE_CHARS):
+            pages.append(range(first, index))
+            first, chars = index, 0
+        chars += size
+    return (*pages, range(first, len(rows)))
+
+
+def list_row_fields(rows: Sequence[CoveredCall], shown: range, tools: Toolbox) -> dict[int, tuple[InputField, ...]]:
+    """The inputs of the shown rows: one for each argument, or one for all of them where a page would have too many.
+
+    A row that is too long for a form, or whose tool is gone, has none.
+    """
+    found: dict[int, tuple[InputField, ...]] = {}
+    for index in shown:
+        definition = tools.get(rows[index].tool_name)
+        if definition is None or _measure(rows[index]) > MAX_PAGE_CHARS:
+            continue
+        fields = build_argument_fields(definition.input_schema, rows[index].arguments)
+        found[index] = tuple(replace(field, key=f"row{index}.{field.key}") for field in fields)
+    if sum(map(len, found.values())) <= MAX_PAGE_FIELDS:
+        return found
+    return {index: (_build_json_field(index, rows[index].arguments),) for index in found}
+
+
+def read_choice(
+    request: InboxRequest, rows: Sequence[CoveredCall], tools: Toolbox, pages: Sequence[range]
+) -> RowChoice:
+    """What the form says, with what does not fit; raises `BadForm` for a form that no page of ours sends."""
+    page = read_page_number(request.form_value("shown"), len(pages))
+    shown = pages[page]
+    left_out, opened = _read_set(request, "out", len(rows)), _read_set(request, "opened", len(pages))
+    choice = RowChoice(
+        page=page, left_out=left_out, opened=opened | {page}, edits=_read_edits(request.form_value("edited"), rows)
+    )
+    if request.form_value("ticks"):
+        ticked = {_read_row(text, shown) for text in request.form.get("row", ())}
+        choice = replace(choice, left_out=left_out.difference(shown).union({*shown} - ticked))
+    return _read_typed(request, choice, rows, tools, shown)
+
+
+def _read_typed(
+    request: InboxRequest, choice: RowChoice, rows: Sequence[CoveredCall], tools: Toolbox, shown: range
+) -> RowChoice:
+    sent = request.form_values()
+    edits, filled, faults = dict(choice.edits), dict[int, FilledForm](), dict[int, str]()
+    for index, fields in list_row_fields(rows, shown, tools).items():
+        if not any(field.key in sent for field in fields):
+            continue
+        typed = fill_form(fields, sent)
+        values = _read_values(fields, typed, rows[index].arguments)
+        if typed.faults or values is None:
+            filled[index] = typed
+            faults[index] = "" if typed.faults else "the arguments are not a JSON object"
+            continue
+        edits.pop(index, None)
+        if not is_changed(rows[index].arguments, values):
+            continue
+        completed, problems = tools.complete(rows[index].tool_name, values)
+        if problems:
+            filled[index] = typed
+            faults[index] = escape_text("; ".join(problems[:MAX_FAULTS]))
+        elif is_changed(rows[index].arguments, completed):
+            edits[index] = completed
+    if is_larger({str(index): arguments for index, arguments in edits.items()}, MAX_EDITS_BYTES):
+        raise BadForm(
+            f"all edited rows together are larger than {MAX_EDITS_BYTES} bytes; approve some of them first, leaving "
+            "the others out"
+        )
+    return replace(choice, edits=edits, filled=filled, faults=faults)
+
+
+def refill(fields: Sequence[InputField], arguments: dict[str, JsonValue]) -> FilledForm:
+    """The inputs of a row with the arguments that a person gave it before."""
+    if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
+        return FilledForm(texts={fields[0].key: format_editable_json(arguments)})
+    return refill_form(fields, arguments)
+
+
+def _read_values(
+    fields: Sequence[InputField], typed: FilledForm, before: Mapping[str, JsonValue]
+) -> dict[str, JsonValue] | None:
+    """All arguments of the row; None if a single field for all of them does not hold an object."""
+    if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
+        whole = typed.values.get("")
+        return whole if isinstance(whole, dict) else None
+    names = {field.name for field in fields}
+    return {**{name: value for name, value in before.items() if name not in names}, **typed.values}
+
+
+def _build_json_field(index: int, arguments: dict[str, JsonValue]) -> InputField:
+    return InputField(
+        key=f"row{index}{_WHOLE}",
+        name="",
+        label="All arguments",
+        kind="json",
+        text=format_editable_json(arguments),
+        is_required=True,
+        is_present=True,
+        value=arguments,
+    )
+
+
+def _read_edits(text: str, rows: Sequence[CoveredCall]) -> dict[int, dict[str, JsonValue]]:
+    edits = read_json(text) if text else {}
+    if not isinstance(edits, dict):
+        raise BadForm
+    found: dict[int, dict[str, JsonValue]] = {}
+    for place, arguments in edits.items():
+        if not isinstance(arguments, dict):
+            raise BadForm
+        found[_read_row(place, range(len(rows)))] = arguments
+    return found
+
+
+def _read_set(request: InboxRequest, name: str, count: int) -> frozenset[int]:
+    text = request.form_value(name)
+    found = read_ranges(text, count) if text else []
+    if found is None:
+        raise BadForm
+    return frozenset(found)
+
+
+def _read_row(text: str, rows: range) -> int:
+    row = int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS else -1
+    if row not in rows:
+        raise BadForm
+    return row
+
+
+def _measure(row: CoveredCall) -> int:
+    return len(json.dumps(row.arguments))
+
+
+def read_page_number(text: str, count: int) -> int:
+    """The page, counted from 0, that a number counted from 1 names; the first one for an empty text."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS else 0 if text else 1
+    if not 1 <= number <= count:
+        raise BadForm(f"there is no page {text[:20]!r} of these rows; they have pages 1 to {count}")
+    return number - 1

@@ -1,0 +1,118 @@
+"""The form of a plan's inputs: one field for each declared input, and JSON for what its schema lets in besides."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.core.inputs import fill_inputs
+from planwarden.server.inbox.forms import FilledForm, InputField, build_form_fields, fill_form
+from planwarden.server.plans.inputs import Schema, list_input_fields
+from planwarden.server.views.facts import escape_text
+
+MORE_KEY = "more"
+"""The field of inputs that the schema lets in without declaring them."""
+_MORE = InputField(
+    key=MORE_KEY,
+    name="",
+    label="Other inputs",
+    kind="json",
+    text="",
+    hint='The plan takes inputs besides those above: an object such as {"name": "value"}. May be left empty.',
+)
+_OF_ALL = "inputs: "
+"""Begins each fault of `fill_inputs`."""
+
+
+class GivenInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person gave a run."""
+
+    values: dict[str, JsonValue]
+    """As they were sent, without defaults."""
+    filled: FilledForm
+    """To show the form again, with the faults of its fields."""
+    faults: tuple[str, ...] = ()
+    """Faults that belong to no field, escaped."""
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.faults and not self.filled.faults
+
+
+def build_input_fields(inputs: Schema | None) -> tuple[InputField, ...]:
+    """The fields of the plan's inputs, in their order; none for a plan that takes nothing."""
+    if inputs is None:
+        return ()
+    declared = list(list_input_fields(inputs))
+    fields: tuple[InputField, ...] = ()
+    if declared:
+        properties: dict[str, JsonValue] = {field.name: field.schema for field in declared}
+        required: list[JsonValue] = [field.name for field in declared if field.is_required]
+        # A field with a default cannot be left out: the default would come back.
+        fields = tuple(
+            replace(field, is_required=field.is_required or field.is_present)
+            for field in build_form_fields({"type": "object", "properties": properties, "required": required})
+        )
+    takes_more = inputs.get("additionalProperties") not in (None, False) or bool(inputs.get("patternProperties"))
+    return (*fields, _MORE) if takes_more else fields
+
+
+def read_given_inputs(inputs: Schema | None, fields: Sequence[InputField], sent: Mapping[str, str]) -> GivenInputs:
+    """What the form holds, checked by the plan's schema; every fault stands at its field where it has one."""
+    filled = fill_form([field for field in fields if field.key != MORE_KEY], sent)
+    values = dict(filled.values)
+    if any(field.key == MORE_KEY for field in fields):
+        more = fill_form((_MORE,), sent)
+        values |= _read_object(more.values.get(""))
+        faults = {**filled.faults, **more.faults, **_find_faults_of_more(fields, more.values.get(""))}
+        filled = replace(filled, texts={**filled.texts, **more.texts}, faults=faults)
+    if filled.faults:
+        return GivenInputs(values=values, filled=filled)
+    try:
+        fill_inputs(inputs, values)
+    except (InvalidArguments, LimitExceeded) as error:
+        listed = (error.details or {}).get("problems")
+        problems = [str(problem) for problem in listed] if isinstance(listed, list) else [error.message]
+        at_fields, others = _place_faults(fields, problems)
+        return GivenInputs(values=values, filled=replace(filled, faults=at_fields), faults=others)
+    return GivenInputs(values=values, filled=filled)
+
+
+def _read_object(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def _find_faults_of_more(fields: Sequence[InputField], value: JsonValue) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        return {MORE_KEY: "write an object"}
+    declared = {field.name for field in fields if field.key != MORE_KEY}
+    doubled = next((name for name in value if name in declared), None)
+    return {} if doubled is None else {MORE_KEY: f"{escape_text(doubled)} has a field of its own"}
+
+
+def keep_texts(fields: Sequence[InputField], sent: Mapping[str, str]) -> FilledForm:
+    """What was typed into the fields that are still there, without a check."""
+    return FilledForm(texts={field.key: sent[field.key] for field in fields if field.key in sent})
+
+
+def _place_faults(fields: Sequence[InputField], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The faults by the key of their field, and those of no field."""
+    at_fields: dict[str, str] = {}
+    others: list[str] = []
+    for problem in problems:
+        text = problem.removeprefix(_OF_ALL)
+        found = next((field for field in fields if field.key != MORE_KEY and _is_about(field.name, text)), None)
+        if found is None:
+            others.append(escape_text(text))
+        else:
+            said = escape_text(text.removeprefix(f"/{found.name}: "))
+            at_fields[found.key] = f"{at_fields[found.key]}; {said}" if found.key in at_fields else said
+    return at_fields, tuple(others)
+
+
+def _is_about(name: str, fault: str) -> bool:
+    return fault.startswith((f"/{name}: ", f"/{name}/")) or fault == f"{name!r} is a required property"

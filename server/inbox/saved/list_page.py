@@ -1,0 +1,109 @@
+"""The list of saved plans, with the schedules of each, and the files that cannot be used."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.request import InboxRequest, page_route
+from planwarden.server.inbox.saved.plan_view import (
+    BrokenPlan,
+    SavedPlanCard,
+    build_broken_plan,
+    build_plan_card,
+)
+from planwarden.server.inbox.saved.schedule_view import (
+    ScheduleCard,
+    build_schedule_card,
+    list_schedules,
+    open_book,
+)
+from planwarden.server.inbox.site import InboxSite
+from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.settings.configuration import PLAN_FOLDER
+from planwarden.server.views.facts import escape_text
+from planwarden.storage.ports.schedules import PlanSchedule
+
+SAVED_PATH = f"{INBOX_PATH}/saved"
+PAGE_SIZE = 25
+SHOWN_SCHEDULES = 3
+"""Of each plan in the list; its own page shows more."""
+MAX_FAULTS = 50
+MAX_LOST = 25
+
+
+class ListedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the list."""
+
+    card: SavedPlanCard
+    schedules: tuple[ScheduleCard, ...]
+    more_schedules: int
+
+
+def build_saved_list_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    return (page_route(site, SAVED_PATH, show_saved_plans),)
+
+
+async def show_saved_plans(request: InboxRequest) -> Response:
+    """The list; its changing part alone for the page's refresh, or 204 if the page already shows it so."""
+    catalogue = await request.service.look_at_plans()
+    schedules, fault = await list_schedules(request.service)
+    by_plan: dict[str, list[PlanSchedule]] = {}
+    for schedule in schedules:
+        by_plan.setdefault(schedule.plan, []).append(schedule)
+    asked = request.http.query_params
+    after = asked.get("after", "")
+    following = [plan for plan in catalogue.plans if plan.name > after]
+    shown = following[:PAGE_SIZE]
+    lost = [found for name, group in by_plan.items() if catalogue.get(name) is None for found in group]
+    broken = list_broken(catalogue)
+    values: dict[str, Any] = {
+        "plans": [await _build_row(request, build_plan_card(plan), by_plan.get(plan.name, [])) for plan in shown],
+        "total": len(catalogue.plans),
+        "after": after,
+        "next_after": shown[-1].name if len(following) > len(shown) else "",
+        "broken": broken[:MAX_FAULTS],
+        "more_broken": max(0, len(broken) - MAX_FAULTS),
+        "lost": await _build_cards(request, lost[:MAX_LOST]),
+        "more_lost": max(0, len(lost) - MAX_LOST),
+        "folder": escape_text(str(request.site.settings.home / PLAN_FOLDER)),
+        "fault": fault,
+    }
+    seen = hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    if asked.get("part") == "yes":
+        is_news = asked.get("seen") != seen
+        return request.render_page("_saved_list.html", seen=seen, **values) if is_news else Response(status_code=204)
+    gone = asked.get("removed", "")
+    is_removed = bool(gone) and all(schedule.schedule_id != gone for schedule in schedules)
+    return request.render_page("saved.html", seen=seen, is_removed=is_removed, **values)
+
+
+def list_broken(catalogue: PlanCatalogue) -> list[BrokenPlan]:
+    """The files that no plan comes from: what is wrong with them, or which file has their name."""
+    hidden = (
+        BrokenPlan(
+            name="", path=escape_text(str(found.path)), reason=f"not used: {escape_text(str(found.by))} has its name"
+        )
+        for found in catalogue.hidden
+    )
+    return [*map(build_broken_plan, catalogue.faults), *hidden]
+
+
+async def _build_row(request: InboxRequest, card: SavedPlanCard, schedules: Sequence[PlanSchedule]) -> ListedPlan:
+    shown = schedules[:SHOWN_SCHEDULES]
+    return ListedPlan(
+        card=card,
+        schedules=tuple(await _build_cards(request, shown)),
+        more_schedules=len(schedules) - len(shown),
+    )
+
+
+async def _build_cards(request: InboxRequest, schedules: Sequence[PlanSchedule]) -> list[ScheduleCard]:
+    if not schedules:
+        return []
+    book = open_book(request)
+    return [await build_schedule_card(request, book, schedule, 1) for schedule in schedules]

@@ -1,0 +1,241 @@
+"""A saved plan as its pages show it, and the versions that a person sees there.
+
+A file may be hostile, such as one of a repository: everything that it says is escaped and cut. Whoever starts a plan
+starts the versions that were on the page, of the plan and of the plans in it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import digest
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError, UnknownPlan
+from planwarden.agent.core import events as ev
+from planwarden.server.api.service import Service
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.inbox.request import NotFound
+from planwarden.server.plans.folders import HOME
+from planwarden.server.plans.inputs import list_input_fields
+from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.forecast import Forecast
+
+VERSION_DIGITS = 12
+LISTED_CHARS = 280
+WHOLE_CHARS = 2_000
+REASON_CHARS = 500
+MAX_NAMED_INPUTS = 8
+MAX_STEPS_SHOWN = 200
+
+
+class SavedPlanCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved plan, in escaped words."""
+
+    name: str
+    title: str
+    description: str
+    source: str
+    """Which folder it comes from, in words."""
+    is_own: bool
+    """It is in the home, where only the operator writes."""
+    path: str
+    version: str
+    inputs: tuple[str, ...]
+    """The names of what a run is given, at most `MAX_NAMED_INPUTS`."""
+
+
+class BrokenPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is no usable plan, in escaped words."""
+
+    name: str
+    path: str
+    reason: str
+
+
+class StepPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """A step before it has run, in escaped words."""
+
+    step_id: str
+    description: str
+    tools: tuple[str, ...]
+    after: tuple[str, ...]
+    asks: tuple[str, ...]
+    """Whom its calls will ask and why, one sentence each."""
+    unknown: tuple[str, ...]
+    """What only the run will know."""
+    faults: tuple[str, ...]
+    """Why calls would fail now."""
+
+
+class ForecastCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said of a run before it starts."""
+
+    summary: str
+    steps: tuple[StepPreview, ...] = ()
+    left_out: int = 0
+    """Steps that the page does not show."""
+    warnings: tuple[str, ...] = ()
+    fault: str = ""
+    """Why the plan cannot start in this process; everything else is empty then."""
+
+
+class ShownPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan as it is now."""
+
+    plan: SavedPlan
+    versions: tuple[ev.PlanVersion, ...]
+    """Of the plan, then of those that it uses."""
+
+    @property
+    def digest(self) -> str:
+        """Stands on the page for everything that a start from it would run."""
+        return digest([[version.name, version.digest] for version in self.versions], context="saved plan shown")
+
+    @property
+    def used(self) -> tuple[tuple[str, str], ...]:
+        """Names and short versions of the plans in it."""
+        return tuple((version.name, version.digest[:VERSION_DIGITS]) for version in self.versions[1:])
+
+
+async def find_shown_plan(service: Service, name: str) -> ShownPlan | BrokenPlan:
+    """The plan as it is now, or why its file cannot be used.
+
+    Raises:
+        NotFound: there is no file of that name.
+    """
+    catalogue = await service.look_at_plans()
+    saved, fault = catalogue.get(name), catalogue.get_fault(name)
+    if saved is None:
+        if fault is None or not is_plan_name(name):
+            raise NotFound("there is no saved plan of this name; it may have been renamed or removed")
+        return build_broken_plan(fault)
+    used: tuple[ev.PlanVersion, ...] = ()
+    try:
+        _, used = await service.expand_plan(saved.document, saved.name)
+    except (InvalidPlan, LimitExceeded, UnknownPlan):
+        # The forecast says so.
+        pass
+    return ShownPlan(plan=saved, versions=(ev.PlanVersion(name=saved.name, digest=saved.digest), *used))
+
+
+def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> SavedPlanCard:
+    """What a page shows of the plan; its description is cut to `limit` characters."""
+    names = [field.name for field in list_input_fields(plan.inputs)]
+    shown = [_cut(name, 64) for name in names[:MAX_NAMED_INPUTS]]
+    return SavedPlanCard(
+        name=plan.name,
+        title=_cut(_flow(plan.title or ""), 200),
+        description=_cut(_flow(plan.description or ""), limit),
+        source="your plans" if plan.source == HOME else _cut(plan.source, 200),
+        is_own=plan.source == HOME,
+        path=escape_text(str(plan.path)),
+        version=plan.digest[:VERSION_DIGITS],
+        inputs=(*shown, f"{len(names) - len(shown)} more") if len(names) > len(shown) else tuple(shown),
+    )
+
+
+def build_broken_plan(fault: PlanFault) -> BrokenPlan:
+    return BrokenPlan(
+        name=fault.name if is_plan_name(fault.name) else "",
+        path=escape_text(str(fault.path)),
+        reason=_cut(fault.reason, REASON_CHARS),
+    )
+
+
+async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> ForecastCard:
+    """What a run with these inputs would do and ask; without them, what is known of every run."""
+    try:
+        await service.engine.refresh_grants()
+        found = await service.forecast_plan(plan.document, inputs=inputs, name=plan.name, principal=LOCAL)
+    except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
+        if inputs is None and isinstance(error, InvalidArguments):
+            return ForecastCard(summary="It depends on the inputs: fill them in, and press Forecast.")
+        return ForecastCard(summary="", fault=_cut(describe_fault(error), WHOLE_CHARS))
+    return build_forecast_card(found, plan.document)
+
+
+def describe_fault(error: PlanwardenError) -> str:
+    """The message of a plan that cannot run, for somebody who reads it on a page."""
+    return error.message[:1].upper() + error.message[1:]
+
+
+def build_forecast_card(found: Forecast, document: Mapping[str, JsonValue]) -> ForecastCard:
+    """The forecast in words, step by step."""
+    descriptions = dict(_read_descriptions(document))
+    shown = found.steps[:MAX_STEPS_SHOWN]
+    return ForecastCard(
+        summary=_summarize(found),
+        steps=tuple(
+            StepPreview(
+                step_id=_cut(step.id, 200),
+                description=_cut(_flow(descriptions.get(step.id, "")), LISTED_CHARS),
+                tools=tuple(_cut(tool, 128) for tool in step.tools),
+                after=tuple(_cut(name, 64) for name in step.after),
+                asks=tuple(_describe_asks(step.id, found)),
+                unknown=tuple(_describe_unknown(step.id, found)),
+                faults=tuple(
+                    f"{_cut(call.tool_name, 128)} would fail now: {_cut(call.why, REASON_CHARS)}"
+                    for call in found.impossible
+                    if call.step_id == step.id
+                ),
+            )
+            for step in shown
+        ),
+        left_out=len(found.steps) - len(shown),
+        warnings=tuple(_cut(warning, REASON_CHARS) for warning in found.warnings),
+    )
+
+
+def _summarize(found: Forecast) -> str:
+    count = len(found.asks)
+    may_ask_more = bool(found.only_the_run_knows or found.models or found.unseen)
+    if count:
+        asked = f"{count} call{'' if count == 1 else 's'} will ask before {'it runs' if count == 1 else 'they run'}"
+        return f"{asked}, perhaps more." if may_ask_more else f"{asked}."
+    return "Whether it asks anybody, only the run will know." if may_ask_more else "It will ask nobody."
+
+
+def _describe_asks(step_id: str, found: Forecast) -> Iterator[str]:
+    for asking in found.asks:
+        if asking.step_id == step_id:
+            covers = f"; the answer covers {_join(asking.confirms)} too" if asking.confirms else ""
+            yield f"{_cut(asking.tool_name, 128)} will ask {asking.whom}: {_cut(asking.because, 300)}{covers}"
+
+
+def _describe_unknown(step_id: str, found: Forecast) -> Iterator[str]:
+    for step in found.steps:
+        if step.id == step_id and step.is_conditional:
+            yield "It runs only if its condition holds."
+        if step.id == step_id and step.needs_model:
+            yield "A model writes its calls or its text."
+    for call in found.only_the_run_knows:
+        if call.step_id == step_id:
+            manner = "only read" if call.risk == "read" else f"are {call.risk or 'of unknown risk'}"
+            yield (
+                f"{_cut(call.tool_name, 128)} takes values of {_join(call.takes_from)}, so only the run will know whom "
+                f"it asks. Calls of this tool {manner}."
+            )
+
+
+def _read_descriptions(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    """What the file says of its steps; those of plans that it uses stand in their own files."""
+    steps = document.get("todoList", document.get("steps"))
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, dict) and isinstance(step_id := step.get("id"), str):
+            said = step.get("description")
+            yield step_id, said if isinstance(said, str) else ""
+
+
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(_cut(name, 64) for name in names[:10])
+
+
+def _flow(text: str) -> str:
+    """The text of a file, whose lines end where its writer ran out of room, as one line."""
+    return " ".join(text.split())
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text, escaped, with at most about `limit` characters of it."""
+    return escape_text(text) if len(text) <= limit else f"{escape_text(text[:limit])}…"

@@ -1,0 +1,144 @@
+"""The form that adds a schedule to a saved plan. Enter in a field shows the next times; only a button adds one."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.inbox.answering import Remark
+from planwarden.server.inbox.forms import FilledForm
+from planwarden.server.inbox.request import BadForm, InboxRequest, NotFound, form_route, http_status, page_route
+from planwarden.server.inbox.saved.input_form import build_input_fields, keep_texts, read_given_inputs
+from planwarden.server.inbox.saved.list_page import SAVED_PATH
+from planwarden.server.inbox.saved.plan_view import BrokenPlan, ShownPlan, build_plan_card, find_shown_plan
+from planwarden.server.inbox.saved.schedule_view import MISSED, OVERLAPS, open_book
+from planwarden.server.inbox.saved.start_page import build_fault_remark, build_form_key
+from planwarden.server.inbox.site import InboxSite
+from planwarden.server.schedules.book import ScheduleRequest
+from planwarden.server.schedules.cron import CronTimes, find_zone
+from planwarden.server.views.facts import escape_text
+from planwarden.storage.ports.schedules import MissedTicks, Overlap, schedules_of
+
+SHOWN_TIMES = 5
+DEFAULT_ZONE = "UTC"
+CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; no schedule was added."
+_OVERLAPS: Mapping[str, Overlap] = {"skip": "skip", "queue": "queue"}
+_MISSED: Mapping[str, MissedTicks] = {"latest": "latest", "none": "none"}
+
+
+def build_schedule_form_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    where = f"{SAVED_PATH}/{{name}}/schedule"
+    return (page_route(site, where, show_schedule_form), form_route(site, f"{where}/add", add_schedule))
+
+
+async def show_schedule_form(request: InboxRequest) -> Response:
+    return _render_form(request, await _find_plan(request))
+
+
+async def add_schedule(request: InboxRequest) -> Response:
+    """Add the schedule, or only show when it would tick. The same form sent twice adds one."""
+    verdict = request.form_value("decision")
+    if verdict not in ("add", "times"):
+        raise BadForm
+    schedule_id = _derive_id(build_form_key(request, f"schedule {request.http.path_params['name']}"))
+    book = open_book(request)
+    if verdict == "add" and await _is_there(request, schedule_id):
+        return request.redirect(f"/schedules/{schedule_id}?did=added")
+    found = await _find_plan(request)
+    fields, sent = build_input_fields(found.plan.inputs), request.form_values()
+    if request.form_value("digest") != found.digest:
+        return _render_form(request, found, Remark(text=CHANGED), filled=keep_texts(fields, sent), status=409)
+    cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
+    times, faults = _find_times(request, cron, zone)
+    given = read_given_inputs(found.plan.inputs, fields, sent)
+    if verdict == "times":
+        return _render_form(request, found, filled=keep_texts(fields, sent), faults=faults, times=times)
+    overlap, missed = _OVERLAPS.get(request.form_value("overlap")), _MISSED.get(request.form_value("missed"))
+    if overlap is None or missed is None:
+        raise BadForm
+    if faults or not given.is_usable:
+        remark = build_fault_remark(given) if not given.is_usable else Remark(text="No schedule was added.", tone="bad")
+        return _render_form(request, found, remark, filled=given.filled, faults=faults, times=times, status=422)
+    wanted = ScheduleRequest(
+        plan=found.plan.name,
+        cron=cron,
+        timezone=zone,
+        inputs=given.values,
+        overlap=overlap,
+        missed=missed,
+        owner=LOCAL,
+    )
+    try:
+        await book.add(wanted, schedule_id)
+    except UsageError as error:
+        remark = Remark(text=f"{escape_text(error.message)}. No schedule was added.", tone="bad")
+        return _render_form(request, found, remark, filled=given.filled, times=times, status=http_status(error))
+    return request.redirect(f"/schedules/{schedule_id}?did=added")
+
+
+async def _find_plan(request: InboxRequest) -> ShownPlan:
+    found = await find_shown_plan(request.service, request.http.path_params["name"])
+    if isinstance(found, BrokenPlan):
+        raise NotFound("the file of this saved plan cannot be used; its page says why")
+    return found
+
+
+def _derive_id(key: str) -> str:
+    """The id of the schedule that the form adds, so that it adds one however often it comes."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+async def _is_there(request: InboxRequest, schedule_id: str) -> bool:
+    return await schedules_of(request.service.engine.store).find(schedule_id) is not None
+
+
+def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:
+    """The next ticks in the zone of the schedule, and the faults of the two fields, escaped."""
+    faults: dict[str, str] = {}
+    try:
+        found = find_zone(zone)
+    except InvalidArguments as error:
+        faults["timezone"] = escape_text(error.message)
+        zone, found = DEFAULT_ZONE, find_zone(DEFAULT_ZONE)
+    try:
+        ticks = CronTimes(cron, zone).list_next(request.service.engine.store.clock.now(), SHOWN_TIMES)
+    except InvalidArguments as error:
+        faults["cron"] = escape_text(error.message)
+        ticks = []
+    return (() if faults else tuple(datetime.fromtimestamp(tick, found) for tick in ticks)), faults
+
+
+def _render_form(
+    request: InboxRequest,
+    found: ShownPlan,
+    remark: Remark | None = None,
+    *,
+    filled: FilledForm | None = None,
+    faults: Mapping[str, str] | None = None,
+    times: Sequence[datetime] = (),
+    status: int = 200,
+) -> Response:
+    is_new = filled is None
+    return request.render_page(
+        "saved_schedule.html",
+        status=status,
+        remark=remark,
+        plan=build_plan_card(found.plan),
+        digest=found.digest,
+        key=request.service.engine.ids.new() if is_new or status == 409 else request.form_value("key"),
+        fields=build_input_fields(found.plan.inputs),
+        filled=filled,
+        cron=request.form_value("cron"),
+        timezone=request.form_value("timezone") or DEFAULT_ZONE,
+        overlap=request.form_value("overlap") or "skip",
+        missed=request.form_value("missed") or "latest",
+        overlaps=OVERLAPS,
+        missing=MISSED,
+        faults=faults or {},
+        times=times,
+        takes_reader_zone=is_new,
+    )

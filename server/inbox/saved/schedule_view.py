@@ -1,0 +1,158 @@
+"""A schedule as its pages show it: when it ticks next, and what became of the ticks and of what they started."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.core.state import ExecutionStatus
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.service import Service
+from planwarden.server.inbox.decision import CHANNEL
+from planwarden.server.inbox.request import InboxRequest
+from planwarden.server.inbox.value_view import ValueView, format_name
+from planwarden.server.schedules.book import ScheduleBook
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.schedule import ScheduleView, TickView
+from planwarden.storage.ports.schedules import HasSchedules, PlanSchedule
+
+OVERLAPS: Mapping[str, str] = {
+    "skip": "start nothing",
+    "queue": "wait until it has ended",
+}
+MISSED: Mapping[str, str] = {
+    "latest": "start once, as soon as one runs",
+    "none": "leave it out",
+}
+_STATUS: Mapping[ExecutionStatus, tuple[str, str]] = {
+    "new": ("is running", "running"),
+    "running": ("is running", "running"),
+    "planned": ("is planned", "running"),
+    "suspended": ("waits for an answer", "suspended"),
+    "completed": ("completed", "completed"),
+    "failed": ("failed", "failed"),
+    "rejected": ("ended by a rejection", "rejected"),
+    "cancelled": ("cancelled", "cancelled"),
+    "incomplete": ("incomplete", "failed"),
+    "rehearsed": ("rehearsed", "completed"),
+}
+"""What the run did, in words, and the look of that."""
+_TICKS: Mapping[str, tuple[str, str]] = {
+    "skipped": ("skipped", "suspended"),
+    "missed": ("missed", "suspended"),
+    "failed": ("did not start", "failed"),
+}
+"""The ticks that started nothing."""
+
+
+class RunLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one tick, and of the run that it started."""
+
+    at: datetime
+    """When it ticked, in the zone of the schedule."""
+    words: str
+    look: str
+    reason: str = ""
+    """Why nothing was started, escaped."""
+    execution_id: str | None = None
+    """The run, unless it was deleted since."""
+
+
+class ScheduleCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, in escaped words."""
+
+    schedule_id: str
+    plan: str
+    cron: str
+    timezone: str
+    inputs: tuple[tuple[str, ValueView], ...] = ()
+    overlap: str = ""
+    missed: str = ""
+    owner: str
+    created_by: str
+    created_at: datetime | None = None
+    paused_at: datetime | None = None
+    next_ticks: tuple[datetime, ...] = ()
+    """In the zone of the schedule."""
+    queued: int = 0
+    version: int
+    """Of the stored row: what was shown."""
+    runs: tuple[RunLine, ...] = ()
+    """Newest first."""
+    fault: str = ""
+    """Why it never ticks here, escaped."""
+
+
+def open_book(request: InboxRequest) -> ScheduleBook:
+    """The schedules of the inbox's store, for the person of this session. Raises `UsageError` when it keeps none."""
+    service = request.service
+    return ScheduleBook(service.engine.store, service.engine.ids, service, request.session.principal, channel=CHANNEL)
+
+
+async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
+    """All schedules, oldest first, and why they cannot be read; a store that keeps none has none."""
+    store = service.engine.store
+    if not isinstance(store, HasSchedules):
+        return (), ""
+    try:
+        return await store.schedules.all(), ""
+    except StoreError as error:
+        return (), escape_text(error.message)
+
+
+async def build_schedule_card(
+    request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int
+) -> ScheduleCard:
+    """The schedule with its newest ticks, and the last one that started a run; looks up `shown_runs` runs at most."""
+    try:
+        view = book.build_view(schedule)
+    except PlanwardenError as error:
+        # A zone that this machine does not know.
+        return ScheduleCard(
+            schedule_id=schedule.schedule_id,
+            plan=escape_text(schedule.plan),
+            cron=escape_text(schedule.cron),
+            timezone=escape_text(schedule.timezone),
+            owner=escape_text(schedule.owner),
+            created_by=escape_text(schedule.created_by),
+            version=schedule.version,
+            fault=escape_text(error.message),
+        )
+    store = request.service.engine.store
+    shown = list(view.recent[:shown_runs])
+    if all(tick.execution_id is None for tick in shown):
+        shown += [tick for tick in view.recent[shown_runs:] if tick.execution_id is not None][:1]
+    runs = [await _build_run_line(store, tick) for tick in shown]
+    return _build_card(view, schedule.version, runs)
+
+
+def _build_card(view: ScheduleView, version: int, runs: Sequence[RunLine]) -> ScheduleCard:
+    return ScheduleCard(
+        schedule_id=view.schedule_id,
+        plan=escape_text(view.plan),
+        cron=escape_text(view.cron),
+        timezone=escape_text(view.timezone),
+        inputs=tuple((format_name(name), ValueView(value)) for name, value in view.inputs.items()),
+        overlap=OVERLAPS[view.overlap],
+        missed=MISSED[view.missed],
+        owner=escape_text(view.owner),
+        created_by=escape_text(view.created_by),
+        created_at=view.created_at,
+        paused_at=view.paused_at,
+        next_ticks=view.next_ticks,
+        queued=len(view.queued_ticks),
+        version=version,
+        runs=tuple(runs),
+    )
+
+
+async def _build_run_line(store: Store, tick: TickView) -> RunLine:
+    if tick.execution_id is None:
+        words, look = _TICKS.get(tick.outcome, (tick.outcome, "suspended"))
+        return RunLine(at=tick.tick_at, words=words, look=look, reason=escape_text(tick.reason or ""))
+    header = await store.header(tick.execution_id)
+    if header is None:
+        return RunLine(at=tick.tick_at, words="started; its run was deleted since", look="cancelled")
+    words, look = _STATUS[header.status]
+    return RunLine(at=tick.tick_at, words=words, look=look, execution_id=tick.execution_id)

@@ -1,0 +1,189 @@
+"""The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start one.
+
+The form carries the versions that the page showed and a key of its own. The version is compared again when the run is
+created, so a file that changed meanwhile starts nothing. The key is stored with the run, so the same form sent twice
+starts one run, also in two processes.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import PlanChanged, UnknownPlan, UsageError
+from planwarden.agent.core.events import Starter
+from planwarden.agent.core.requester import Requester
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.inbox.answering import Remark
+from planwarden.server.inbox.decision import CHANNEL
+from planwarden.server.inbox.forms import FilledForm
+from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
+from planwarden.server.inbox.saved.input_form import GivenInputs, build_input_fields, keep_texts, read_given_inputs
+from planwarden.server.inbox.saved.list_page import SAVED_PATH
+from planwarden.server.inbox.saved.plan_view import (
+    WHOLE_CHARS,
+    BrokenPlan,
+    ShownPlan,
+    build_plan_card,
+    describe_fault,
+    find_shown_plan,
+    forecast_run,
+)
+from planwarden.server.inbox.saved.schedule_view import build_schedule_card, list_schedules, open_book
+from planwarden.server.inbox.site import InboxSite
+from planwarden.server.views.facts import escape_text
+
+SHOWN_SCHEDULES = 25
+DOUBLE_S = 30.0
+"""A form that comes again within so many seconds was pressed twice; later, the person wants another run."""
+MAX_PERSON_CHARS = 100
+_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_OWN_FIELDS = frozenset({"csrf", "decision", "key"})
+CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
+
+
+def build_start_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    where = f"{SAVED_PATH}/{{name}}"
+    return (page_route(site, where, show_saved_plan), form_route(site, f"{where}/start", start_saved_plan))
+
+
+async def show_saved_plan(request: InboxRequest) -> Response:
+    found = await find_shown_plan(request.service, request.http.path_params["name"])
+    return await _render_plan(request, found)
+
+
+async def start_saved_plan(request: InboxRequest) -> Response:
+    """Start the run or its rehearsal, or only say what a run with these inputs would ask."""
+    name, verdict = request.http.path_params["name"], request.form_value("decision")
+    if verdict not in ("start", "rehearse", "forecast"):
+        raise BadForm
+    key = build_form_key(request, f"start {name} {verdict}")
+    if verdict != "forecast" and (known := await _find_known(request, name, key)) is not None:
+        return known
+    found = await find_shown_plan(request.service, name)
+    if isinstance(found, BrokenPlan):
+        return await _render_plan(request, found, Remark(text=CHANGED), status=409)
+    fields, sent = build_input_fields(found.plan.inputs), request.form_values()
+    if request.form_value("digest") != found.digest:
+        return await _render_plan(request, found, Remark(text=CHANGED), filled=keep_texts(fields, sent), status=409)
+    given = read_given_inputs(found.plan.inputs, fields, sent)
+    if not given.is_usable:
+        return await _render_plan(request, found, build_fault_remark(given), filled=given.filled, status=422)
+    if verdict == "forecast":
+        return await _render_plan(request, found, filled=given.filled, inputs=given.values)
+    try:
+        execution = await request.service.run_plan(
+            name,
+            given.values,
+            key=key,
+            options={"rehearse": True} if verdict == "rehearse" else None,
+            wait_seconds=0,
+            requester=Requester(
+                LOCAL,
+                host=f"{CHANNEL} ({request.session.principal[:MAX_PERSON_CHARS]})",
+                starter=Starter(principal=request.session.principal, channel=CHANNEL),
+            ),
+            shown=found.versions,
+        )
+    except (PlanChanged, UnknownPlan):
+        now = await find_shown_plan(request.service, name)
+        return await _render_plan(request, now, Remark(text=CHANGED), filled=given.filled, status=409)
+    except UsageError as error:
+        remark = Remark(text=f"{escape_text(describe_fault(error))[:WHOLE_CHARS]} Nothing was started.", tone="bad")
+        return await _render_plan(request, found, remark, filled=given.filled, status=http_status(error))
+    return request.redirect(f"/executions/{execution.execution_id}")
+
+
+def build_form_key(request: InboxRequest, purpose: str) -> str:
+    """A key for what this form, filled in like this, does: sent again it is the same, with other values another one.
+
+    Raises:
+        BadForm: no page makes such a form.
+    """
+    made = request.form_value("key")
+    if _KEY.fullmatch(made) is None:
+        raise BadForm
+    sent: JsonValue = [[name, list(values)] for name, values in sorted(request.form.items()) if name not in _OWN_FIELDS]
+    return f"inbox:{hashlib.sha256(canonical_json([made, purpose, sent]).encode()).hexdigest()}"
+
+
+def build_fault_remark(given: GivenInputs) -> Remark:
+    """What is above a form that holds what the plan does not take."""
+    said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
+    return Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
+
+
+async def _find_known(request: InboxRequest, name: str, key: str) -> Response | None:
+    """The answer to a form that has started a run before; None for every other one."""
+    store = request.service.engine.store
+    known = await store.find_start(LOCAL, key)
+    if known is None:
+        return None
+    header = await store.header(known.execution_id)
+    if header is None or store.clock.now() - header.created_at <= DOUBLE_S:
+        return request.redirect(f"/executions/{known.execution_id}")
+    # Who went back to an old page wants another run, and must not take the old one for it.
+    remark = Remark(text="This form has started a run before; nothing more was started. The form below starts another.")
+    found = await find_shown_plan(request.service, name)
+    filled = None
+    if isinstance(found, ShownPlan):
+        filled = keep_texts(build_input_fields(found.plan.inputs), request.form_values())
+    return await _render_plan(request, found, remark, filled=filled, status=409, started=known.execution_id)
+
+
+def _describe_basis(found: ShownPlan, inputs: Mapping[str, JsonValue] | None) -> str:
+    """Which inputs the forecast is for."""
+    if inputs is not None:
+        return "With the inputs of the form, as tools and rules are now."
+    if (found.plan.inputs or {}).get("required"):
+        return "Before the inputs are known. Forecast looks again, with those of the form."
+    return "With the defaults of the form. Forecast looks again, with what it holds."
+
+
+async def _render_plan(
+    request: InboxRequest,
+    found: ShownPlan | BrokenPlan,
+    remark: Remark | None = None,
+    *,
+    filled: FilledForm | None = None,
+    inputs: Mapping[str, JsonValue] | None = None,
+    status: int = 200,
+    started: str | None = None,
+) -> Response:
+    """`inputs` are those that the forecast is for; `started` is the run that an old form has started."""
+    name = request.http.path_params["name"]
+    schedules, fault = await list_schedules(request.service)
+    of_plan = [schedule for schedule in schedules if schedule.plan == name]
+    book = open_book(request) if of_plan else None
+    cards = [
+        await build_schedule_card(request, book, schedule, 1)
+        for schedule in of_plan[:SHOWN_SCHEDULES]
+        if book is not None
+    ]
+    values: dict[str, object] = {
+        "remark": remark,
+        "started": started,
+        "schedules": cards,
+        "more_schedules": len(of_plan) - len(cards),
+        "fault": fault,
+    }
+    if isinstance(found, BrokenPlan):
+        return request.render_page("saved_broken.html", status=status, broken=found, **values)
+    return request.render_page(
+        "saved_plan.html",
+        status=status,
+        plan=build_plan_card(found.plan, WHOLE_CHARS),
+        used=found.used,
+        digest=found.digest,
+        key=request.service.engine.ids.new() if filled is None or status == 409 else request.form_value("key"),
+        fields=build_input_fields(found.plan.inputs),
+        filled=filled,
+        takes_inputs=found.plan.inputs is not None,
+        forecast=await forecast_run(request.service, found.plan, inputs),
+        basis=_describe_basis(found, inputs),
+        **values,
+    )

@@ -1,0 +1,185 @@
+"""Saved plans as hosts see them: the list in `run_plan`, one prompt for each, and a tool for each if the operator says.
+
+Titles, descriptions and schemas come from the plans' files. They are cut, and stand on one line, where planwarden's own
+words are around them.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent, Tool
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.core.inputs import fill_inputs
+from planwarden.server.mcp import schemas
+from planwarden.server.mcp.handlers import plans as handlers
+from planwarden.server.mcp.icon import ICONS
+from planwarden.server.mcp.prompts import PROMPTS, WAIT_FOR_PERSON
+from planwarden.server.mcp.tools import TOOLS_BY_NAME, McpTool
+from planwarden.server.plans.inputs import PlanInputField, list_input_fields, read_inputs
+from planwarden.server.plans.plan_file import SavedPlan
+
+MAX_LIST_CHARS = 600
+"""Of the list of plans in the description of `run_plan`, which every conversation pays for."""
+MAX_TITLE_CHARS = 80
+MAX_NAMED_INPUTS = 6
+MAX_TOOL_NAME_CHARS = 40
+"""Hosts put their own prefix before it, and models take 64 characters together."""
+MAX_DESCRIPTION_CHARS = 500
+MAX_ARGUMENT_DESCRIPTION_CHARS = 200
+
+
+def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
+    """The entry of `run_plan` in `tools/list`, with the plans that there are."""
+    entries = [_describe_plan(plan) for plan in plans]
+    shown, left = "", len(entries)
+    for entry in entries:
+        if len(shown) + len(entry) > MAX_LIST_CHARS:
+            break
+        shown += f"; {entry}" if shown else entry
+        left -= 1
+    more = f"{'; ' if shown else ''}{left} more in planwarden://plans" if left else ""
+    return tool.model_copy(update={"description": f"{tool.description} Saved: {shown}{more}."})
+
+
+def list_plan_tools(plans: Sequence[SavedPlan]) -> list[McpTool]:
+    """A tool for each plan whose name can be one."""
+    return [_build_tool(plan) for plan in plans if find_tool_clash(plan.name) is None]
+
+
+def list_prompts(plans: Sequence[SavedPlan]) -> list[Prompt]:
+    """A prompt for each plan whose name is free, with the plan's inputs as arguments."""
+    return [_build_prompt(plan) for plan in plans if find_prompt_clash(plan.name) is None]
+
+
+def find_tool_clash(name: str) -> str | None:
+    """Why a plan of this name is no tool; None if it is one."""
+    if name in TOOLS_BY_NAME:
+        return "planwarden has a tool of this name"
+    if len(name) > MAX_TOOL_NAME_CHARS:
+        return f"a tool's name has at most {MAX_TOOL_NAME_CHARS} characters"
+    return None
+
+
+def find_prompt_clash(name: str) -> str | None:
+    """Why a plan of this name is no prompt; None if it is one."""
+    return "planwarden has a prompt of this name" if name in _own_prompts() else None
+
+
+def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptResult:
+    """What a host sends its model when its person chose the plan.
+
+    Raises:
+        MCPError: the arguments do not fit the plan's inputs.
+    """
+    if _are_placeholders(plan, arguments):
+        return _build_prompt_result(plan, _write_template(plan, arguments))
+    optional = {field.name for field in list_input_fields(plan.inputs) if not field.is_required}
+    # Forms of hosts send empty text for what was left out.
+    typed = [(name, text) for name, text in arguments.items() if text or name not in optional]
+    inputs = read_inputs(plan.inputs, typed)
+    try:
+        fill_inputs(plan.inputs, inputs)
+    except PlanwardenError as error:
+        raise MCPError(code=INVALID_PARAMS, message=f"{error.code}: {error.message}") from None
+    call: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
+    return _build_prompt_result(plan, f"{json.dumps(call, ensure_ascii=False)}, exactly so, then")
+
+
+def _are_placeholders(plan: SavedPlan, arguments: Mapping[str, str]) -> bool:
+    """Whether the host asks once for a text in which it replaces `$1`, `$2` by what its person types, as opencode."""
+    names = [field.name for field in _list_arguments(plan)]
+    return bool(names) and arguments == {name: f"${number}" for number, name in enumerate(names, 1)}
+
+
+def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
+    """Only the model sees the values, so it leaves out those that are empty, and `run_plan` checks the others."""
+    named = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
+    return (
+        f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "
+        f"otherwise, and those without a value left out.\n\n{named}\n\nThen"
+    )
+
+
+def _build_prompt_result(plan: SavedPlan, call: str) -> GetPromptResult:
+    text = (
+        f"Call planwarden's run_plan with {call} do what nextAction in each result says until status is completed. "
+        f"{WAIT_FOR_PERSON}"
+    )
+    return GetPromptResult(
+        description=_describe(plan, MAX_DESCRIPTION_CHARS),
+        messages=[PromptMessage(role="user", content=TextContent(type="text", text=text))],
+    )
+
+
+@cache
+def _own_prompts() -> frozenset[str]:
+    return frozenset(prompt.name for prompt in PROMPTS)
+
+
+def _build_tool(plan: SavedPlan) -> McpTool:
+    return McpTool(
+        name=plan.name,
+        title=_cut(plan.title or plan.name, MAX_TITLE_CHARS),
+        description=f"{_describe(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
+        handler=handlers.run_plan,
+        properties={},
+        output=schemas.EXECUTION_OUT,
+        inputs={"additionalProperties": False, **(plan.inputs or {}), "type": "object"},
+    )
+
+
+def _build_prompt(plan: SavedPlan) -> Prompt:
+    arguments = [
+        PromptArgument(
+            name=field.name,
+            description=_cut(field.description, MAX_ARGUMENT_DESCRIPTION_CHARS) or None,
+            required=field.is_required,
+        )
+        for field in _list_arguments(plan)
+    ]
+    return Prompt(
+        name=plan.name,
+        title=_cut(plan.title or plan.name, MAX_TITLE_CHARS),
+        description=_describe(plan, MAX_DESCRIPTION_CHARS),
+        arguments=arguments or None,
+        icons=ICONS,
+    )
+
+
+def _list_arguments(plan: SavedPlan) -> list[PlanInputField]:
+    """The inputs, required ones first: hosts fill arguments in by their place."""
+    return sorted(list_input_fields(plan.inputs), key=lambda field: not field.is_required)
+
+
+def _describe_plan(plan: SavedPlan) -> str:
+    names = list(_name_inputs(plan))
+    takes = f"({', '.join(names)})" if names else ""
+    said = _cut(plan.title or plan.description or "", MAX_TITLE_CHARS)
+    return f"{plan.name}{takes}{f': {said}' if said else ''}"
+
+
+def _name_inputs(plan: SavedPlan) -> Iterator[str]:
+    for number, field in enumerate(list_input_fields(plan.inputs)):
+        if number == MAX_NAMED_INPUTS:
+            yield "..."
+            return
+        yield _cut(field.name, 32) + ("" if field.is_required else "?")
+
+
+def _describe(plan: SavedPlan, limit: int) -> str:
+    return _cut(plan.description or plan.title or f"The saved plan {plan.name}.", limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text on one line, without what cannot be printed, and not longer than that."""
+    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def fingerprint(plans: Iterable[SavedPlan]) -> tuple[tuple[str, str], ...]:
+    """A value that differs when a list of the plans does."""
+    return tuple((plan.name, plan.digest) for plan in plans)

@@ -1,0 +1,193 @@
+"""Makes a file of what has run. The only module that writes a plan; the command line alone imports it.
+
+Values that occur in the goal are probably what differs the next time: "remind Ada about 30 EUR" was about Ada and 30.
+They become inputs, with the value as default.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError
+from planwarden.agent.core.bindings import INPUTS
+from planwarden.agent.core.plan import Plan, plan_to_json
+from planwarden.server.plans.plan_file import MAX_FILE_BYTES, MAX_TITLE_CHARS, read_plan_file
+from planwarden.server.plans.yaml_text import write_yaml
+
+MAX_PROPOSED = 20
+MIN_TEXT_CHARS = 2
+_TYPES: Mapping[type, str] = {str: "string", int: "integer", float: "number"}
+
+Node = dict[str, JsonValue] | list[JsonValue]
+
+
+class ProposedInput(msgspec.Struct, frozen=True):
+    """A value that stands in arguments and occurs in the goal."""
+
+    name: str
+    value: str | float
+    step_id: str
+    """The step where it stands first."""
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a value stands in the steps."""
+
+    step_id: str
+    name: str
+    """The last key that leads to it."""
+    node: Node
+    key: str | int
+
+
+def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
+    """Returns the values that may become inputs, each once, in the order of the plan."""
+    if not goal or any(step.step_id == INPUTS for step in plan.steps):
+        # A step of that name could not be told from the inputs.
+        return ()
+    taken = set(_properties_of(plan))
+    found: dict[tuple[type, str | float], ProposedInput] = {}
+    for place in _list_places(plan_to_json(plan)):
+        value = _value_at(place)
+        if value is None or (type(value), value) in found or not _occurs(value, goal):
+            continue
+        name = _choose_name(place.name, taken)
+        taken.add(name)
+        found[type(value), value] = ProposedInput(name, value, place.step_id)
+        if len(found) == MAX_PROPOSED:
+            break
+    return tuple(found.values())
+
+
+def build_document(
+    plan: Plan, goal: str | None, given: Mapping[str, JsonValue], chosen: Sequence[ProposedInput]
+) -> dict[str, JsonValue]:
+    """Returns what the file holds: the plan with the chosen values as inputs. `given` are the inputs of the run."""
+    document = plan_to_json(plan)
+    names = {(type(proposed.value), proposed.value): proposed.name for proposed in chosen}
+    for place in list(_list_places(document)):
+        value = _value_at(place)
+        name = None if value is None else names.get((type(value), value))
+        if name is not None:
+            binding: JsonValue = {"$from": INPUTS, "pointer": "/" + name.replace("~", "~0").replace("/", "~1")}
+            cast("dict[str | int, JsonValue]", place.node)[place.key] = binding
+    inputs = _build_inputs(plan, given, chosen)
+    title = next((line.strip() for line in (goal or "").splitlines() if line.strip()), "")
+    steps = cast("list[dict[str, JsonValue]]", document["todoList"])
+    return {
+        **({"title": title[:MAX_TITLE_CHARS]} if title else {}),
+        **({} if inputs is None else {INPUTS: inputs}),
+        "todoList": [_shorten(step, before) for step, before in zip(steps, [None, *steps], strict=False)],
+    }
+
+
+def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment: str) -> Path:
+    """Writes a new file that only its owner reads, and returns its path. Never replaces one.
+
+    Raises:
+        StoreError: it cannot be written, or does not read back as it was written; then it is not there.
+        InvalidArguments: the plan is too large for a file.
+    """
+    path = folder / f"{name}.yaml"
+    data = f"# {comment}\n{write_yaml(document)}".encode()
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidArguments(f"the plan has {len(data)} bytes as a file, the limit is {MAX_FILE_BYTES}")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(path, "xb", opener=lambda file, flags: os.open(file, flags, 0o600)) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise InvalidArguments(f"there is a file {str(path)!r} already; choose another name") from None
+    except OSError as error:
+        raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    try:
+        _check_written(path, document)
+    except PlanwardenError as error:
+        path.unlink(missing_ok=True)
+        raise StoreError(
+            f"{str(path)!r} was not written, because it would not hold the plan: {error.message}"
+        ) from None
+    return path
+
+
+def _check_written(path: Path, document: dict[str, JsonValue]) -> None:
+    read, _ = read_plan_file(path, "")
+    expected = {key: value for key, value in document.items() if key != "title"}
+    if read.document != expected:
+        raise InvalidArguments("it reads back as something else")
+
+
+def _build_inputs(
+    plan: Plan, given: Mapping[str, JsonValue], chosen: Sequence[ProposedInput]
+) -> dict[str, JsonValue] | None:
+    if plan.inputs is None and not chosen:
+        return None
+    properties: dict[str, JsonValue] = {}
+    for name, entry in _properties_of(plan).items():
+        is_known = isinstance(entry, dict) and name in given
+        properties[name] = {**cast("dict[str, JsonValue]", entry), "default": given[name]} if is_known else entry
+    for proposed in chosen:
+        properties[proposed.name] = {"type": _TYPES[type(proposed.value)], "default": proposed.value}
+    return {"type": "object", **(plan.inputs or {}), "properties": properties}
+
+
+def _properties_of(plan: Plan) -> dict[str, JsonValue]:
+    properties = (plan.inputs or {}).get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _shorten(step: dict[str, JsonValue], before: dict[str, JsonValue] | None) -> JsonValue:
+    """Returns the step without what `parse_plan` fills in by itself."""
+    calls = cast("list[dict[str, JsonValue]]", step.get("toolCalls", []))
+    implied: dict[str, JsonValue] = {
+        "stepType": "tool" if step.get("requiredTools") else "reasoning",
+        "requiredTools": list(dict.fromkeys(cast("str", call["toolName"]) for call in calls)),
+        "dependencies": [] if before is None else [before["id"]],
+    }
+    return {key: value for key, value in step.items() if key not in implied or implied[key] != value}
+
+
+def _list_places(document: dict[str, JsonValue]) -> Iterator[_Place]:
+    """Yields each value in the arguments of the plan's calls, without bindings and templates."""
+    for step in cast("list[dict[str, JsonValue]]", document["todoList"]):
+        for call in cast("list[dict[str, JsonValue]]", step.get("toolCalls", [])):
+            yield from _list_values(cast("Node", call["arguments"]), str(step["id"]), "value")
+
+
+def _list_values(node: Node, step_id: str, name: str) -> Iterator[_Place]:
+    if isinstance(node, dict) and ("$from" in node or "$text" in node):
+        return
+    for key, child in list(node.items()) if isinstance(node, dict) else list(enumerate(node)):
+        called = key if isinstance(key, str) else name
+        if isinstance(child, dict | list):
+            yield from _list_values(child, step_id, called)
+        else:
+            yield _Place(step_id, called, node, key)
+
+
+def _value_at(place: _Place) -> str | float | None:
+    value = cast("dict[str | int, JsonValue]", place.node)[place.key]
+    return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+
+
+def _occurs(value: str | float, goal: str) -> bool:
+    """Whether the goal has the value as a word or words of their own."""
+    text = value.strip() if isinstance(value, str) else str(value)
+    if isinstance(value, str) and len(text) < MIN_TEXT_CHARS:
+        return False
+    return re.search(rf"(?<![\w.]){re.escape(text)}(?!\w|\.\d)", goal) is not None
+
+
+def _choose_name(wanted: str, taken: set[str]) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)[:40] or "value"
+    number = 1
+    while (name if number == 1 else f"{name}_{number}") in taken:
+        number += 1
+    return name if number == 1 else f"{name}_{number}"

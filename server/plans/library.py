@@ -1,0 +1,54 @@
+"""The saved plans of a process: what the folders hold, looked at again when somebody asks and some time has passed.
+
+Files are read on another thread, so a slow disk or a large file never holds the event loop.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio.to_thread
+
+from planwarden.server.plans.folders import HOME, PlanCatalogue, PlanFolder, PlanReader
+
+FRESH_S = 2.0
+"""How long a list of plans may be old. What runs is always looked at again."""
+
+
+class PlanLibrary:
+    """The folders of one home and what they held at the last look."""
+
+    def __init__(self, folders: Sequence[PlanFolder], clock: Callable[[], float] = time.monotonic) -> None:
+        self.folders = tuple(folders)
+        self._reader = PlanReader(self.folders)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: tuple[float, PlanCatalogue] | None = None
+
+    async def list(self) -> PlanCatalogue:
+        """Returns what the folders hold, or held at most `FRESH_S` ago."""
+        if self._known is not None and self._clock() - self._known[0] < FRESH_S:
+            return self._known[1]
+        return await self.look()
+
+    async def look(self) -> PlanCatalogue:
+        """Returns what the folders hold now."""
+        return await anyio.to_thread.run_sync(self.look_now)
+
+    def look_now(self) -> PlanCatalogue:
+        """As `look`, for programs without an event loop. Who comes while another one looks takes what that one sees."""
+        asked = self._clock()
+        with self._lock:
+            if self._known is None or self._known[0] <= asked:
+                began = self._clock()
+                self._known = (began, self._reader.read())
+            return self._known[1]
+
+
+def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> PlanLibrary:
+    """Returns the library of the home's folder and of further ones, each as the operator wrote it and where it is."""
+    found = {home_folder: HOME}
+    for written, path in folders:
+        found.setdefault(path, written)
+    return PlanLibrary([PlanFolder(path, source) for path, source in found.items()])

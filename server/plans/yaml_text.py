@@ -1,0 +1,200 @@
+"""Reads YAML that says what JSON can say, and nothing else.
+
+Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
+dates are text. Anchors and aliases are refused, with which a few lines can stand for gigabytes; so are tags, merge
+keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events in a loop, so
+nesting is counted instead of running into the recursion of a loader.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias, cast
+
+import yaml
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import MAX_DEPTH
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+
+MAX_VALUES = 100_000
+"""Scalars, lists and objects of one text."""
+
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE, _FALSE = frozenset({"true", "True", "TRUE"}), frozenset({"false", "False", "FALSE"})
+_INTEGER = re.compile(r"[-+]?[0-9]+\Z")
+_PREFIXED = re.compile(r"(0o[0-7]+|0x[0-9a-fA-F]+)\Z")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_NOT_JSON = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
+
+_UNTYPED: Any = yaml
+"""Without the types of the library, which are unknown in part."""
+
+_Node: TypeAlias = dict[str, JsonValue] | list[JsonValue]
+
+
+def read_yaml(text: str) -> JsonValue:
+    """Returns the value of the one document in the text.
+
+    Raises:
+        InvalidArguments: not YAML, or YAML that is no JSON; the message says the line, and quotes no content.
+        LimitExceeded: nested deeper than `MAX_DEPTH`, or more than `MAX_VALUES` values.
+    """
+    builder = _Builder()
+    try:
+        for event in _parse(text):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        where = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise InvalidArguments(f"not valid YAML: {where}{error.problem or 'cannot be read'}") from None
+    except yaml.YAMLError:
+        raise InvalidArguments("not valid YAML: it has a character that YAML does not allow") from None
+    return builder.finish()
+
+
+def write_yaml(value: JsonValue) -> str:
+    """Returns text that `read_yaml` reads as an equal value, for people: keys in their order, no flow style."""
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
+    return str(text)
+
+
+def _parse(text: str) -> Iterator[yaml.Event]:
+    return _UNTYPED.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+class _Builder:
+    """Builds the value from events, in the order of the text."""
+
+    def __init__(self) -> None:
+        self._root: list[JsonValue] = []
+        self._open: list[_Node] = []
+        self._keys: list[str | None] = []
+        """Of each open object the key whose value comes next; None where a key comes next, and for lists."""
+        self._values = 0
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    raise _refuse(event, "a second document begins; write one")
+            case yaml.AliasEvent():
+                raise _refuse(event, "aliases (*name) are not allowed; write the value where it is needed")
+            case yaml.ScalarEvent():
+                self._take_scalar(event)
+            case yaml.SequenceStartEvent():
+                self._begin(event, [])
+            case yaml.MappingStartEvent():
+                self._begin(event, {})
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                self._open.pop()
+                self._keys.pop()
+            case _:
+                pass
+
+    def finish(self) -> JsonValue:
+        if not self._root:
+            raise InvalidArguments("not valid YAML: it is empty")
+        return self._root[0]
+
+    def _take_scalar(self, event: yaml.ScalarEvent) -> None:
+        self._check(event)
+        value = str(event.value)
+        is_plain = not event.style
+        if self._expects_key():
+            node = cast("dict[str, JsonValue]", self._open[-1])
+            if is_plain and value == "<<":
+                raise _refuse(event, "merge keys (<<) are not allowed; write the keys out")
+            if value in node:
+                raise _refuse(event, "the key stands twice in one object")
+            # Keys of JSON are text, also those that look like numbers.
+            self._keys[-1] = value
+        else:
+            self._add(_resolve(event, value) if is_plain else value)
+
+    def _begin(self, event: yaml.NodeEvent, node: _Node) -> None:
+        self._check(event)
+        if self._expects_key():
+            raise _refuse(event, "a key is a list or an object; keys are text")
+        if len(self._open) >= MAX_DEPTH:
+            raise LimitExceeded(f"the YAML is nested deeper than {MAX_DEPTH} levels")
+        self._add(node)
+        self._open.append(node)
+        self._keys.append(None)
+
+    def _expects_key(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1], dict) and self._keys[-1] is None
+
+    def _add(self, value: JsonValue) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise LimitExceeded(f"the YAML has more than {MAX_VALUES} values")
+        if not self._open:
+            self._root.append(value)
+            return
+        node, key = self._open[-1], self._keys[-1]
+        if isinstance(node, list):
+            node.append(value)
+        else:
+            assert key is not None
+            node[key] = value
+            self._keys[-1] = None
+
+    def _check(self, event: yaml.NodeEvent) -> None:
+        if event.anchor is not None:
+            raise _refuse(event, "anchors (&name) are not allowed; write the value where it is needed")
+        if getattr(event, "tag", None) is not None:
+            raise _refuse(event, "tags (!name) are not allowed")
+
+
+def _resolve(event: yaml.Event, text: str) -> JsonValue:
+    """Returns what a plain word means."""
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if _NOT_JSON.match(text):
+        raise _refuse(event, "NaN and infinity are not JSON")
+    try:
+        if _INTEGER.match(text):
+            return int(text)
+        if _PREFIXED.match(text):
+            return int(text, 0)
+    except ValueError:
+        raise _refuse(event, "a number has thousands of digits") from None
+    if _FLOAT.match(text):
+        number = float(text)
+        if math.isinf(number):
+            raise _refuse(event, "a number is too large")
+        return number
+    return text
+
+
+def _refuse(event: yaml.Event, why: str) -> InvalidArguments:
+    mark = cast("yaml.Mark | None", event.start_mark)
+    where = "" if mark is None else f"line {mark.line + 1}: "
+    return InvalidArguments(f"YAML that cannot be used: {where}{why}")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text in quotes wherever `read_yaml` would read it as something else, or PyYAML would."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # The library would write odd line ends as they are, and read them as spaces.
+    is_plain = text.replace("\n", "").isprintable() and not _means_something(text)
+    style = '"' if not is_plain else "|" if "\n" in text else None
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text, style=style)
+
+
+def _means_something(text: str) -> bool:
+    if text in _NULL or text in _TRUE or text in _FALSE:
+        return True
+    return any(pattern.match(text) for pattern in (_INTEGER, _PREFIXED, _FLOAT, _NOT_JSON))
+
+
+_Dumper.add_representer(str, _represent_text)

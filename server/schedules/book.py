@@ -1,0 +1,264 @@
+"""Adds, lists, pauses, resumes and removes schedules, and runs one now.
+
+A person at a terminal or a page does this; no MCP tool leads here. Each change is in the audit with who made it.
+"""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownPlan, UnknownSchedule, UsageError
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.core.audit import AuditEntry, Kind
+from planwarden.agent.core.inputs import fill_inputs
+from planwarden.agent.ports.environment import Ids
+from planwarden.agent.ports.store import Store
+from planwarden.server.schedules import ticks
+from planwarden.server.schedules.cron import CronTimes, find_zone
+from planwarden.server.schedules.runner import PlanRunner
+from planwarden.server.schedules.ticker import ScheduleTicker, find_running_thread
+from planwarden.server.views.saved_plans import SavedPlanLine
+from planwarden.server.views.schedule import ScheduleView, TickView
+from planwarden.storage.ports.schedules import (
+    MissedTicks,
+    Overlap,
+    PlanSchedule,
+    TickRecord,
+    schedules_of,
+)
+
+MAX_NAME_CHARS = 200
+SHOWN_TICKS = 3
+MAX_TRIES = 20
+"""Of a change, while processes change the same row at each tick."""
+
+
+class ScheduledPlans(PlanRunner, Protocol):
+    """Saved plans that can be listed and started; `Service` is one."""
+
+    async def plans(self) -> Sequence[SavedPlanLine]: ...
+
+
+class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedule that a person wants."""
+
+    plan: str
+    cron: str
+    timezone: str
+    inputs: dict[str, JsonValue]
+    overlap: Overlap
+    missed: MissedTicks
+    owner: str
+
+
+class ScheduleBook:
+    """The schedules of one store, for one person."""
+
+    def __init__(self, store: Store, ids: Ids, plans: ScheduledPlans, person: str, *, channel: str) -> None:
+        """The audit names `person` and the channel. Raises `UsageError` when the store keeps no schedules."""
+        self._store = store
+        self._schedules = schedules_of(store)
+        self._ids = ids
+        self._plans = plans
+        self._person = person
+        self._channel = channel
+
+    async def add(self, request: ScheduleRequest, schedule_id: str | None = None) -> PlanSchedule:
+        """Stores a schedule, which ticks from now on; with the id of one that is there, adds nothing and returns that.
+
+        Raises:
+            InvalidArguments: the expression, the zone, the owner or the inputs cannot be used.
+            UnknownPlan: there is no such plan.
+            LimitExceeded: there are too many schedules.
+        """
+        if schedule_id is not None and (known := await self._schedules.find(schedule_id)) is not None:
+            return known
+        now = self._store.clock.now()
+        times = CronTimes(request.cron, request.timezone)
+        _check_name(request.owner, "owner")
+        plan = await self._find_plan(request.plan)
+        # Refuses what no run could be given; each run fills the defaults in that its plan then has.
+        fill_inputs(plan.inputs, request.inputs)
+        schedule = PlanSchedule(
+            schedule_id=schedule_id or self._ids.new(),
+            plan=request.plan,
+            cron=" ".join(request.cron.split()),
+            timezone=request.timezone,
+            inputs=request.inputs,
+            overlap=request.overlap,
+            missed=request.missed,
+            owner=request.owner,
+            created_by=self._person,
+            created_at=now,
+            next_at=times.find_next(now),
+        )
+        entry = self._build_entry(
+            "schedule_added",
+            schedule.schedule_id,
+            plan=schedule.plan,
+            cron=schedule.cron,
+            timezone=schedule.timezone,
+            owner=schedule.owner,
+        )
+        await self._schedules.add(schedule, entry)
+        # The same request may have come twice at once, and the other one was faster.
+        return schedule if schedule_id is None else await self._load(schedule_id)
+
+    async def list(self) -> tuple[PlanSchedule, ...]:
+        """Returns all schedules, oldest first."""
+        return await self._schedules.all()
+
+    async def find(self, beginning: str) -> PlanSchedule:
+        """Returns the schedule whose id begins so.
+
+        Raises:
+            UnknownSchedule: no id begins so.
+            UsageError: several do.
+        """
+        found = await self._schedules.find(beginning)
+        if found is not None:
+            return found
+        stored = await self._schedules.all() if beginning else ()
+        known = [candidate for candidate in stored if candidate.schedule_id.startswith(beginning)]
+        if len(known) > 1:
+            ids = ", ".join(candidate.schedule_id for candidate in known[:5])
+            raise UsageError(f"several schedules begin with {beginning[:64]!r}: {ids}; write more of the one you mean")
+        if not known:
+            raise UnknownSchedule(
+                f"there is no schedule {beginning[:64]!r}; `planwarden schedule list` shows those that there are"
+            )
+        return known[0]
+
+    async def pause(self, schedule_id: str) -> PlanSchedule:
+        """Lets no tick start a run until `resume`; ticks that wait are given up. A paused one stays as it is."""
+
+        def change(schedule: PlanSchedule) -> PlanSchedule:
+            return schedule if schedule.paused_at is not None else ticks.pause(schedule, self._store.clock.now())
+
+        return await self._change(schedule_id, change, "schedule_paused")
+
+    async def resume(self, schedule_id: str) -> PlanSchedule:
+        """Lets ticks from now on start runs again; those while it was paused are over."""
+
+        def change(schedule: PlanSchedule) -> PlanSchedule:
+            return schedule if schedule.paused_at is None else ticks.resume(schedule, self._store.clock.now())
+
+        return await self._change(schedule_id, change, "schedule_resumed")
+
+    async def remove(self, schedule_id: str) -> None:
+        """Deletes the schedule; runs that it has started go on. Raises `UnknownSchedule`."""
+        if not await self._schedules.remove(schedule_id, self._build_entry("schedule_removed", schedule_id)):
+            raise _gone(schedule_id)
+
+    async def run_now(self, schedule_id: str, *, version: int | None = None) -> TickRecord | None:
+        """Starts a run as a tick at this moment would; None when it waits until the last run has ended.
+
+        The record says why when nothing was started: the last run is unfinished, or the plan cannot start. `version` is
+        that of the schedule as the person saw it.
+
+        Raises:
+            UnknownSchedule: it is gone.
+            StaleRevision: it has another version; nothing was started.
+        """
+        for _ in range(MAX_TRIES):
+            schedule = await self._load(schedule_id)
+            if version is not None and schedule.version != version:
+                raise StaleRevision(f"schedule {schedule_id!r} has changed since it was shown; nothing was started")
+            if schedule.starting_at is None:
+                running_thread = await find_running_thread(self._store, schedule)
+                decided = ticks.decide_now(schedule, self._store.clock.now(), running_thread=running_thread)
+                if not await self._schedules.change(decided, self._build_entry("schedule_run", schedule_id)):
+                    continue
+                if decided.starting_at is None:
+                    return decided.recent[-1] if decided.queued == schedule.queued else None
+                schedule = replace(decided, version=decided.version + 1)
+            assert schedule.starting_at is not None
+            ticker = ScheduleTicker(self._store, self._schedules, self._plans, patience_s=0.0)
+            return await ticker.start_tick(schedule, schedule.starting_at)
+        raise _busy(schedule_id)
+
+    def build_view(self, schedule: PlanSchedule) -> ScheduleView:
+        """Returns the schedule for people and programs. Raises `InvalidArguments` when its zone is not known here."""
+        zone = find_zone(schedule.timezone)
+
+        def build_time(seconds: float) -> datetime:
+            return datetime.fromtimestamp(seconds, zone)
+
+        upcoming: Sequence[int] = ()
+        if schedule.paused_at is None:
+            times = CronTimes(schedule.cron, schedule.timezone)
+            upcoming = (schedule.next_at, *times.list_next(schedule.next_at, SHOWN_TICKS - 1))
+        started = [record.thread_id for record in schedule.recent if record.thread_id is not None]
+        return ScheduleView(
+            schedule_id=schedule.schedule_id,
+            plan=schedule.plan,
+            cron=schedule.cron,
+            timezone=schedule.timezone,
+            inputs=schedule.inputs,
+            overlap=schedule.overlap,
+            missed=schedule.missed,
+            owner=schedule.owner,
+            created_by=schedule.created_by,
+            created_at=datetime.fromtimestamp(schedule.created_at, UTC),
+            paused_at=None if schedule.paused_at is None else datetime.fromtimestamp(schedule.paused_at, UTC),
+            next_ticks=tuple(map(build_time, upcoming)),
+            queued_ticks=tuple(map(build_time, schedule.queued)),
+            last_thread_id=started[-1] if started else None,
+            recent=tuple(
+                TickView(
+                    tick_at=build_time(record.tick_at),
+                    outcome=record.outcome,
+                    reason=record.reason or None,
+                    thread_id=record.thread_id,
+                    execution_id=record.execution_id,
+                )
+                for record in reversed(schedule.recent)
+            ),
+        )
+
+    async def _find_plan(self, name: str) -> SavedPlanLine:
+        known = {plan.name: plan for plan in await self._plans.plans()}
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; there are {', '.join([*known][:20]) or 'none'}"
+            raise UnknownPlan(f"there is no saved plan {name[:MAX_NAME_CHARS]!r}{hint}")
+        return known[name]
+
+    async def _load(self, schedule_id: str) -> PlanSchedule:
+        found = await self._schedules.find(schedule_id)
+        if found is None:
+            raise _gone(schedule_id)
+        return found
+
+    async def _change(
+        self, schedule_id: str, change: Callable[[PlanSchedule], PlanSchedule], kind: Kind
+    ) -> PlanSchedule:
+        for _ in range(MAX_TRIES):
+            schedule = await self._load(schedule_id)
+            changed = change(schedule)
+            if changed == schedule or await self._schedules.change(changed, self._build_entry(kind, schedule_id)):
+                return changed
+        raise _busy(schedule_id)
+
+    def _build_entry(self, kind: Kind, schedule_id: str, **facts: JsonValue) -> AuditEntry:
+        who: dict[str, JsonValue] = {"principal": self._person, "channel": self._channel}
+        return AuditEntry(kind=kind, facts={"schedule": schedule_id, **who, **facts})
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name.strip() or len(name) > MAX_NAME_CHARS:
+        raise InvalidArguments(f"'{what}' must have 1 to {MAX_NAME_CHARS} characters")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise InvalidArguments(f"'{what}' has a control character")
+
+
+def _gone(schedule_id: str) -> UnknownSchedule:
+    return UnknownSchedule(f"there is no schedule {schedule_id[:64]!r} any more")
+
+
+def _busy(schedule_id: str) -> UsageError:
+    return UsageError(f"schedule {schedule_id!r} is changed again and again by other processes; try again")

@@ -1,0 +1,123 @@
+"""The times that a cron expression names in a time zone.
+
+An expression has five fields, read by cronsim as Debian's cron reads them
+(https://github.com/cuu508/cronsim, https://manpages.debian.org/bookworm/cron/crontab.5.en.html). Daylight saving:
+
+* An expression that names hours names times of the day. One that does not exist ticks when the gap ends; one that
+  exists twice ticks the first time; two that fall on the same moment are one tick.
+* An expression with `*` for the hour ticks by elapsed time, also through an hour that comes twice.
+
+Ticks are whole minutes, as Unix seconds. The module reads no clock.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.suggestions import did_you_mean
+
+MAX_CRON_CHARS = 200
+MAX_ZONE_CHARS = 100
+_FIELDS = 5
+_ALLOWED = re.compile(r"[A-Za-z0-9*/,# -]+")
+_EXAMPLE = "write minute, hour, day of month, month and day of week, such as '0 9 * * 1'"
+_ANY_TIME = datetime(2000, 1, 1)
+
+
+class CronTimes:
+    """The ticks of one expression in one time zone."""
+
+    def __init__(self, cron: str, timezone: str) -> None:
+        """Raises `InvalidArguments` when the expression or the zone cannot be used, or the expression never ticks."""
+        self._zone = find_zone(timezone)
+        self._cron = " ".join(cron.split())
+        sample = _parse(cron, self._cron)
+        hour = self._cron.split(" ")[1]
+        self._is_elapsed = hour.startswith("*") and sample.hours == set(range(24))
+
+    def find_next(self, after: float) -> int:
+        """Returns the first tick later than `after`."""
+        start = datetime.fromtimestamp(int(after // 1), self._zone)
+        for tick in self._walk(start, is_reverse=False):
+            if tick > after:
+                return tick
+        raise InvalidArguments(f"the cron expression {self._cron!r} never ticks again")
+
+    def find_newest(self, at: float) -> int:
+        """Returns the last tick that is not later than `at`."""
+        moment = int(at // 1)
+        start = datetime.fromtimestamp(moment, self._zone)
+        # While an hour is repeated, times later than the local time have passed already.
+        overlap_s = moment - start.replace(fold=0).timestamp()
+        for tick in self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True):
+            if tick <= at:
+                return tick
+        raise InvalidArguments(f"the cron expression {self._cron!r} has not ticked yet")
+
+    def list_next(self, after: float, count: int) -> list[int]:
+        """Returns the next ticks, earliest first."""
+        ticks: list[int] = []
+        for _ in range(count):
+            ticks.append(self.find_next(ticks[-1] if ticks else after))
+        return ticks
+
+    def _walk(self, start: datetime, *, is_reverse: bool) -> Iterator[int]:
+        if self._is_elapsed:
+            for time in CronSim(self._cron, start, reverse=is_reverse):
+                yield int(time.timestamp())
+            return
+        for local in CronSim(self._cron, start.replace(tzinfo=None, fold=0), reverse=is_reverse):
+            yield _find_moment(local, self._zone)
+
+
+def find_zone(timezone: str) -> tzinfo:
+    """Returns the zone of that name in the IANA database. Raises `InvalidArguments` when there is none."""
+    if timezone == "UTC":
+        return UTC
+    try:
+        if len(timezone) <= MAX_ZONE_CHARS:
+            return ZoneInfo(timezone)
+    # A name may lead out of the database, to a folder of it, or to a file that is no zone.
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        pass
+    known = available_timezones()
+    if not known:
+        raise InvalidArguments("this machine has no time zones; install the package tzdata, or use UTC")
+    raise InvalidArguments(
+        f"there is no time zone {timezone[:MAX_ZONE_CHARS]!r}{did_you_mean(timezone, known)}; names are those of the "
+        "IANA database, such as 'Europe/Berlin'"
+    )
+
+
+def _parse(cron: str, normal: str) -> CronSim:
+    """Raises `InvalidArguments` in the words of somebody who wrote the expression."""
+    shown = cron[:MAX_CRON_CHARS]
+    if len(cron) > MAX_CRON_CHARS:
+        raise InvalidArguments(f"a cron expression has at most {MAX_CRON_CHARS} characters")
+    fields = len(normal.split(" "))
+    if fields == _FIELDS + 1:
+        raise InvalidArguments(f"{shown!r} has a field for seconds; a schedule ticks once a minute at most: {_EXAMPLE}")
+    if fields != _FIELDS or not _ALLOWED.fullmatch(normal):
+        raise InvalidArguments(f"{shown!r} is not a cron expression; {_EXAMPLE}")
+    try:
+        found = CronSim(normal, _ANY_TIME)
+    except CronSimError as error:
+        if normal.split(" ")[2].isdigit() and str(error) == "Bad day-of-month" and 0 < int(normal.split(" ")[2]) < 32:
+            raise InvalidArguments(f"{shown!r} never ticks: no such month has that day") from None
+        raise InvalidArguments(f"{shown!r} is not a cron expression: {str(error).lower()}; {_EXAMPLE}") from None
+    if next(found, None) is None:
+        raise InvalidArguments(f"{shown!r} never ticks")
+    return found
+
+
+def _find_moment(local: datetime, zone: tzinfo) -> int:
+    """Returns when a local time is: the first time if it exists twice, the end of the gap if it does not exist."""
+    while True:
+        time = local.replace(tzinfo=zone)
+        if time.astimezone(UTC).astimezone(zone).replace(tzinfo=None, fold=0) == local:
+            return int(time.timestamp())
+        local += timedelta(minutes=1)

@@ -1,0 +1,144 @@
+"""`POST /hooks/NAME`: a Standard Webhooks request starts the saved plan of the operator's `[hooks.NAME]`.
+
+The signature is the login, so no token is needed. A request that is unsigned, signed with another secret, too old, or
+for a hook that does not exist gets 401 with an empty body. The id of the message is the idempotency key: when it comes
+again, the answer is the run that the first one started.
+"""
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+
+import anyio
+from pydantic import JsonValue
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreError, UnknownPlan
+from planwarden.agent.core.requester import Requester
+from planwarden.server.api.service import Service
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.webhooks.settings import Hook
+from planwarden.server.webhooks.signature import is_signed, is_timely
+
+logger = logging.getLogger(__name__)
+
+HOOKS_PATH = "/hooks/"
+MAX_BODY_BYTES = 256 * 1024
+READ_S = 15.0
+"""Seconds in which a body has to arrive."""
+LOGGED_EVERY_S = 60.0
+
+
+class HookEndpoint:
+    """An ASGI application for the paths below `/hooks/`."""
+
+    def __init__(self, hooks: Sequence[Hook], service: Callable[[], Service]) -> None:
+        self._hooks = {hook.name: hook for hook in hooks if hook.problem is None}
+        for hook in hooks:
+            if hook.problem is not None:
+                logger.warning("hook %r takes no requests: %s", hook.name, hook.problem)
+        self._service = service
+        self._no_hook = Hook(name="", plan="", key=secrets.token_bytes(32))
+        """Checked where there is none, so that the time of the answer says nothing."""
+        self._logged_at: dict[str, float] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method != "POST":
+            return Response(status_code=405, headers={"allow": "POST"})
+        name = str(request.scope["path"]).removeprefix(HOOKS_PATH)
+        hook = self._hooks.get(name, self._no_hook)
+        given = [request.headers.getlist(f"webhook-{part}") for part in ("id", "timestamp", "signature")]
+        if any(len(values) != 1 for values in given):
+            return self._refuse(hook, "it is not signed")
+        [[message_id], [timestamp], [signatures]] = given
+        if not is_timely(message_id, timestamp, self._service().engine.store.clock.now()):
+            return self._refuse(hook, "its id is unusable, or its time stamp is more than 5 minutes away")
+        body = await _read_body(request)
+        if isinstance(body, Response):
+            return body
+        if not is_signed(hook.key, message_id, timestamp, body, signatures) or hook is self._no_hook:
+            return self._refuse(hook, "it is not signed with the secret of the hook")
+        try:
+            return await self._start(hook, message_id, body)
+        except PlanwardenError as error:
+            logger.error("hook %r started nothing: %s", hook.name, error.message)
+            # The sender can help with the message itself only; what is wrong here may be right when it comes again.
+            status = 503 if isinstance(error, StoreError | UnknownPlan) else 422
+            return JSONResponse({"code": error.code, "message": error.message}, status)
+
+    async def _start(self, hook: Hook, message_id: str, body: bytes) -> Response:
+        """Starts the plan, unless a message with this id has started it before."""
+        service = self._service()
+        key = f"hook:{hook.name}:{hashlib.sha256(message_id.encode()).hexdigest()[:32]}"
+        known = await self._find_run(service, key)
+        if known is not None:
+            return known
+        event = read_json(body)
+        try:
+            run = await service.run_plan(
+                hook.plan,
+                {"event": event},
+                key=key,
+                wait_seconds=0,
+                requester=Requester(LOCAL, host=f"hook {hook.name}"),
+            )
+        except KeyConflict:
+            # The same id came at the same time with another body; the first one has started.
+            return await self._find_run(service, key) or Response(status_code=503)
+        return _describe_run(run.thread_id, run.execution_id, run.status)
+
+    async def _find_run(self, service: Service, key: str) -> Response | None:
+        found = await service.engine.store.find_start(LOCAL, key)
+        if found is None:
+            return None
+        execution = await service.engine.find(found.execution_id)
+        return _describe_run(execution.thread_id, execution.execution_id, execution.status)
+
+    def _refuse(self, hook: Hook, reason: str) -> Response:
+        """The empty answer; the operator reads the reason, once a minute for each hook."""
+        now = self._service().engine.store.clock.steady()
+        if hook is not self._no_hook and now - self._logged_at.get(hook.name, -LOGGED_EVERY_S) >= LOGGED_EVERY_S:
+            self._logged_at[hook.name] = now
+            logger.warning("hook %r refused a request: %s", hook.name, reason)
+        return Response(status_code=401)
+
+
+def mount_hooks(app: ASGIApp, hooks: ASGIApp) -> ASGIApp:
+    """Adds the hooks below their path; everything else goes to `app`."""
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        is_hook = scope["type"] == "http" and str(scope["path"]).startswith(HOOKS_PATH)
+        await (hooks if is_hook else app)(scope, receive, send)
+
+    return dispatch
+
+
+async def _read_body(request: Request) -> bytes | Response:
+    """The body, or the answer to one that is too large or too slow."""
+    length = request.headers.get("content-length", "0")
+    if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
+        return Response(status_code=413)
+    body = bytearray()
+    with anyio.move_on_after(READ_S):
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                return Response(status_code=413)
+        return bytes(body)
+    return Response(status_code=408)
+
+
+def _describe_run(thread_id: str, execution_id: str, status: str) -> JSONResponse:
+    document: dict[str, JsonValue] = {"threadId": thread_id, "executionId": execution_id, "status": status}
+    return JSONResponse(document)

@@ -1,0 +1,185 @@
+"""The view of a forecast: whom a plan will ask before it has run, what only the run will know, and its graph."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from planwarden.agent.approval.forecast import CallForecast
+from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
+from planwarden.agent.core.rehearsal import needs_model
+from planwarden.server.views.graph.mermaid import write_mermaid
+from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
+
+_WHOM = {
+    "client": "a person (a form of the client is enough)",
+    "human": "a person, in the inbox or at a terminal",
+    "signed": "a person with a key, or somebody other than the owner",
+    "second": "a person other than the owner",
+}
+
+
+class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step in the order in which steps may start."""
+
+    id: str
+    """As in the plan."""
+    tools: tuple[str, ...]
+    """The tools that it requires or calls."""
+    after: tuple[str, ...]
+    """The steps that must be over first."""
+    needs_model: bool
+    """A model writes its calls, or its text."""
+    is_conditional: bool = False
+    """It runs only if its `when` holds, which only the run will know."""
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that will ask before it runs, with the plan, the tools, the policy and the grants of now."""
+
+    step_id: str
+    """The step that calls."""
+    tool_name: str
+    """What it calls."""
+    asks: str
+    """The kind of the question, as in a suspension."""
+    needs: str
+    """The assurance that a decision needs."""
+    whom: str
+    """Who can decide it, in words."""
+    because: str
+    """Why it will ask, in words."""
+    quorum: int = 1
+    """How many different people have to approve; left out if one is enough."""
+    confirms: tuple[str, ...] = ()
+    """Later steps whose calls the same answer covers; left out if none."""
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that will not ask, because a standing grant lets it through as the grants are now."""
+
+    step_id: str
+    """The step that calls."""
+    tool_name: str
+    """What it calls."""
+    grant_id: str
+    """The grant, as `planwarden grant list` shows it."""
+
+
+class Unforeseen(msgspec.Struct, frozen=True, kw_only=True):
+    """A call whose arguments only the run will know, and therefore also what it will need."""
+
+    step_id: str
+    """The step that calls."""
+    tool_name: str
+    """What it calls."""
+    risk: str | None
+    """Of the tool, whatever the arguments will be."""
+    takes_from: tuple[str, ...]
+    """The steps whose values its arguments take, or `inputs`, or `item` in a loop."""
+    grant_id: str | None = None
+    """The standing grant that will let it through, whatever the values are; left out if none."""
+
+
+class Impossible(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that would fail now."""
+
+    step_id: str
+    """The step that calls."""
+    tool_name: str
+    """What it calls."""
+    why: str
+    """Its tool is not available, or does not take the arguments."""
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said of a plan before it runs. Lists that are empty are left out."""
+
+    asks: tuple[Asking, ...] = ()
+    """Calls that will ask somebody."""
+    allowed: tuple[Allowed, ...] = ()
+    """Calls that a standing grant lets through."""
+    only_the_run_knows: tuple[Unforeseen, ...] = ()
+    """Calls whose arguments take values that are not there yet."""
+    impossible: tuple[Impossible, ...] = ()
+    """Calls that would fail now."""
+    models: tuple[str, ...] = ()
+    """Steps whose calls or text a model writes; nobody knows before what they will ask."""
+    unseen: int | None = None
+    """Number of calls beyond the first 500, or beyond 1 MiB of arguments, which were not looked at."""
+    warnings: tuple[str, ...] = ()
+    """About the plan; only in `planwarden check`."""
+    steps: tuple[ForecastStep, ...] = ()
+    """In the order in which they may start; only in `planwarden check`."""
+    graph: str | None = None
+    """The plan as Mermaid text; only in `planwarden check`."""
+
+
+def build_forecast(
+    plan: Plan, calls: Sequence[CallForecast], *, is_whole: bool, warnings: Sequence[str] = ()
+) -> Forecast:
+    """Returns the view; with `is_whole` it also has what a view of the execution shows: the steps and their graph."""
+    listed = sum(len(step.tool_calls) for step in plan.steps)
+    asked = {call.step_id for call in calls if call.asks is not None and call.asks != "wait"}
+    return Forecast(
+        asks=tuple(_build_asking(call) for call in calls if call.asks is not None and call.needs is not None),
+        allowed=tuple(
+            Allowed(step_id=call.step_id, tool_name=call.tool_name, grant_id=call.grant_id)
+            for call in calls
+            if call.grant_id is not None and not call.takes_from
+        ),
+        only_the_run_knows=tuple(
+            Unforeseen(
+                step_id=call.step_id,
+                tool_name=call.tool_name,
+                risk=call.risk,
+                takes_from=call.takes_from,
+                grant_id=call.grant_id,
+            )
+            for call in calls
+            if call.takes_from
+        ),
+        impossible=tuple(
+            Impossible(step_id=call.step_id, tool_name=call.tool_name, why=call.fault)
+            for call in calls
+            if call.fault is not None
+        ),
+        models=tuple(step.step_id for step in plan.steps if needs_model(step)),
+        unseen=listed - len(calls) or None,
+        warnings=tuple(warnings),
+        steps=tuple(map(_build_step, list_in_order(plan))) if is_whole else (),
+        graph=write_mermaid(build_graph(plan, asking=asked)) if is_whole else None,
+    )
+
+
+def _build_asking(call: CallForecast) -> Asking:
+    needs = call.needs or "client"
+    people = f"{call.quorum} different people" if call.quorum > 1 else _WHOM[needs]
+    return Asking(
+        step_id=call.step_id,
+        tool_name=call.tool_name,
+        asks=call.asks or "approval",
+        needs=needs,
+        whom=people,
+        because=_explain(call),
+        quorum=call.quorum,
+        confirms=tuple(dict.fromkeys(covered.step_id for covered in call.covers)),
+    )
+
+
+def _explain(call: CallForecast) -> str:
+    if call.has_changed:
+        return "the tool changed since the plan was accepted"
+    if call.asks == "approval":
+        return f"calls of this tool are {call.risk}"
+    covers = f", and the answer covers {call.risk} calls" if call.covers else ""
+    return f"the tool asks a person{covers}"
+
+
+def _build_step(step: PlanStep) -> ForecastStep:
+    return ForecastStep(
+        id=step.step_id,
+        tools=list_step_tools(step),
+        after=step.dependencies,
+        needs_model=needs_model(step),
+        is_conditional=bool(step.when),
+    )

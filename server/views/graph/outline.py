@@ -1,0 +1,29 @@
+"""A graph as lines of text: what a terminal shows, and what a screen reader reads in place of the drawing."""
+
+from collections.abc import Iterator
+
+from planwarden.server.views.graph.plan_graph import Mark, PlanGraph
+
+SIGNS: dict[Mark, str] = {
+    "none": " ",
+    "asks": "?",
+    "pending": " ",
+    "running": "▸",
+    "waiting": "?",
+    "completed": "✓",
+    "failed": "✗",
+    "rejected": "✗",
+    "skipped": "–",
+    "rehearsed": "○",
+}
+"""One sign for each state."""
+
+
+def write_outline(graph: PlanGraph) -> Iterator[str]:
+    """Yields the summary, and then one line a step."""
+    yield graph.summary
+    for number, row in enumerate(graph.rows, 1):
+        said = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
+        yield f"{SIGNS[row.mark]} {number}. {row.step_id}: {said}"
+    if graph.left_out:
+        yield f"and {graph.left_out} more steps"

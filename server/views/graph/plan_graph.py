@@ -1,0 +1,193 @@
+"""What a drawing of a plan shows: a row for each step, with its state in words, and the links between the rows.
+
+Everything that a plan, a tool or a model wrote is escaped here, so that the writers of the forms only add the escapes
+of their own languages.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from graphlib import TopologicalSorter
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
+from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.server.views.facts import escape_text
+
+MAX_ROWS = 500
+"""Steps that are drawn; of a longer plan the drawing says how many more there are."""
+TEXT_CHARS = 120
+MAX_NAMES = 3
+"""Names of steps or tools in one row."""
+
+Mark = Literal[
+    "none", "asks", "pending", "running", "waiting", "completed", "failed", "rejected", "skipped", "rehearsed"
+]
+"""How a row looks: `none` and `asks` before anything runs, all others as the state of the step."""
+_MARKS: Mapping[str, Mark] = {"in_progress": "running", "suspended": "waiting"}
+_WORDS: Mapping[Mark, str] = {
+    "none": "",
+    "asks": "asks a person",
+    "pending": "not begun",
+    "completed": "done",
+}
+"""What the state is called where its mark says too little."""
+_WAITS = {"human": "waits for a person", "caller": "waits for the assistant", "clock": "waits for a time"}
+
+
+class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One step."""
+
+    key: str
+    """Its id as in the plan, not for display."""
+    step_id: str
+    description: str
+    mark: Mark
+    state: str
+    """Its state in words; empty before anything runs."""
+    tools: str
+    """The tools that it calls or requires, or that a model writes text."""
+    note: str
+    """What else matters: how far a loop is, that it is conditional, why it failed."""
+    after: str
+    """The steps that must be over first, in words; empty where that is only the row above, or nothing."""
+
+
+class GraphLink(msgspec.Struct, frozen=True):
+    """The row `target` starts after the row `source`."""
+
+    source: int
+    target: int
+    carries_value: bool
+    """The target takes a value of the source."""
+
+
+class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows in the order in which they may start, so that every link leads down."""
+
+    rows: tuple[GraphRow, ...]
+    links: tuple[GraphLink, ...]
+    left_out: int = 0
+    """Steps beyond the last row."""
+
+    @property
+    def summary(self) -> str:
+        """How many steps there are, and in which states, in words."""
+        count = len(self.rows) + self.left_out
+        states: dict[str, int] = {}
+        for row in self.rows:
+            if row.state:
+                states[row.state] = states.get(row.state, 0) + 1
+        said = ", ".join(f"{number} {state}" for state, number in states.items())
+        return f"{count} step{'s' if count != 1 else ''}{': ' if said else ''}{said}"
+
+
+def build_graph(
+    plan: Plan, execution: ExecutionState | None = None, *, asking: Collection[str] = frozenset()
+) -> PlanGraph:
+    """Returns the graph of a plan; with an `execution` of it the states of its steps.
+
+    `asking` names the steps that will ask a person, as far as a forecast knows.
+    """
+    ordered = list_in_order(plan)
+    shown = ordered[:MAX_ROWS]
+    places = {step.step_id: number for number, step in enumerate(shown)}
+    waits = {} if execution is None else _find_waits(execution)
+    states: Mapping[str, StepState] = {} if execution is None else execution.steps
+    rows = tuple(
+        _build_row(step, states.get(step.step_id), waits.get(step.step_id), step.step_id in asking, above)
+        for step, above in zip(shown, [None, *shown], strict=False)
+    )
+    links = tuple(link for step in shown for link in _list_links(plan, step, places))
+    return PlanGraph(rows=rows, links=links, left_out=len(ordered) - len(shown))
+
+
+def list_in_order(plan: Plan) -> list[PlanStep]:
+    """Returns the steps so that each follows those that it needs, and otherwise in plan order."""
+    steps = {step.step_id: step for step in plan.steps}
+    place = {step_id: number for number, step_id in enumerate(steps)}
+    if all(place[name] < place[step.step_id] for step in plan.steps for name in step.dependencies):
+        return list(plan.steps)
+    sorter = TopologicalSorter({step_id: step.dependencies for step_id, step in steps.items()})
+    sorter.prepare()
+    ordered: list[PlanStep] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=place.__getitem__)
+        ordered.extend(steps[step_id] for step_id in ready)
+        sorter.done(*ready)
+    return ordered
+
+
+def _list_links(plan: Plan, step: PlanStep, places: Mapping[str, int]) -> Iterable[GraphLink]:
+    taken = {reference.step_id for reference in plan.find_needs(step.list_bindings())}
+    for name in step.dependencies:
+        yield GraphLink(places[name], places[step.step_id], name in taken)
+
+
+def _build_row(
+    step: PlanStep, state: StepState | None, waits_for: str | None, asks: bool, above: PlanStep | None
+) -> GraphRow:
+    mark: Mark = "asks" if asks else "none"
+    if state is not None:
+        # The other statuses of a step are marks.
+        mark = _MARKS.get(state.status) or state.status  # pyright: ignore[reportAssignmentType]
+    words = _WORDS.get(mark, mark)
+    if mark == "waiting":
+        words = _WAITS[waits_for or "clock"]
+    is_usual = not step.dependencies or (above is not None and step.dependencies == (above.step_id,))
+    return GraphRow(
+        key=step.step_id,
+        step_id=_cut(step.step_id),
+        description=_cut(step.description if step.description != step.step_id else ""),
+        mark=mark,
+        state=words,
+        tools=_join(list_step_tools(step)) or "text of a model",
+        note=_describe(step, state),
+        after="" if is_usual else f"after {_join(step.dependencies)}",
+    )
+
+
+def _describe(step: PlanStep, state: StepState | None) -> str:
+    notes: list[str] = []
+    if state is not None and state.items is not None:
+        notes.append(f"{_count_over(state)} of {len(state.items)} items")
+    elif step.loop is not None:
+        notes.append("for each item")
+    if state is not None and state.taken_from is not None:
+        notes.append("taken over from an earlier run")
+    if state is not None and state.error_message:
+        notes.append(_cut(state.error_message))
+    elif state is not None and state.status == "skipped" and state.skipped_by:
+        notes.append(
+            "its condition did not hold" if state.skipped_by == "when" else f"because of {_cut(state.skipped_by)}"
+        )
+    elif step.when and (state is None or state.status == "pending"):
+        notes.append("only if its condition holds")
+    return " · ".join(notes)
+
+
+def _count_over(state: StepState) -> int:
+    size = len(state.step.tool_calls) or 1
+    settled = sum(call.status in ("succeeded", "failed", "rejected", "rehearsed") for call in state.calls)
+    return settled // size
+
+
+def _find_waits(execution: ExecutionState) -> dict[str, str]:
+    """Whom each suspended step waits for: a person before everybody else."""
+    found: dict[str, str] = {}
+    for suspension in execution.open_suspensions:
+        question = suspension.question
+        if question.step_id is not None and found.get(question.step_id) != "human":
+            found[question.step_id] = question.addressee
+    return found
+
+
+def _join(names: Iterable[str]) -> str:
+    listed = [_cut(name) for name in names]
+    more = f" and {len(listed) - MAX_NAMES} more" if len(listed) > MAX_NAMES else ""
+    return ", ".join(listed[:MAX_NAMES]) + more
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text[: 4 * TEXT_CHARS].split())
+    return escape_text(line if len(line) <= TEXT_CHARS else f"{line[: TEXT_CHARS - 3]}...")

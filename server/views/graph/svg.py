@@ -1,0 +1,139 @@
+"""A graph as SVG 1.1 (https://www.w3.org/TR/SVG11/): one row for each step, its state as shape, sign and word.
+
+The state is never said by colour alone. Inside a page the page's style sheet gives the colours, because its policy
+forbids styles of other origins than its own; a drawing that stands alone brings its own, for light, dark and paper.
+"""
+
+from collections.abc import Iterator
+from html import escape
+from unicodedata import east_asian_width
+
+from planwarden.server.views.graph.layout import Lane, Layout, lay_out
+from planwarden.server.views.graph.outline import SIGNS, write_outline
+from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph
+
+WIDTH = 760
+"""Pixels; longer texts are cut."""
+ROW = 52
+MARGIN = 14
+LANE = 14
+RADIUS = 10
+CHARACTER = 7.4
+"""Pixels of an average character of 14 pixels' height."""
+
+STYLE = """
+.graph { font: 14px/1.4 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; color-scheme: light dark;
+  --ink: #1c2226; --soft: #56606a; --strong: #8b918f; --surface: #ffffff; --good: #14604f; --calm: #2d4f73;
+  --warn: #7a4a00; --bad: #96201a; }
+@media (prefers-color-scheme: dark) { .graph { --ink: #e7e9ea; --soft: #a3adb5; --strong: #6f7a82; --surface: #1a1e21;
+  --good: #5cc3a6; --calm: #a9c8ea; --warn: #f0c274; --bad: #f4a49b; } }
+@media print { .graph { --ink: #000; --soft: #333; --strong: #555; --surface: #fff; --good: #000; --calm: #000;
+  --warn: #000; --bad: #000; } }
+.graph .ground { fill: var(--surface); }
+.graph text { fill: var(--ink); }
+.graph .id { font-weight: 650; }
+.graph .soft { fill: var(--soft); font-size: 12.5px; }
+.graph .link { fill: none; stroke: var(--strong); stroke-width: 1.5; }
+.graph .value { stroke-width: 2.5; }
+.graph .tip { fill: var(--strong); }
+.graph .dot { fill: var(--surface); stroke: var(--strong); stroke-width: 1.75; }
+.graph .sign { font-size: 12px; font-weight: 700; text-anchor: middle; }
+.graph .completed .dot { fill: var(--good); stroke: var(--good); }
+.graph .running .dot { fill: var(--calm); stroke: var(--calm); }
+.graph .failed .dot, .graph .rejected .dot { fill: var(--bad); stroke: var(--bad); }
+.graph .completed .sign, .graph .running .sign, .graph .failed .sign, .graph .rejected .sign { fill: var(--surface); }
+.graph .waiting .dot, .graph .asks .dot { stroke: var(--warn); stroke-width: 2.5; }
+.graph .waiting .sign, .graph .waiting .state, .graph .asks .sign, .graph .asks .state { fill: var(--warn); }
+.graph .failed .state, .graph .rejected .state { fill: var(--bad); }
+.graph .completed .state { fill: var(--good); }
+.graph .running .state { fill: var(--calm); }
+.graph .skipped .dot, .graph .rehearsed .dot { stroke-dasharray: 3 2.5; }
+"""
+
+
+def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
+    """Returns the drawing; `stands_alone` makes it a file of its own, with a ground and its own colours."""
+    layout = lay_out(graph)
+    height = 2 * MARGIN + ROW * len(graph.rows) + (ROW // 2 if graph.left_out else 0)
+    return "\n".join(_write(graph, layout, width, height, stands_alone)) + "\n"
+
+
+def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alone: bool) -> Iterator[str]:
+    space = ' xmlns="http://www.w3.org/2000/svg"' if stands_alone else ""
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    yield f'<svg{space} class="graph" {size} role="img" aria-label="{escape(graph.summary)}">'
+    yield f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>"
+    if stands_alone:
+        yield f"<style>{STYLE}</style>"
+        yield f'<rect class="ground" width="{width}" height="{height}"/>'
+    x = MARGIN + RADIUS + LANE * layout.columns + (LANE // 2 if layout.columns else 0)
+    for link in layout.straight:
+        yield from _draw_straight(link, x)
+    for lane in layout.lanes:
+        yield from _draw_lane(lane, x)
+    for number, row in enumerate(graph.rows):
+        yield from _draw_row(row, x, _middle(number), width)
+    if graph.left_out:
+        text_x, y = x + RADIUS + 12, _middle(len(graph.rows)) - ROW // 4
+        yield f'<text class="soft" x="{text_x}" y="{y}">and {graph.left_out} more steps</text>'
+    yield "</svg>"
+
+
+def _middle(number: int) -> int:
+    return MARGIN + ROW * number + ROW // 2
+
+
+def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
+    begin, end = _middle(link.source) + RADIUS, _middle(link.target) - RADIUS - 2
+    yield f'<path class="link{_weight(link.carries_value)}" d="M{x} {begin}V{end - 5}"/>'
+    yield f'<path class="tip" d="M{x - 4.5} {end - 6}h9L{x} {end}z"/>'
+
+
+def _draw_lane(lane: Lane, x: int) -> Iterator[str]:
+    """What leaves a step leaves below its middle, and what arrives arrives above it, so that they never meet."""
+    line = x - RADIUS - LANE * (lane.column + 1)
+    weight, edge = _weight(lane.carries_value), x - RADIUS
+    first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5
+    yield f'<path class="link{weight}" d="M{line} {first + 5}V{last - 5}"/>'
+    for source in lane.sources:
+        y = _middle(source) + 5
+        yield f'<path class="link{weight}" d="M{edge} {y}H{line + 5}q-5 0 -5 5"/>'
+    for target in lane.targets:
+        y = _middle(target) - 5
+        yield f'<path class="link{weight}" d="M{line} {y - 5}q0 5 5 5H{edge - 5}"/>'
+        yield f'<path class="tip" d="M{edge - 7} {y - 4.5}v9L{edge} {y}z"/>'
+
+
+def _weight(carries_value: bool) -> str:
+    return " value" if carries_value else ""
+
+
+def _draw_row(row: GraphRow, x: int, y: int, width: int) -> Iterator[str]:
+    room = int((width - MARGIN - x - RADIUS - 12) / CHARACTER)
+    text_x = x + RADIUS + 12
+    name = _cut(row.step_id, room)
+    state = _cut(row.state, max(0, room - _measure(name) - 2))
+    words = _cut(row.description, max(0, room - _measure(name) - _measure(state) - 4))
+    below = _cut(" · ".join(text for text in (row.tools, row.after, row.note) if text), int(room * 1.1))
+    yield f'<g class="{row.mark}"><circle class="dot" cx="{x}" cy="{y}" r="{RADIUS}"/>'
+    if SIGNS[row.mark].strip():
+        yield f'<text class="sign" x="{x}" y="{y + 4.5}">{SIGNS[row.mark]}</text>'
+    parts = [f'<tspan class="id">{escape(name)}</tspan>']
+    parts += [f'<tspan class="state" dx="8">{escape(state)}</tspan>'] if state else []
+    parts += [f'<tspan dx="8">{escape(words)}</tspan>'] if words else []
+    yield f'<text x="{text_x}" y="{y - 3}">{"".join(parts)}</text>'
+    yield f'<text class="soft" x="{text_x}" y="{y + 15}">{escape(below)}</text></g>'
+
+
+def _measure(text: str) -> int:
+    """Width in average characters; letters of East Asian scripts count twice."""
+    return len(text) if text.isascii() else sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _cut(text: str, room: int) -> str:
+    if _measure(text) <= room:
+        return text
+    cut = text[: max(0, room - 1)]
+    while cut and _measure(cut) > room - 1:
+        cut = cut[:-1]
+    return f"{cut.rstrip()}…" if cut else ""

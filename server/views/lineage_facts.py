@@ -1,0 +1,55 @@
+"""Where an execution comes from, in words for people: facts that planwarden knows from its own log."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from planwarden.agent.core import events as ev
+from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.views.lineage import Lineage
+
+VERSION_CHARS = 12
+"""Of a plan's version, for people."""
+NAME_CHARS = 80
+MAX_NAMED = 5
+SAVED_PLAN = "Saved plan"
+REHEARSAL = "nothing is done, whatever the answer is"
+
+
+class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact; its texts are escaped."""
+
+    name: str
+    text: str
+    execution_id: str = ""
+    """The other execution that it is about; empty if it is about none."""
+
+
+def list_lineage_facts(lineage: Lineage) -> Iterator[LineageFact]:
+    """Yields what is to be said; nothing of an execution that comes from no other plan or execution."""
+    if lineage.saved_plan is not None:
+        changed = ", changed since by a model or in a review" if lineage.is_revised else ""
+        yield LineageFact(name=SAVED_PLAN, text=f"{format_version(lineage.saved_plan)}{changed}")
+    if lineage.step_plans:
+        plans = " or ".join(map(format_version, lineage.step_plans))
+        yield LineageFact(name="The step is from", text=f"{plans}, used as step {_shorten(lineage.step_place)}")
+    if lineage.retry_of is not None:
+        taken = f"; took over from there: {_join(lineage.taken_over)}" if lineage.taken_over else ""
+        text = f"execution {escape_text(lineage.retry_of)}{taken}"
+        yield LineageFact(name="Goes on from", text=text, execution_id=lineage.retry_of)
+    if lineage.is_rehearsal:
+        yield LineageFact(name="Rehearsal", text=REHEARSAL)
+
+
+def format_version(version: ev.PlanVersion) -> str:
+    """Returns the name of a saved plan and the beginning of its version."""
+    return f"{_shorten(version.name)}, version {escape_text(version.digest[:VERSION_CHARS])}"
+
+
+def _join(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(map(_shorten, names[:MAX_NAMED])) + more
+
+
+def _shorten(name: str) -> str:
+    return cut_text(escape_text(name[:NAME_CHARS]), NAME_CHARS)

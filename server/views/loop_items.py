@@ -1,0 +1,94 @@
+"""How far a loop is, and what its items came to, by pages: a loop may have 10,000 items."""
+
+from collections.abc import Iterator
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.core.state import StepState
+from planwarden.server.views.tools import Error
+
+PAGE_ITEMS = 100
+MAX_PAGE_ITEMS = 1_000
+MAX_PAGE_BYTES = 1024 * 1024
+"""Of the results of a page; a page has at least one item."""
+
+
+class LoopItems(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a loop is, in numbers of items."""
+
+    total: int
+    """Items of the list."""
+    succeeded: int
+    """Every call of the item succeeded."""
+    failed: int
+    """A call of the item failed."""
+    rejected: int
+    """A person left a call of the item out."""
+    next: int | None = None
+    """The first item whose result is not here: `itemsFrom` of the next page; left out if there is none."""
+
+
+class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
+    """What one item of a loop came to."""
+
+    item: int
+    """Its place in the list, counted from 0."""
+    status: str
+    """`pending`, `running`, `suspended`, `succeeded`, `failed`, `rejected`, `outcome_unknown` or `rehearsed`."""
+    result: JsonValue = None
+    """The value of its call, or the list of its calls' values; left out until all of them succeeded."""
+    error: Error | None = None
+    """Why a call of it failed; left out if none did."""
+
+
+def count_items(found: StepState, following: int | None) -> LoopItems:
+    """Returns how far the loop is; `following` is the first item whose result is not shown beside it."""
+    ends = [{call.status for call in found.list_item_calls(index)} for index in range(len(found.items or ()))]
+    return LoopItems(
+        total=len(ends),
+        succeeded=sum(statuses == {"succeeded"} for statuses in ends),
+        failed=sum("failed" in statuses for statuses in ends),
+        rejected=sum("rejected" in statuses for statuses in ends),
+        next=following if following is not None and following < len(ends) else None,
+    )
+
+
+def list_items(found: StepState, first: int, limit: int) -> tuple[LoopItem, ...]:
+    """Returns at most `limit` items from `first` on, and no more than `MAX_PAGE_BYTES` of results."""
+    page: list[LoopItem] = []
+    size = 0
+    for index in range(first, min(first + limit, len(found.items or ()))):
+        item = _build_item(found, index)
+        size += measure_at_least(item.result, MAX_PAGE_BYTES)
+        if page and size > MAX_PAGE_BYTES:
+            break
+        page.append(item)
+    return tuple(page)
+
+
+def _build_item(found: StepState, index: int) -> LoopItem:
+    calls = found.list_item_calls(index)
+    failed = next((call for call in calls if call.error_code is not None), None)
+    status = next(iter(_list_statuses(found, index)), "pending")
+    values = [call.value for call in calls]
+    return LoopItem(
+        item=index,
+        status=status,
+        result=None if status != "succeeded" else values[0] if len(values) == 1 else values,
+        error=None
+        if failed is None or status == "succeeded"
+        else Error(code=failed.error_code or "", message=failed.error_message or ""),
+    )
+
+
+def _list_statuses(found: StepState, index: int) -> Iterator[str]:
+    """Yields the status that says most about the item first."""
+    statuses = [call.status for call in found.list_item_calls(index)]
+    telling = ("failed", "rejected", "outcome_unknown", "suspended", "running", "decided", "rehearsed")
+    yield from ("running" if status == "decided" else status for status in telling if status in statuses)
+    if statuses and all(status == "succeeded" for status in statuses):
+        yield "succeeded"
+    elif "succeeded" in statuses:
+        yield "running"

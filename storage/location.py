@@ -1,0 +1,83 @@
+"""Where a store is: a file of SQLite on this machine, or a PostgreSQL that processes on several machines share."""
+
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.paths import expand_home
+
+POSTGRES = ("postgresql", "postgres")
+SQLITE = "sqlite"
+FORMS = "postgresql://USER@HOST/DATABASE or sqlite:///FILE"
+
+
+class StoreLocation(msgspec.Struct, frozen=True):
+    """The place of one store. `str` names it without a password."""
+
+    path: Path | None = None
+    """The file of SQLite; None for PostgreSQL."""
+    url: str = ""
+    """Of PostgreSQL, perhaps with a password."""
+    control_url: str = ""
+    """Leads to the same PostgreSQL past a pooler of connections; empty where `url` does."""
+
+    @property
+    def is_made(self) -> bool:
+        """Opening it makes nothing new on this machine."""
+        return self.path is None or self.path.exists()
+
+    @property
+    def database(self) -> str:
+        """The name of PostgreSQL's database, the same at every address of it; empty for a file."""
+        return urlsplit(self.url).path.strip("/")
+
+    @property
+    def has_password(self) -> bool:
+        """The URL itself is a secret."""
+        return any(urlsplit(url).password is not None or "password=" in url for url in (self.url, self.control_url))
+
+    @property
+    def safe_url(self) -> str:
+        """The location as `--store` takes it, without a password."""
+        if self.path is not None:
+            return f"{SQLITE}://{self.path}"
+        parts = urlsplit(self.url)
+        user, at, host = parts.netloc.rpartition("@")
+        query = "&".join(part for part in parts.query.split("&") if "password=" not in part.lower())
+        return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, query, ""))
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return str(self.path)
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def __repr__(self) -> str:
+        return f"StoreLocation({str(self)!r})"
+
+
+def read_location(text: str, control: str = "") -> StoreLocation:
+    """Returns the location that a URL names; `control` is a second URL of the same PostgreSQL.
+
+    Raises:
+        InvalidArguments: it names no store of a known kind.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in (*POSTGRES, SQLITE):
+        # Only the scheme is repeated, because the rest may hold a password.
+        found = f"{scheme[:32]!r} is no kind of store" if separator else "the store is not named by a URL"
+        raise InvalidArguments(f"{found}; use {FORMS}")
+    if scheme == SQLITE:
+        path = expand_home(Path(rest.removeprefix("/"))) if rest.startswith("/~") else Path(rest)
+        if not path.is_absolute() or path.name == "":
+            raise InvalidArguments("the URL of a SQLite file has three slashes and the whole path: sqlite:///FILE")
+        return StoreLocation(path=path)
+    try:
+        _ = urlsplit(text).port
+    except ValueError:
+        raise InvalidArguments(f"the URL of the store is not one of PostgreSQL; use {FORMS}") from None
+    if control and control.partition("://")[0] not in POSTGRES:
+        raise InvalidArguments(f"the control URL of the store is not one of PostgreSQL; use {FORMS}")
+    return StoreLocation(url=text, control_url=control)

@@ -1,0 +1,30 @@
+"""What stands in a store that `planwarden move` left, or has not finished filling: nobody may use it.
+
+The version of a marked store's schema is higher than any real one, so that every planwarden refuses to open it.
+"""
+
+import msgspec
+
+MARKED = 1_000_000
+"""The version of the schema of a marked store."""
+TABLE = "move_mark"
+"""Holds the mark as its one row."""
+
+
+class MoveMark(msgspec.Struct, frozen=True):
+    """The mark of one of the two stores of a move."""
+
+    move_id: str
+    is_source: bool
+    """It was moved away; otherwise it was filled, and the move is not finished."""
+    place: str
+    """The other store, as a URL without a password."""
+
+    def explain(self, name: str) -> str:
+        """Returns why nobody may use the store of that name, and what to do."""
+        if self.is_source:
+            return f"{name} was moved to {self.place}; set PLANWARDEN_STORE to that"
+        return (
+            f"a move from {self.place} to {name} goes on or was broken off; run `planwarden --store URL move --to URL` "
+            "with these two again to finish it"
+        )

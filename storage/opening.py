@@ -1,0 +1,41 @@
+"""Opens the store at a location. A process imports only the driver of the store that it opens."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.to_thread
+
+from planwarden.agent.common.errors import UsageError
+from planwarden.storage.location import StoreLocation
+from planwarden.storage.ports.complete import CompleteStore
+
+
+@asynccontextmanager
+async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
+    """Yields the store, and closes it at the end, also when the task was cancelled.
+
+    Raises:
+        StoreError: it cannot be reached, or must not be used.
+        UsageError: what PostgreSQL needs is not installed.
+    """
+    store = await anyio.to_thread.run_sync(_open, location)
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.close()
+
+
+def _open(location: StoreLocation) -> CompleteStore:
+    if location.path is not None:
+        from planwarden.storage.sqlite.store import SqliteStore
+
+        return SqliteStore.open(location.path)
+    try:
+        from planwarden.storage.postgres.store import PostgresStore
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise UsageError("PostgreSQL needs more packages: pip install 'planwarden[postgres]'") from error
+    return PostgresStore.open(location.url, control_url=location.control_url)

@@ -1,0 +1,174 @@
+"""Sealed secrets: what a reader of the database, of its backups and of its replicas learns nothing from.
+
+Each value is sealed with AES-256-GCM (https://csrc.nist.gov/pubs/sp/800/38/d/final), a fresh random nonce, and the name
+of the secret as associated data: a changed row is refused, and so is a row that was moved to another name. The key is
+`PLANWARDEN_SECRET_KEY`, which every process gets and the database never does. One row, `CHECK`, only tells a wrong key
+from a damaged row.
+
+Not promised: whoever can write to the database can delete a row, or put back what the same row held before.
+
+A key cannot be exchanged yet. That would take processes that know several keys (the first one seals, each one opens), a
+command that in one transaction opens every row and seals it with the new key, `CHECK` included, and a second start of
+the processes without the old key.
+"""
+
+import base64
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+
+import anyio
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.storage.ports.secrets import LOCK_TIMEOUT_S, MAX_SECRET_BYTES, SECRET_KEY_VARIABLE, SealedRows
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+FORM = b"\x01"
+CHECK = "check"
+LEASE_S = 60.0
+"""A lock ends after so long: later than a token is refreshed, soon enough after its holder was killed."""
+PAUSE_S = 0.1
+_CHECKED = b"planwarden"
+
+
+def make_secret_key() -> str:
+    """A new key, as the variable holds it."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+class SecretKey:
+    """Seals values, each for one name."""
+
+    def __init__(self, text: str) -> None:
+        """Raises `UsageError` when the text is not a key."""
+        try:
+            key = base64.b64decode(text.strip(), validate=True)
+        except ValueError:
+            key = b""
+        if len(key) != KEY_BYTES:
+            raise UsageError(
+                f"{SECRET_KEY_VARIABLE} is not {KEY_BYTES} bytes in base64; set it to the key that the other processes "
+                "of this store have, or for a new store to what `planwarden key new-secret` prints"
+            )
+        self._cipher = AESGCM(key)
+
+    def seal(self, name: str, value: bytes) -> bytes:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return FORM + nonce + self._cipher.encrypt(nonce, value, _bind(name))
+
+    def open(self, name: str, sealed: bytes) -> bytes | None:
+        """The value; None when it was sealed with another key or for another name, or was changed."""
+        start = len(FORM) + NONCE_BYTES
+        if sealed[: len(FORM)] != FORM:
+            return None
+        try:
+            return self._cipher.decrypt(sealed[len(FORM) : start], sealed[start:], _bind(name))
+        # Too short for a nonce or a tag.
+        except (InvalidTag, ValueError):
+            return None
+
+
+def _bind(name: str) -> bytes:
+    return b"planwarden secret/v1\0" + name.encode()
+
+
+class SealedSecrets:
+    """Implements `SecretStore` over sealed rows. The key is looked at when a value needs it."""
+
+    def __init__(self, rows: SealedRows, key: str) -> None:
+        """`key` is the text of `PLANWARDEN_SECRET_KEY`, empty where it is not set."""
+        self._rows = rows
+        self._text = key
+        self._key: SecretKey | None = None
+
+    async def check(self) -> None:
+        """The first process of a new store makes its key the one of the store.
+
+        Raises:
+            UsageError: there is no key, it is not one, or not the one of this store.
+        """
+        key = self._read_key()
+        _confirm(key, await self._rows.create(CHECK, key.seal(CHECK, _CHECKED)))
+        self._key = key
+
+    async def is_in_use(self) -> bool:
+        """Whether the store has a key yet. Writes nothing; raises as `check`."""
+        key, found = self._read_key(), await self._rows.read(CHECK)
+        if found is not None:
+            _confirm(key, found)
+        return found is not None
+
+    async def read(self, name: str) -> bytes | None:
+        sealed = await self._rows.read(name)
+        return None if sealed is None else self._open(await self._find_key(), name, sealed)
+
+    async def create(self, name: str, value: bytes) -> bytes:
+        key = await self._find_key()
+        return self._open(key, name, await self._rows.create(name, key.seal(name, value)))
+
+    async def replace(self, name: str, value: bytes) -> None:
+        if len(value) > MAX_SECRET_BYTES:
+            raise StoreError(f"{self.locate(name)} would have more than {MAX_SECRET_BYTES} bytes; nothing was stored")
+        key = await self._find_key()
+        await self._rows.replace(name, key.seal(name, value))
+
+    async def delete(self, name: str) -> bool:
+        return await self._rows.delete(name)
+
+    async def version(self, name: str) -> str | None:
+        return await self._rows.version(name)
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        return self._hold(name)
+
+    def locate(self, name: str) -> str:
+        return f"the secret {name!r} of the store"
+
+    @asynccontextmanager
+    async def _hold(self, name: str) -> AsyncGenerator[None]:
+        holder = secrets.token_hex(8)
+        try:
+            deadline = anyio.current_time() + LOCK_TIMEOUT_S
+            while not await self._rows.lock(name, holder, LEASE_S):
+                if anyio.current_time() > deadline:
+                    raise StoreError(f"another process has locked {self.locate(name)}; try again")
+                await anyio.sleep(PAUSE_S)
+            yield
+        finally:
+            # Otherwise it ends by itself.
+            with anyio.CancelScope(shield=True), suppress(StoreError):
+                await self._rows.unlock(name, holder)
+
+    async def _find_key(self) -> SecretKey:
+        """The key, checked before its first use, so that a wrong one seals nothing."""
+        if self._key is None:
+            await self.check()
+        assert self._key is not None
+        return self._key
+
+    def _read_key(self) -> SecretKey:
+        if not self._text:
+            raise UsageError(
+                f"{SECRET_KEY_VARIABLE} is not set, but a store on PostgreSQL seals its secrets with it; set it to the "
+                "key of this store, or for a new store to what `planwarden key new-secret` prints"
+            )
+        return SecretKey(self._text)
+
+    def _open(self, key: SecretKey, name: str, sealed: bytes) -> bytes:
+        value = key.open(name, sealed)
+        if value is None:
+            raise StoreError(
+                f"{self.locate(name)} was changed, or belongs to another name or key; restore a backup, or delete its "
+                "row and make it again"
+            )
+        return value
+
+
+def _confirm(key: SecretKey, sealed: bytes) -> None:
+    if key.open(CHECK, sealed) != _CHECKED:
+        raise UsageError(
+            f"{SECRET_KEY_VARIABLE} is not the key of this store; set it to the one that the other processes have"
+        )

@@ -1,0 +1,137 @@
+"""Secrets in files of the home, each readable by its user alone (mode 0600): what a home on SQLite has.
+
+The processes of one machine share them. A file is replaced as a whole. The lock on a name is a lock of the operating
+system, which ends with its process.
+"""
+
+import errno
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from glob import escape
+from pathlib import Path
+
+import anyio.to_thread
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.storage.ports.secrets import LOCK_TIMEOUT_S, MAX_SECRET_BYTES
+
+
+class SecretFiles:
+    """Implements `SecretStore`: a name is a path in the home, unless `elsewhere` says where that secret is."""
+
+    def __init__(self, home: Path, elsewhere: Mapping[str, Path] | None = None) -> None:
+        self._home = home
+        self._elsewhere = elsewhere or {}
+
+    async def check(self) -> None:
+        """Files need no key."""
+
+    async def read(self, name: str) -> bytes | None:
+        path = self._path(name)
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_SECRET_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _error("read", path, error) from error
+        if len(data) > MAX_SECRET_BYTES:
+            raise _error("read", path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
+        return data
+
+    async def create(self, name: str, value: bytes) -> bytes:
+        path = self._path(name)
+        await anyio.to_thread.run_sync(partial(_write, path, value, is_first=True))
+        found = await self.read(name)
+        if found is None:
+            raise StoreError(f"{str(path)!r} was deleted while it was made; try again")
+        return found
+
+    async def replace(self, name: str, value: bytes) -> None:
+        path = self._path(name)
+        if len(value) > MAX_SECRET_BYTES:
+            raise _error("write", path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
+        await anyio.to_thread.run_sync(partial(_write, path, value, is_first=False))
+
+    async def delete(self, name: str) -> bool:
+        """Also deletes what processes that died while they wrote the file left beside it."""
+        path = self._path(name)
+        found = [*path.parent.glob(f"{escape(_prefix(path))}*.tmp"), *([path] if path.exists() else [])]
+        try:
+            for leftover in found:
+                leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise _error("delete", path, error) from error
+        return bool(found)
+
+    async def version(self, name: str) -> str | None:
+        try:
+            found = self._path(name).stat()
+        except OSError:
+            return None
+        return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        return _hold(self._path(name))
+
+    def locate(self, name: str) -> str:
+        return repr(str(self._path(name)))
+
+    def _path(self, name: str) -> Path:
+        return self._elsewhere.get(name) or self._home / name
+
+
+@asynccontextmanager
+async def _hold(path: Path) -> AsyncGenerator[None]:
+    # Imported here: a server reads its key before its first answer, and locks nothing.
+    from filelock import AsyncFileLock
+
+    # A soft lock would outlive a process that is killed. No call of the lock blocks, so the loop can make them all.
+    lock = AsyncFileLock(
+        path.with_suffix(".lock"), timeout=LOCK_TIMEOUT_S, mode=0o600, fallback_to_soft=False, run_in_executor=False
+    )
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await lock.acquire()
+    except TimeoutError:
+        raise StoreError(f"another process has locked {str(path)!r}; end it, or try again") from None
+    except OSError as error:
+        raise _error("lock", path, error) from error
+    try:
+        yield
+    finally:
+        await lock.release()
+
+
+def _write(path: Path, value: bytes, *, is_first: bool) -> None:
+    """Writes a file beside it first, so that readers never see half a value. The first one never replaces another."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # mkstemp creates the file with mode 0600.
+        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(value)
+                file.flush()
+                os.fsync(file.fileno())
+            if not is_first:
+                os.replace(beside, path)
+            else:
+                with suppress(FileExistsError):
+                    os.link(beside, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(beside)
+    except OSError as error:
+        raise _error("write", path, error) from error
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.stem}."
+
+
+def _error(verb: str, path: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot {verb} {str(path)!r}: {error.strerror or type(error).__name__}; nothing was changed")

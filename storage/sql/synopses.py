@@ -1,0 +1,84 @@
+"""Rows of `synopses`, in which executions are listed and looked for; the same in both databases."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core.state import TRANSITIONS
+from planwarden.agent.core.synopsis import MAX_WORDS, Synopsis, clean_text, fold_words
+from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution, ListedPage, ListPosition, read_cursor
+
+_ADDRESSEES = ("human", "caller", "clock", None)
+
+
+def list_values(synopsis: Synopsis) -> tuple[object, ...]:
+    """What `write_synopsis` of SQLite takes after the execution's number."""
+    return (
+        synopsis.title,
+        synopsis.is_goal,
+        synopsis.host,
+        synopsis.saved_plan,
+        join_tools(synopsis.tools),
+        synopsis.search,
+    )
+
+
+def join_tools(tools: Iterable[str]) -> str:
+    """The column `tools`: a line for each name, with line breaks on both sides of it."""
+    return "".join(f"\n{name}" for name in tools) + "\n"
+
+
+def list_parameters(wanted: ExecutionFilter, limit: int, cursor: str | None) -> tuple[object, ...]:
+    """What `list_executions` takes, for one row more than `limit`. Raises `InvalidArguments` for a foreign cursor."""
+    position = read_cursor(cursor)
+    words = fold_words(wanted.search)
+    return (
+        position.active_at,
+        position.number,
+        wanted.status,
+        wanted.host and clean_text(wanted.host),
+        wanted.saved_plan and clean_text(wanted.saved_plan),
+        None if wanted.tool is None else join_tools([clean_text(wanted.tool).replace("\n", "\ufffd")]),
+        wanted.principal,
+        *words,
+        *("" for _ in range(MAX_WORDS - len(words))),
+        limit + 1,
+    )
+
+
+def read_page(rows: Sequence[tuple[Any, ...]], limit: int) -> ListedPage:
+    """The page. Raises `StoreError` when a row is damaged."""
+    listed = tuple(_read_row(row) for row in rows[:limit])
+    if len(rows) <= limit or not listed:
+        return ListedPage(listed, None)
+    return ListedPage(listed, ListPosition(listed[-1].active_at, int(rows[limit - 1][-1])).to_cursor())
+
+
+def _read_row(row: tuple[Any, ...]) -> ListedExecution:
+    execution_id, thread_id, principal, status, version, created_at, active_at, step_count, steps_done, *rest = row
+    title, is_goal, host, saved_plan, fault, question, waits_for, _ = rest
+    if status not in TRANSITIONS or status == "new" or waits_for not in _ADDRESSEES:
+        raise StoreError(f"the row of execution {execution_id!r} is damaged; restore a backup")
+    return ListedExecution(
+        execution_id=execution_id,
+        thread_id=thread_id,
+        principal=principal,
+        status=status,
+        version=version,
+        created_at=created_at,
+        active_at=active_at,
+        step_count=step_count,
+        steps_done=steps_done,
+        title=title,
+        is_goal=bool(is_goal),
+        host=host,
+        saved_plan=saved_plan,
+        fault=fault,
+        question=question,
+        waits_for=_name_addressee(question, waits_for),
+    )
+
+
+def _name_addressee(question: str | None, waits_for: Any) -> Any:
+    """A person comes first; of the others, the one whose name comes first."""
+    return "human" if question is not None else waits_for

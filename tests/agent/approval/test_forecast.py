@@ -1,0 +1,165 @@
+"""The forecast of a plan: what it says comes true, it runs nothing, and it says what only the run will know."""
+
+import re
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.server.api.grants import GrantRequest
+from planwarden.server.views.forecast import Forecast
+from planwarden.server.views.graph.mermaid import write_mermaid
+from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, confirm, model_step, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+PERSON = Authority(assurance="human", channel="test", principal="ann")
+BOUND: JsonValue = {"$from": "find", "pointer": "/ids"}
+
+
+async def forecast(*steps: dict[str, JsonValue], ledger: Ledger | None = None) -> Forecast:
+    async with warden(ledger or Ledger()) as w:
+        return await w.service.forecast_plan(plan(*steps), principal="local")
+
+
+@requirement("plan:forecast")
+async def test_it_says_whom_each_call_will_ask_and_what_only_the_run_knows() -> None:
+    """spec: plans.md, forecast"""
+    ledger, store = Ledger(), MemoryStore()
+    steps = (
+        tool_step("find", "find", {"topic": "x"}),
+        confirm("ask", confirms=["one"]),
+        tool_step("one", "erase", {"ids": [1]}),
+        tool_step("two", "erase", {"ids": [2]}),
+        tool_step("all", "erase", {"ids": BOUND}),
+        model_step("think", "note"),
+        tool_step("last", "wait", {"seconds": 5}),
+    )
+    async with warden(ledger, store=store) as w:
+        found = await w.service.forecast_plan(plan(*steps), principal="local")
+    assert [(asking.step_id, asking.asks, asking.needs, asking.confirms) for asking in found.asks] == [
+        ("ask", "confirmation", "human", ("one",)),
+        ("two", "approval", "human", ()),
+    ]
+    assert "inbox" in found.asks[1].whom and found.asks[1].because == "calls of this tool are dangerous"
+    [bound] = found.only_the_run_knows
+    assert (bound.step_id, bound.risk, bound.takes_from) == ("all", "dangerous", ("find",))
+    assert found.models == ("think",) and found.impossible == () and found.unseen is None
+    assert [step.id for step in found.steps] == [step["id"] for step in steps]
+    assert ledger.lines == [] and await store.executions(None, 10) == ()
+
+
+@requirement("plan:forecast")
+async def test_what_it_says_of_literal_calls_is_what_a_rehearsal_finds() -> None:
+    """ours: both judge with the same policy, grants and confirmations"""
+    steps = (
+        tool_step("a", "erase", {"ids": [1]}),
+        tool_step("b", "erase", {"ids": [2]}),
+        confirm("c", confirms=["d"]),
+        tool_step("d", "erase", {"ids": [4]}),
+        tool_step("e", "note", {"text": "x"}),
+        tool_step("f", "requestInput", {"message": "who?", "form": {"type": "object", "properties": {}}}),
+    )
+    async with warden(Ledger()) as w:
+        grant = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
+        await w.service.grants.make(grant, PERSON)
+        found = await w.service.forecast_plan(plan(*steps), principal="local")
+        done = await w.execute_plan(plan(*steps), options={"rehearse": True}, wait_seconds=60)
+    judged = [(step.id, call.rehearsal) for step in done.steps for call in step.actual_tool_calls]
+    asked = [(name, one.asks, one.needs, one.quorum, one.confirms) for name, one in judged if one and one.asks]
+    assert asked == [(a.step_id, a.asks, a.needs, a.quorum, a.confirms) for a in found.asks]
+    assert [name for name, *_ in asked] == ["a", "c", "f"]
+
+
+@requirement("plan:forecast")
+async def test_inputs_are_known_when_they_are_given_and_unknown_before() -> None:
+    """spec: plans.md, check takes inputs"""
+    schema: JsonValue = {"type": "object", "properties": {"ids": {"type": "array"}}, "required": ["ids"]}
+    step = tool_step("a", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}})
+    written: JsonValue = {"inputs": schema, "todoList": [step]}
+    async with warden(Ledger()) as w:
+        before = await w.service.forecast_plan(written, principal="local")
+        known = await w.service.forecast_plan(written, inputs={"ids": [1]}, principal="local")
+        with pytest.raises(InvalidArguments):
+            await w.service.forecast_plan(written, inputs={"ids": 7}, principal="local")
+    assert [found.takes_from for found in before.only_the_run_knows] == [("inputs",)] and before.asks == ()
+    assert [asking.step_id for asking in known.asks] == ["a"] and known.only_the_run_knows == ()
+
+
+@requirement("plan:forecast")
+async def test_a_plan_that_cannot_run_is_refused_as_it_would_be_when_it_is_sent() -> None:
+    """spec: plans.md, what is unavailable"""
+    with pytest.raises(InvalidPlan, match="unknown tools: 'eraze'"):
+        await forecast(tool_step("a", "eraze", {"ids": [1]}))
+    with pytest.raises(InvalidPlan):
+        await forecast(tool_step("a", "erase", {"ids": "all"}))
+
+
+@requirement("plan:forecast")
+async def test_the_answer_of_create_plan_has_it_while_the_plan_waits() -> None:
+    """spec: plans.md, settled"""
+    steps = (tool_step("find", "find", {"topic": "x"}), tool_step("all", "erase", {"ids": BOUND}))
+    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}}]
+    async with warden(Ledger(), script=script) as w:
+        made = await w.create_plan("erase what is old", wait_seconds=60)
+        done = await w.execute_plan(thread_id=made.thread_id, wait_seconds=60)
+    assert made.forecast is not None and [found.step_id for found in made.forecast.only_the_run_knows] == ["all"]
+    # The steps are in the view already.
+    assert made.forecast.steps == () and made.forecast.graph is None
+    assert done.forecast is None
+
+
+@requirement("plan:forecast")
+async def test_many_and_large_calls_are_counted_and_not_looked_at() -> None:
+    """ours: a forecast must not hold everything else up"""
+    call: JsonValue = {"toolName": "note", "arguments": {"text": "x"}}
+    listed: list[JsonValue] = [call] * 50
+    many: dict[str, JsonValue] = {**tool_step("a", "note", {"text": "x"}), "toolCalls": listed}
+    steps: list[dict[str, JsonValue]] = [{**many, "id": f"s{number}"} for number in range(11)]
+    large = tool_step("z", "note", {"text": "x" * 1_100_000})
+    assert (await forecast(*steps)).unseen == 50
+    assert (await forecast(tool_step("a", "find", {"topic": "x"}), large)).unseen == 1
+
+
+@requirement("plan:forecast")
+async def test_no_name_in_a_plan_can_add_anything_to_the_graph() -> None:
+    """spec: plans are hostile input"""
+    steps = (tool_step("a", "find", {"topic": "x"}), tool_step('b"]-->x;', "erase", {"ids": [1]}, dependencies=["a"]))
+    graph = (await forecast(*steps)).graph or ""
+    lines = graph.splitlines()
+    assert lines[0] == "flowchart TD" and lines[-1] == "  n0 --> n1"
+    assert all(re.fullmatch(r'  n\d(\["|\{\{")[\w #;,.<>/-]*("\]|"\}\})', line) for line in lines[1:3])
+    assert "script" not in graph and lines[2].startswith("  n1{{")
+
+
+@requirement("plan:forecast")
+async def test_the_steps_stand_in_the_order_in_which_they_may_start() -> None:
+    """ours: a plan may list a step before one that it needs"""
+    written = plan(
+        tool_step("c", "find", {"topic": BOUND}, dependencies=["b"]),
+        tool_step("b", "note", {"text": "x"}, dependencies=["find"]),
+        tool_step("find", "find", {"topic": "x"}, dependencies=[]),
+    )
+    async with warden(Ledger()) as w:
+        parsed, _ = parse_plan(written, author="caller", tools=w.service.engine.tool_facts())
+    assert [step.step_id for step in list_in_order(parsed)] == ["find", "b", "c"]
+    assert "  n0 ==> n2" in write_mermaid(build_graph(parsed))
+
+
+@requirement("plan:forecast")
+async def test_of_a_loop_and_a_condition_only_the_run_knows() -> None:
+    """spec: plans.md, what only the run will know"""
+    loop: dict[str, JsonValue] = {**tool_step("all", "erase", {"ids": [{"$from": "item"}]}), "forEach": BOUND}
+    judged: dict[str, JsonValue] = {
+        **tool_step("some", "note", {"text": "x"}),
+        "when": {"value": BOUND, "matches": {"minItems": 1}},
+    }
+    found = await forecast(tool_step("find", "find", {"topic": "x"}), loop, judged)
+    assert [(one.step_id, one.takes_from) for one in found.only_the_run_knows] == [("all", ("item", "find"))]
+    assert [step.is_conditional for step in found.steps] == [False, False, True] and found.asks == ()
+    assert (found.graph or "").count("==>") == 2

@@ -1,0 +1,292 @@
+"""A review: before the first step a person approves, edits or rejects the plan, and may cover what is known already."""
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.evidence import gather_evidence
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    IllegalTransition,
+    InvalidArguments,
+    InvalidPlan,
+    StaleDefinition,
+)
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.state import new_execution
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, confirm, model_step, plan, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+REVIEW: dict[str, JsonValue] = {"review": "person"}
+YES, COVER = Decision(approved=True), Decision(approved=True, content={"cover": True})
+STEPS = (
+    tool_step("find", "find", {"topic": "x"}),
+    tool_step("note", "note", {"text": "hello"}),
+    tool_step("known", "erase", {"ids": [7]}),
+    tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+)
+
+
+async def reviewed(w: planwarden.Warden, *steps: dict[str, JsonValue], **more: JsonValue) -> planwarden.Execution:
+    """The execution of a plan that waits for its review."""
+    asked = await w.execute_plan(plan(*(steps or STEPS)), options={**REVIEW, **more}, wait_seconds=60)
+    assert asked.status == "suspended" and [found.kind for found in asked.suspensions] == ["review"]
+    return asked
+
+
+async def answer(
+    w: planwarden.Warden, asked: planwarden.Execution, decision: Decision, assurance: ev.Assurance = "human"
+) -> planwarden.Execution:
+    [question] = asked.suspensions
+    authority = Authority(assurance=assurance, channel="test", principal="ann", digest=question.digest)
+    return await w.service.answer(
+        asked.thread_id, question.suspension_id, decision, authority, wait_seconds=60, principal=None
+    )
+
+
+@requirement("plan:review")
+async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_call_asks_for_itself() -> None:
+    """spec: plans.md, review"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await reviewed(w)
+        [question] = asked.suspensions
+        assert set(statuses(asked).values()) == {"pending"} and ledger.lines == []
+        assert (question.addressee, question.step_id, question.needs) == ("human", None, "client")
+        assert [(covered.step_id, covered.arguments) for covered in question.confirms] == [("known", {"ids": [7]})]
+        found = " ".join(question.found)
+        assert "4 step(s); 1 call(s) will ask a person" in found and 'Calls of "erase" are dangerous.' in found
+        assert 'Only the run will know the arguments of "bound"' in found
+        going = await answer(w, asked, YES, "client")
+        assert [found.kind for found in going.suspensions] == ["approval"]
+        assert statuses(going)["known"] == "suspended" and ledger.lines == ["note hello"]
+
+
+@requirement("plan:review")
+async def test_covering_lets_exactly_the_known_calls_through_and_asks_about_the_others() -> None:
+    """spec: plans.md, settled"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(ledger, store=store) as w:
+        going = await answer(w, await reviewed(w), COVER)
+        [question] = going.suspensions
+        assert (question.step_id, ledger.lines) == ("bound", ["note hello", "erase [7]"])
+        assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1, 2, 3]}
+        done = await answer(w, going, YES)
+        rows = (await w.service.audit.read_page()).rows
+        policy = w.settings.policy.policy_digest
+        log = await store.read(done.execution_id)
+    assert done.status == "completed"
+    assert [row.kind for row in rows if row.kind != "policy"] == ["asked", "decided", "covered", "asked", "decided"]
+    new = new_execution(done.execution_id, done.thread_id, "local")
+    assert gather_evidence(new, log, {policy[:8]: [policy]}).faults == ()
+
+
+@requirement("plan:review")
+async def test_covering_needs_what_its_calls_need() -> None:
+    """spec: plans.md, needs client or what the covered calls need"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await reviewed(w)
+        still = await answer(w, asked, COVER, "client")
+        assert still.status == "suspended" and still.awaiting == "human" and ledger.lines == []
+        assert (await answer(w, still, COVER)).suspensions[0].step_id == "bound"
+
+
+@requirement("plan:review")
+@pytest.mark.parametrize(
+    "content",
+    [None, {"cover": True}, {"plan": plan(tool_step("a", "note", {"text": "mine"}))}],
+    ids=["approve", "cover", "edit"],
+)
+async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: JsonValue) -> None:
+    """spec: plans.md, a model's approval of a review is only a proposal"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await reviewed(w)
+        for assurance in ("claimed", "caller"):
+            still = await answer(w, asked, Decision(approved=True, content=content), assurance)
+            assert still.suspensions[0].digest == asked.suspensions[0].digest
+        with pytest.raises(InvalidArguments, match="addressed to a person"):
+            await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, content or {"content": "yes"})
+    assert ledger.lines == [] and still.status == "suspended" and set(statuses(still).values()) == {"pending"}
+
+
+@requirement("plan:review")
+async def test_a_rejected_plan_ends_without_a_step() -> None:
+    """spec: plans.md, reject"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await reviewed(w)
+        done = await answer(w, asked, Decision(approved=False, reason="not today"), "claimed")
+        with pytest.raises(AlreadyDecided):
+            await answer(w, asked, YES)
+    assert (done.status, ledger.lines) == ("rejected", []) and set(statuses(done).values()) == {"pending"}
+
+
+@requirement("plan:review")
+async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_runs() -> None:
+    """spec: plans.md, edit"""
+    ledger, store = Ledger(), MemoryStore()
+    edited = plan(
+        {**tool_step("note", "note", {"text": "changed"}), "dependencies": []},
+        {**tool_step("find", "find", {"topic": "x"}), "dependencies": ["note"]},
+        {**tool_step("known", "erase", {"ids": [8]}), "dependencies": ["find"]},
+    )
+    async with warden(ledger, store=store) as w:
+        asked = await reviewed(w)
+        done = await answer(w, asked, Decision(approved=True, content={"plan": edited, "cover": True}))
+        observed = await w.get_execution(done.thread_id, observations_after=0)
+        policy = w.settings.policy.policy_digest
+        log = await store.read(done.execution_id)
+    assert (done.status, ledger.lines) == ("completed", ["note changed", "erase [8]"])
+    assert list(statuses(done)) == ["note", "find", "known"]
+    [revised] = [entry for entry in observed.observations or () if entry.type == "PLAN_REVISED"]
+    assert revised.step_id is None and revised.data["removed"] == ["bound"]
+    assert revised.data["moved"] == ["note", "find"] and revised.data["changed"] == ["note", "find", "known"]
+    [edit] = [entry for entry in observed.observations or () if "edited" in entry.data]
+    assert (edit.data["principal"], edit.data["assurance"]) == ("ann", "human")
+    new = new_execution(done.execution_id, done.thread_id, "local")
+    assert gather_evidence(new, log, {policy[:8]: [policy]}).faults == ()
+
+
+@requirement("plan:review")
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ({"plan": {"todoList": []}}, InvalidPlan),
+        ({"plan": plan(tool_step("a", "eraze", {"ids": [1]}))}, InvalidPlan),
+        ({"plan": plan(tool_step("a", "erase", {"ids": "all"}))}, InvalidPlan),
+        ({"plan": {**plan(tool_step("a", "note", {"text": "x"})), "inputs": {"type": "object"}}}, InvalidPlan),
+        ({"plan": "todoList"}, InvalidArguments),
+        ({"cover": "true"}, InvalidArguments),
+        ({"items": [0]}, InvalidArguments),
+        ([], InvalidArguments),
+    ],
+)
+async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
+    content: JsonValue, error: type[Exception]
+) -> None:
+    """spec: plans.md, checked as any plan"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await reviewed(w)
+        with pytest.raises(error):
+            await answer(w, asked, Decision(approved=True, content=content))
+        with pytest.raises(InvalidArguments):
+            await answer(w, asked, Decision(content={}))
+        still = await w.get_execution(asked.thread_id)
+    assert still.suspensions[0].digest == asked.suspensions[0].digest and ledger.lines == []
+
+
+@requirement("plan:review")
+async def test_critical_calls_are_never_covered() -> None:
+    """ours: a signature is about one call that the person reads"""
+
+    @planwarden.tool(risk="critical")
+    async def wipe() -> str:
+        """Wipe."""
+        raise AssertionError("it ran")
+
+    async with warden(tools=[wipe]) as w:
+        asked = await reviewed(w, tool_step("a", "wipe"))
+        assert asked.suspensions[0].confirms == ()
+        going = await answer(w, asked, COVER)
+    assert [(found.kind, found.needs) for found in going.suspensions] == [("approval", "signed")]
+
+
+@requirement("plan:review")
+async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -> None:
+    """spec: approvals.md, law 6; what is covered is what was shown"""
+    store = MemoryStore()
+
+    def erase(says: str) -> object:
+        @planwarden.tool(name="erase", description=says)
+        async def tool(ids: list[int]) -> str:
+            return "done"
+
+        return tool
+
+    async with warden(tools=[erase("Erase.")], store=store) as w:
+        asked = await reviewed(w, tool_step("a", "erase", {"ids": [1]}))
+    async with warden(tools=[erase("Erase everything.")], store=store) as w:
+        with pytest.raises(StaleDefinition):
+            await answer(w, asked, COVER)
+        again = await w.get_execution(asked.thread_id)
+        [question] = again.suspensions
+        # What changed since the plan was accepted is asked about by itself, with the difference.
+        assert (question.revision, question.confirms) == (2, ())
+        going = await answer(w, again, COVER)
+    assert [found.kind for found in going.suspensions] == ["approval"] and "changed" in going.suspensions[0].found[0]
+
+
+@requirement("plan:review")
+async def test_a_plan_that_a_model_revises_is_reviewed_again() -> None:
+    """ours: what nobody approved does not run"""
+    ledger = Ledger()
+    patch: JsonValue = [{"op": "add", "step": tool_step("b", "note", {"text": "b"})}]
+    called: JsonValue = [{"toolName": "note", "arguments": {"text": "a"}}]
+    script: list[JsonValue] = [{"when": {"purpose": "step"}, "reply": {"toolCalls": called, "revise": patch}}]
+    async with warden(ledger, script=script) as w:
+        asked = await reviewed(w, model_step("a", "note"))
+        again = await answer(w, asked, YES)
+        assert [found.kind for found in again.suspensions] == ["review"] and "b" not in " ".join(ledger.lines)
+        assert 'A model revised the plan after "a" began.' in again.suspensions[0].found
+        edited = plan(tool_step("c", "note", {"text": "c"}))
+        with pytest.raises(InvalidPlan, match="has begun"):
+            await answer(w, again, Decision(approved=True, content={"plan": edited}))
+        done = await answer(w, again, YES)
+    assert (done.status, ledger.lines) == ("completed", ["note a", "note b"])
+
+
+@requirement("plan:review")
+async def test_the_option_holds_for_one_run_and_does_not_go_with_a_rehearsal() -> None:
+    """spec: plans.md, settled"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await reviewed(w, tool_step("a", "note", {"text": "1"}))
+        done = await answer(w, asked, YES)
+        again = await w.execute_plan(plan(tool_step("a", "note", {"text": "2"})), thread_id=done.thread_id)
+        with pytest.raises(InvalidArguments, match="asks nobody"):
+            await w.execute_plan(plan(*STEPS), options={**REVIEW, "rehearse": True})
+        with pytest.raises(InvalidArguments, match="runs nothing"):
+            await w.create_plan("a goal", options=REVIEW)
+    assert (done.status, again.status, ledger.lines) == ("completed", "completed", ["note 1", "note 2"])
+
+
+@requirement("plan:review")
+async def test_a_goal_is_planned_first_and_its_plan_is_reviewed() -> None:
+    """spec: plans.md, before the first step"""
+    ledger = Ledger()
+    script: list[JsonValue] = [
+        {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "x"}), confirm("b"))}}
+    ]
+    async with warden(ledger, script=script) as w:
+        asked = await w.run_goal("write x", options={**REVIEW, "synthesize": False}, wait_seconds=60)
+        [question] = asked.suspensions
+        assert question.kind == "review" and question.message.startswith("write x\na: use note") and ledger.lines == []
+        going = await answer(w, asked, YES)
+    assert [found.kind for found in going.suspensions] == ["confirmation"] and ledger.lines == ["note x"]
+
+
+@requirement("plan:review")
+async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_without_one() -> None:
+    """ours: the second lock"""
+    async with warden(Ledger()) as w:
+        asked = await reviewed(w)
+        state = await w.service.engine.find(asked.execution_id)
+        assert state.plan is not None
+        done = await answer(w, asked, YES)
+        ended = await w.service.engine.find(done.execution_id)
+    running = apply(state, ev.CancelRequested(), 1.0)
+    for event in (ev.StepStarted(step_id="find"), ev.ToolCallIntended(call_id="find:1", arguments={}, effect="read")):
+        with pytest.raises(IllegalTransition, match="nobody approved"):
+            apply(running, event, 1.0)
+    with pytest.raises(IllegalTransition, match="no open review"):
+        apply(ended, ev.PlanRevised(step_id="", plan=state.plan), 1.0)
+    with pytest.raises(IllegalTransition, match="no model revises"):
+        apply(state, ev.PlanRevised(step_id="find", plan=state.plan), 1.0)

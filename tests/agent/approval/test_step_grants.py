@@ -1,0 +1,517 @@
+"""Grants for a step of a saved plan: which runs they let through without a question, and which ask."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownPlan
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.tool import ToolError
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, calls, model_step, plan, says, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+PERSON = Authority(assurance="human", channel="test", principal="ann")
+DAY_S = 86_400.0
+ALLOWED = "A person allowed calls of erase in this step of the saved plan 'weekly'"
+YES = Decision(approved=True)
+STEPS = (
+    tool_step("find", "find", {"topic": "old"}),
+    tool_step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+    tool_step("last", "erase", {"ids": [9]}),
+)
+
+
+def write_plan(home: Path, name: str, *steps: dict[str, JsonValue], **extra: JsonValue) -> None:
+    (home / "plans").mkdir(exist_ok=True)
+    (home / "plans" / f"{name}.json").write_text(json.dumps({**extra, "todoList": steps}))
+
+
+@asynccontextmanager
+async def opened(
+    home: Path, ledger: Ledger | None = None, *tools: object, store: Store | None = None, **more: Any
+) -> AsyncGenerator[planwarden.Warden]:
+    """A warden with the plans of the home."""
+    async with warden(ledger, tools=tools, store=store, settings=Settings(home=home), **more) as made:
+        yield made
+
+
+async def allow(
+    w: planwarden.Warden,
+    uses: int = 5,
+    *,
+    plan: str = "weekly",
+    step: str = "purge",
+    tool: str = "erase",
+    days: float = 90,
+    authority: Authority = PERSON,
+    owner: str | None = None,
+    **arguments: JsonValue,
+) -> GrantView:
+    found = await w.service.grants.find_step(plan, step, tool)
+    request = GrantRequest(
+        tool_name=tool, arguments=arguments, step=found.step, uses=uses, expires_in_s=days * DAY_S, owner=owner
+    )
+    return await w.service.grants.make(request, authority)
+
+
+async def decide(w: planwarden.Warden, asked: planwarden.Execution, decision: Decision) -> planwarden.Execution:
+    [question] = asked.suspensions
+    return await w.resume_execution(asked.thread_id, question.suspension_id, decision)
+
+
+def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
+    """What a person is told who is asked."""
+    [asked] = execution.suspensions
+    return tuple(sentence for sentence in asked.found if sentence.startswith("A person allowed"))
+
+
+@requirement("grants:step")
+async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day_and_no_other_call_does(tmp_path: Path) -> None:
+    """spec: plans, schedules: a grant bound to a saved plan's digest and step, with uses a day"""
+    ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
+    write_plan(tmp_path, "weekly", *STEPS[:2])
+    async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:
+        made = await allow(w, 2)
+        runs = [await w.run_plan("weekly") for _ in range(3)]
+        [spent] = await w.service.grants.list()
+        clock.advance(DAY_S)
+        tomorrow = await w.run_plan("weekly")
+        rows = (await w.service.audit.read_page()).rows
+        assert (await w.service.audit.verify()).problems == ()
+    assert [run.status for run in (*runs, tomorrow)] == ["completed", "completed", "suspended", "completed"]
+    assert ledger.lines == ["erase [1, 2, 3]"] * 3
+    assert (spent.uses_left, spent.is_open) == (0, True)
+    assert found_in(runs[2]) == (f"{ALLOWED}, 2 calls a day (UTC), and those of today are used.",)
+    [facts] = [row.facts for row in rows if row.kind == "grant_made"]
+    assert made.step is not None
+    assert {name: facts[name] for name in ("per", "plan", "version", "step", "uses")} == {
+        "per": "day",
+        "plan": "weekly",
+        "version": made.step.version,
+        "step": "purge",
+        "uses": 2,
+    }
+    assert [row.facts["grant"] for row in rows if row.kind == "granted"] == [made.grant_id] * 3
+
+
+@requirement("grants:step")
+async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tmp_path: Path) -> None:
+    """ours: name, version and step are all bound"""
+    ledger = Ledger()
+    write_plan(tmp_path, "weekly", *STEPS)
+    write_plan(tmp_path, "copy", *STEPS)
+    async with opened(tmp_path, ledger) as w:
+        await allow(w)
+        mine = await w.run_plan("weekly")
+        copy = await w.run_plan("copy")
+        same = await w.execute_plan({"todoList": list(STEPS)})
+    assert statuses(mine) == {"find": "completed", "purge": "completed", "last": "suspended"}
+    assert [statuses(run)["purge"] for run in (copy, same)] == ["suspended"] * 2
+    assert ledger.lines == ["erase [1, 2, 3]"] and found_in(mine) == found_in(copy) == found_in(same) == ()
+
+
+@requirement("grants:step")
+async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Path) -> None:
+    """spec: plans, schedules: any change of the plan asks again"""
+    ledger = Ledger()
+    write_plan(tmp_path, "weekly", *STEPS[:2])
+    async with opened(tmp_path, ledger) as w:
+        await allow(w)
+        write_plan(tmp_path, "weekly", *STEPS[:2], title="Weekly")
+        changed = await w.run_plan("weekly")
+        [shown] = await w.service.grants.list()
+        write_plan(tmp_path, "weekly", *STEPS[:2])
+        again = await w.run_plan("weekly")
+    assert (changed.status, again.status) == ("suspended", "completed")
+    assert shown.step is not None and shown.step.has_changed and shown.is_open
+    [sentence] = found_in(changed)
+    assert shown.step.version[:12] in sentence and "and this is version" in sentence
+
+
+@requirement("grants:step")
+async def test_a_plan_within_the_plan_is_part_of_its_version(tmp_path: Path) -> None:
+    """ours: the outer file does not change when the inner one does"""
+    ledger = Ledger()
+    write_plan(tmp_path, "inner", tool_step("purge", "erase", {"ids": [1]}))
+    write_plan(tmp_path, "weekly", {"id": "clean", "use": "inner"}, STEPS[2])
+    async with opened(tmp_path, ledger) as w:
+        await allow(w, step="clean.purge")
+        await allow(w, step="last")
+        first = await w.run_plan("weekly")
+        write_plan(tmp_path, "inner", tool_step("purge", "erase", {"ids": [1, 2]}))
+        second = await w.run_plan("weekly")
+        shown = await w.service.grants.list()
+        with pytest.raises(InvalidArguments, match=r"it stands for another plan, whose steps are 'clean.purge'"):
+            await allow(w, step="clean")
+    assert first.status == "completed" and ledger.lines == ["erase [1]", "erase [9]"]
+    assert statuses(second)["clean.purge"] == "suspended"
+    assert found_in(second) == (f"{ALLOWED}, but a plan within it has changed since.",)
+    assert all(grant.step is not None and grant.step.has_changed for grant in shown)
+
+
+@requirement("grants:step")
+async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_path: Path) -> None:
+    """ours: what runs is no longer what was allowed"""
+    ledger = Ledger()
+    write_plan(tmp_path, "weekly", tool_step("first", "erase", {"ids": [1]}), STEPS[2])
+    other = plan(tool_step("first", "find", {"topic": "x"}), STEPS[2])
+    async with opened(tmp_path, ledger) as w:
+        await allow(w, step="last")
+        same = await decide(w, await w.run_plan("weekly"), YES)
+        edited = await decide(w, await w.run_plan("weekly"), Decision(approved=True, modified_args={"ids": [2]}))
+        review: dict[str, JsonValue] = {"review": "person"}
+        agreed = await decide(w, await w.run_plan("weekly", options=review), Decision(approved=True))
+        agreed = await decide(w, agreed, YES)
+        changed = await decide(
+            w, await w.run_plan("weekly", options=review), Decision(approved=True, content={"plan": other})
+        )
+    assert [statuses(run)["last"] for run in (same, agreed)] == ["completed"] * 2
+    assert [statuses(run) for run in (edited, changed)] == [{"first": "completed", "last": "suspended"}] * 2
+    assert all("but not in a run whose plan or calls were changed" in found_in(run)[0] for run in (edited, changed))
+
+
+@requirement("grants:step")
+async def test_a_plan_that_a_model_revised_asks(tmp_path: Path) -> None:
+    """ours: a revision is another plan, also when it leaves the step alone"""
+    ledger = Ledger()
+    write_plan(tmp_path, "weekly", model_step("look", "find"), STEPS[2])
+    patch: JsonValue = [{"op": "add", "step": tool_step("more", "note", {"text": "x"})}]
+    look: JsonValue = {
+        "when": {"purpose": "step"},
+        "reply": {"toolCalls": [{"toolName": "find", "arguments": {"topic": "x"}}], "revise": patch},
+    }
+    async with opened(tmp_path, ledger, script=[look, says("found"), says("found")]) as w:
+        await allow(w, step="last")
+        run = await w.run_plan("weekly")
+    assert statuses(run) == {"look": "completed", "last": "suspended", "more": "pending"}
+    assert len(found_in(run)) == 1 and ledger.lines == []
+
+
+@requirement("grants:step")
+async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Path) -> None:
+    """ours: no version of the plan says what a model will write"""
+    ledger = Ledger()
+    write_plan(tmp_path, "weekly", model_step("free", "erase"), {**STEPS[2], "requiredTools": ["erase", "find"]})
+    async with opened(tmp_path, ledger, script=[calls(("erase", {"ids": [1]}))]) as w:
+        with pytest.raises(InvalidArguments, match="a model writes the calls of 'erase' in step 'free'"):
+            await allow(w, step="free")
+        last = await w.service.grants.find_step("weekly", "last", "erase")
+        store = w.service.engine.store
+        made = await allow(w, step="last")
+        [grant] = await store.grants(only_open=True)
+        forged = replace(grant, grant_id="forged", step=replace(last.step, step_id="free"))
+        w.service.engine.grants.fill([forged])
+        run = await w.run_plan("weekly")
+    assert made.is_open and statuses(run)["free"] == "suspended" and ledger.lines == []
+
+
+@requirement("grants:step")
+@pytest.mark.parametrize("way", ["retry", "fork", "fork with the same plan"])
+async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
+    """ours: they are runs of a thread, not of the saved plan, and somebody is there who starts them"""
+    ledger = Ledger()
+    write_plan(tmp_path, "weekly", tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
+    async with opened(tmp_path, ledger) as w:
+        await allow(w, step="last")
+        asked = await w.run_plan("weekly")
+        run = await decide(w, asked, Decision(approved=way != "retry"))
+        if way == "retry":
+            again = await w.retry(run.thread_id)
+            again = await decide(w, again, YES)
+        elif way == "fork":
+            again = await w.retry(run.thread_id, from_step="last")
+        else:
+            again = await w.retry(
+                run.thread_id,
+                from_step="last",
+                plan=plan(tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2]),
+            )
+    assert run.status == ("rejected" if way == "retry" else "completed")
+    assert statuses(again) == {"first": "completed", "last": "suspended"}
+
+
+@requirement("grants:step")
+async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tmp_path: Path) -> None:
+    """spec: plans, forEach; uses are those of calls"""
+    ledger = Ledger()
+    loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
+    write_plan(tmp_path, "weekly", loop)
+    async with opened(tmp_path, ledger) as w:
+        await allow(w, 3)
+        run = await w.run_plan("weekly")
+        [question] = run.suspensions
+        [shown] = await w.service.grants.list()
+        done = await decide(w, run, YES)
+    assert ledger.lines == [f"erase [{n}]" for n in range(1, 6)] and done.status == "completed"
+    assert question.calls is not None and [row.arguments for row in question.calls] == [{"ids": [4]}, {"ids": [5]}]
+    assert shown.uses_left == 0 and len(found_in(run)) == 1
+
+
+@requirement("grants:step")
+async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
+    """ours: an attempt is a call like any other"""
+    attempts = list[int]()
+
+    @planwarden.tool(name="push")
+    async def push() -> str:
+        """Push."""
+        attempts.append(len(attempts))
+        if len(attempts) < 3:
+            raise ToolError("busy", retryable=True)
+        return "done"
+
+    clock = ManualClock()
+    write_plan(tmp_path, "weekly", tool_step("purge", "push", retry={"attempts": 3, "delayS": 10}))
+    async with opened(tmp_path, None, push, store=MemoryStore(clock)) as w:
+        await allow(w, 2, tool="push")
+        engine = w.service.engine
+        run = await w.run_plan("weekly")
+        for made in (1, 2):
+            assert (run.status, run.suspensions, len(attempts)) == ("suspended", (), made)
+            clock.advance(100)
+            await engine.tick()
+            await engine.wait(await engine.find(run.execution_id), 10)
+            run = await w.get_execution(run.thread_id)
+    assert [asked.kind for asked in run.suspensions] == ["approval"]
+    assert run.status == "suspended" and len(attempts) == 2
+
+
+@requirement("grants:step")
+@pytest.mark.parametrize("other", ["definition", "late", "revoked", "owner", "arguments"])
+async def test_what_ends_every_grant_ends_one_for_a_step(tmp_path: Path, other: str) -> None:
+    """spec: approvals, standing grants"""
+    ledger, clock = Ledger(), ManualClock()
+    store = MemoryStore(clock)
+    write_plan(tmp_path, "weekly", STEPS[2])
+    async with opened(tmp_path, ledger, store=store) as w:
+        made = await allow(w, step="last", owner="zoe" if other == "owner" else None, ids=[9])
+        if other != "owner":
+            assert (await w.run_plan("weekly")).status == "completed"
+        if other == "late":
+            clock.advance(90 * DAY_S)
+        if other == "revoked":
+            await w.service.grants.revoke(made.grant_id, PERSON)
+        if other == "arguments":
+            with pytest.raises(InvalidArguments, match="the step never calls with this value of 'ids'"):
+                await allow(w, step="last", ids=[8])
+    tools: list[object] = []
+    if other == "definition":
+
+        @planwarden.tool(name="erase")
+        async def changed(ids: list[int]) -> str:
+            """Delete records, and their backups."""
+            ledger.lines.append("changed")
+            return "done"
+
+        tools.append(changed)
+    ledger.lines.clear()
+    async with opened(tmp_path, None if tools else ledger, *tools, store=store) as w:
+        asked = await w.run_plan("weekly")
+    assert asked.status == ("completed" if other == "arguments" else "suspended")
+    assert ledger.lines == (["erase [9]"] if other == "arguments" else [])
+
+
+@requirement("grants:step")
+@pytest.mark.parametrize("maker", ["human", "signed", "second", "embedder"])
+async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
+    tmp_path: Path, maker: ev.Assurance
+) -> None:
+    """spec: plans, schedules; a risk that rose after the grant was made is asked too"""
+    done = list[str]()
+
+    def make_wipe(risk: Any) -> object:
+        @planwarden.tool(name="wipe", risk=risk)
+        async def wipe() -> str:
+            """Wipe."""
+            done.append("wipe")
+            return "done"
+
+        return wipe
+
+    authority = Authority(assurance=maker, channel="test", principal="zoe")
+    write_plan(tmp_path, "weekly", tool_step("purge", "wipe"))
+    async with opened(tmp_path, None, make_wipe("critical")) as w:
+        with pytest.raises(InvalidArguments, match="wipe is critical"):
+            await allow(w, tool="wipe", authority=authority)
+        [definition] = [found for found in w.service.engine.tools.definitions() if found.name == "wipe"]
+        found = await w.service.grants.find_step("weekly", "purge", "wipe")
+    store = MemoryStore()
+    async with opened(tmp_path, None, make_wipe("dangerous"), store=store) as w:
+        await allow(w, tool="wipe", authority=authority)
+        [grant] = await store.grants(only_open=True)
+        assert grant.step == found.step
+    async with opened(tmp_path, None, make_wipe("critical")) as w:
+        # As if the digest of the definition had not changed with the risk.
+        w.service.engine.grants.fill([replace(grant, definition_digest=definition.digest)])
+        assert (await w.run_plan("weekly")).status == "suspended" and done == []
+
+
+@requirement("grants:step")
+async def test_a_call_whose_outcome_is_unknown_asks_what_happened(tmp_path: Path) -> None:
+    """spec: plans, schedules; a grant says nothing about what happened"""
+    sent = list[str]()
+
+    @planwarden.tool(name="send")
+    async def send() -> str:
+        """Send."""
+        sent.append("send")
+        raise planwarden.OutcomeUnknown("the line went dead")
+
+    write_plan(tmp_path, "weekly", tool_step("purge", "send"))
+    async with opened(tmp_path, None, send) as w:
+        await allow(w, tool="send")
+        run = await w.run_plan("weekly")
+    assert [asked.kind for asked in run.suspensions] == ["reconcile"] and sent == ["send"]
+
+
+@requirement("grants:step")
+async def test_a_rehearsal_names_the_grant_and_uses_none_of_it(tmp_path: Path) -> None:
+    """ours: nothing is done, so nothing is counted"""
+    ledger = Ledger()
+    write_plan(tmp_path, "weekly", STEPS[2])
+    async with opened(tmp_path, ledger) as w:
+        made = await allow(w, step="last")
+        run = await w.run_plan("weekly", options={"rehearse": True})
+        [shown] = await w.service.grants.list()
+    [call] = run.steps[0].actual_tool_calls
+    assert call.rehearsal is not None and call.rehearsal.grant_id == made.grant_id
+    assert (run.status, ledger.lines, shown.uses_left) == ("rehearsed", [], 5)
+
+
+@requirement("grants:step")
+async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Path) -> None:
+    """spec: plans, forecast"""
+    write_plan(
+        tmp_path,
+        "weekly",
+        *STEPS[:2],
+        tool_step("twice", "erase", {"ids": [1]}),
+        {
+            **tool_step("last", "erase", {"ids": [9]}),
+            "toolCalls": [{"toolName": "erase", "arguments": {"ids": [n]}} for n in range(3)],
+        },
+    )
+    async with opened(tmp_path, Ledger()) as w:
+        bound = await allow(w)
+        known = await allow(w, 2, step="last")
+        saved = (await w.library.look()).find("weekly")
+        of_saved = await w.service.forecast_plan(
+            saved.document, name=saved.name, version=saved.digest, principal="local"
+        )
+        of_copy = await w.service.forecast_plan(saved.document, principal="local")
+    assert [(found.step_id, found.grant_id) for found in of_saved.only_the_run_knows] == [("purge", bound.grant_id)]
+    assert [(found.step_id, found.grant_id) for found in of_saved.allowed] == [("last", known.grant_id)] * 2
+    assert [found.step_id for found in of_saved.asks] == ["twice", "last"]
+    assert of_copy.allowed == () and [found.grant_id for found in of_copy.only_the_run_knows] == [None]
+
+
+@requirement("grants:step")
+async def test_names_that_do_not_exist_are_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
+    """ours: a slip of the hand is no grant for nothing"""
+    write_plan(tmp_path, "weekly", *STEPS)
+    async with opened(tmp_path, Ledger()) as w:
+        with pytest.raises(UnknownPlan, match="did you mean 'weekly'"):
+            await allow(w, plan="weakly")
+        with pytest.raises(InvalidArguments, match=r"has no step 'purg' \(did you mean 'purge'\?\)"):
+            await allow(w, step="purg")
+        with pytest.raises(InvalidArguments, match=r"does not call 'erse' \(did you mean 'erase'\?\)"):
+            await allow(w, tool="erse")
+        assert await w.service.grants.list() == ()
+
+
+@requirement("grants:step")
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("claimed", InvalidArguments),
+        ("client", InvalidArguments),
+        ("91 days", InvalidArguments),
+        ("no time", InvalidArguments),
+        ("no uses", InvalidArguments),
+        ("too many uses", InvalidArguments),
+        ("changed plan", StaleDefinition),
+        ("read", InvalidArguments),
+        ("unknown argument", InvalidArguments),
+    ],
+)
+async def test_a_grant_for_a_step_that_is_too_much_or_not_a_persons_is_refused(
+    tmp_path: Path, fault: str, error: type[Exception]
+) -> None:
+    """spec: approvals: at human or above, 90 days at most, what was seen"""
+    write_plan(tmp_path, "weekly", *STEPS)
+    async with opened(tmp_path, Ledger()) as w:
+        tool, step = ("find", "find") if fault == "read" else ("erase", "purge")
+        found = await w.service.grants.find_step("weekly", step, tool)
+        if fault == "changed plan":
+            write_plan(tmp_path, "weekly", *STEPS, title="changed")
+        request = GrantRequest(
+            tool_name=tool,
+            arguments={"colour": "red"} if fault == "unknown argument" else {},
+            step=found.step,
+            uses={"no uses": 0, "too many uses": 1001}.get(fault, 5),
+            expires_in_s={"91 days": 91.0, "no time": 0.0}.get(fault, 90.0) * DAY_S,
+        )
+        assurance: ev.Assurance = "claimed" if fault == "claimed" else "client" if fault == "client" else "human"
+        with pytest.raises(error):
+            await w.service.grants.make(request, Authority(assurance=assurance, channel="test", principal="m"))
+        assert await w.service.grants.list() == ()
+
+
+@requirement("grants:step", "store:grants")
+async def test_parallel_steps_and_two_processes_share_the_uses_of_one_day(tmp_path: Path) -> None:
+    """ours: 16 calls of one loop's step compete for 5 uses; the others are asked"""
+    ledger = Ledger()
+    loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[*range(8)], maxConcurrent=8)
+    write_plan(tmp_path, "weekly", loop)
+    first, second = (SqliteStore.open(tmp_path / "planwarden.db") for _ in range(2))
+    try:
+        async with opened(tmp_path, ledger, store=first) as one:
+            await allow(one, 5)
+            async with opened(tmp_path, ledger, store=second) as two:
+                results = list[planwarden.Execution]()
+
+                async def run(w: planwarden.Warden) -> None:
+                    results.append(await w.run_plan("weekly"))
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run, one)
+                    tasks.start_soon(run, two)
+                [grant] = await two.service.grants.list()
+                assert (await one.service.audit.verify()).problems == ()
+    finally:
+        await first.close()
+        await second.close()
+    assert len(ledger.lines) == grant.uses - grant.uses_left <= 5
+    assert [found.status for found in results] == ["suspended"] * 2
+
+
+@requirement("grants:step")
+async def test_a_process_that_was_refused_a_use_takes_one_of_the_next_day_without_being_told(tmp_path: Path) -> None:
+    """ours: nothing is committed at midnight that would tell it"""
+    ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
+    write_plan(tmp_path, "weekly", STEPS[2])
+    async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:
+        await allow(w, 1, step="last")
+        runs = [await w.run_plan("weekly")]
+        w.service.engine.grants.fill(await w.service.engine.store.grants(only_open=True))
+        runs += [await w.run_plan("weekly") for _ in range(2)]
+        clock.advance(DAY_S)
+        runs.append(await w.run_plan("weekly"))
+    assert [run.status for run in runs] == ["completed", "suspended", "suspended", "completed"]

@@ -1,0 +1,108 @@
+"""Conditions: a step runs only if its values fit, and others go on without it."""
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidPlan
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, plan, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, JsonValue]
+FIND = tool_step("find", "find", {"topic": "t"})
+IDS: Json = {"$from": "find", "pointer": "/ids"}
+
+
+def when(pointer: str, matches: Json) -> Json:
+    return {"value": {"$from": "find", "pointer": pointer}, "matches": matches}
+
+
+@requirement("conditions:judged")
+@pytest.mark.parametrize(
+    ("conditions", "runs"),
+    [
+        (when("/ids", {"minItems": 1}), True),
+        (when("/ids", {"minItems": 4}), False),
+        ([when("/ids", {"minItems": 1}), when("/topic", {"const": "t"})], True),
+        ([when("/ids", {"minItems": 1}), when("/topic", {"const": "u"})], False),
+        (when("/nothing", {}), False),
+        ({"value": {"$from": "find", "pointer": "/nothing", "default": 5}, "matches": {"minimum": 3}}, True),
+        (when("", {"minItems": 5, "maxItems": 1, "type": "array"}), False),
+    ],
+    ids=["holds", "does not", "both hold", "one does not", "missing", "default", "never"],
+)
+async def test_a_step_runs_only_if_its_conditions_hold(conditions: JsonValue, runs: bool) -> None:
+    """spec: plans.md, when"""
+    ledger = Ledger()
+    steps = plan(FIND, tool_step("a", "note", {"text": "a"}, when=conditions), tool_step("b", "note", {"text": "b"}))
+    async with warden(ledger) as w:
+        done = await w.execute_plan(steps)
+        seen = await w.get_execution(done.thread_id, observations_after=0)
+    assert (done.status, statuses(done)["a"]) == ("completed", "completed" if runs else "skipped")
+    assert ledger.lines == (["note a", "note b"] if runs else ["note b"])
+    skipped = [found.data for found in seen.observations or () if found.type == "STEP_SKIPPED"]
+    assert skipped == ([] if runs else [{"because": "when"}])
+
+
+@requirement("conditions:dependents")
+async def test_what_binds_from_a_skipped_step_is_skipped_unless_it_has_a_default() -> None:
+    """spec: plans.md, dependents go on unless they bind from it"""
+    ledger = Ledger()
+    skipped = tool_step("a", "find", {"topic": "u"}, when=when("/ids", {"maxItems": 0}))
+    bound: Json = {"$from": "a", "pointer": "/topic"}
+    steps = plan(
+        FIND,
+        skipped,
+        tool_step("bound", "note", {"text": bound}),
+        tool_step("after", "note", {"text": "after"}, dependencies=["bound"]),
+        tool_step("default", "note", {"text": {**bound, "default": "none"}}, dependencies=[]),
+        tool_step("judged", "note", {"text": "x"}, when={"value": bound, "matches": {}}, dependencies=[]),
+    )
+    async with warden(ledger) as w:
+        done = await w.execute_plan(steps)
+    assert statuses(done) == {
+        "find": "completed",
+        "a": "skipped",
+        "bound": "skipped",
+        "after": "completed",
+        "default": "completed",
+        "judged": "skipped",
+    }
+    assert (done.status, sorted(ledger.lines)) == ("completed", ["note after", "note none"])
+
+
+@requirement("conditions:dependents")
+async def test_a_step_that_was_skipped_for_want_of_a_failed_one_still_stops_its_dependents() -> None:
+    """ours: only a condition may be passed over"""
+    ledger = Ledger()
+    steps = plan(
+        tool_step("broken", "broken"), tool_step("b", "note", {"text": "b"}), tool_step("c", "note", {"text": "c"})
+    )
+    async with warden(ledger) as w:
+        done = await w.execute_plan(steps)
+    assert (statuses(done)["c"], done.status, ledger.lines) == ("skipped", "failed", [])
+
+
+@requirement("conditions:faults")
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("yes", "when"),
+        ({"value": 3, "matches": {}}, "when"),
+        ({"value": {"$from": "find"}}, "matches"),
+        ({"value": {"$from": "find"}, "matches": {"type": "text"}}, "'matches' is not a usable JSON Schema"),
+        ({"value": {"$from": "find"}, "matches": {"$ref": "file:///etc/passwd"}}, "not a usable JSON Schema"),
+        ({"value": {"$from": "find"}, "matches": {"pattern": "(a{1,999}){1,999}"}}, "not a usable JSON Schema"),
+        ({"value": {"text": "x"}, "matches": {}}, "'value' must be a binding"),
+        ({"value": {"$from": "nowhere"}, "matches": {}}, "unknown step"),
+        ({"value": {"$from": "find"}, "matches": {}, "is": 1}, "has no key 'is'"),
+        ([when("/ids", {})] * 21, "when"),
+    ],
+)
+async def test_a_condition_that_cannot_be_judged_is_a_fault_of_the_plan(condition: JsonValue, why: str) -> None:
+    """spec: issue, hostile schemas in when"""
+    async with warden(Ledger()) as w:
+        with pytest.raises(InvalidPlan) as refused:
+            await w.execute_plan(plan(FIND, tool_step("a", "note", {"text": "x"}, when=condition)))
+    assert why in refused.value.message

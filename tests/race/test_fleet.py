@@ -1,0 +1,116 @@
+"""Four real processes on one PostgreSQL: one is killed in the middle of an effect, another one stands still in one."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import pytest
+
+from tests.campaign import testimony
+from tests.campaign.checks import Checker
+from tests.campaign.database import SharedDatabase
+from tests.campaign.ledger import Ledger, Line
+from tests.campaign.nursery import Nursery
+from tests.campaign.people import People
+from tests.campaign.processes import Process
+from tests.campaign.rounds import look_whether_woken_works
+from tests.campaign.stage import Cast, Stage, open_stage
+from tests.requirements import requirement
+from tests.support.postgres import shared_server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+Found = TypeVar("Found")
+
+CAST = Cast(("front", "worker", "worker", "worker"), "hasty")
+
+
+class Fleet:
+    """A stage, and somebody who answers every question truthfully."""
+
+    def __init__(self, stage: Stage, known: testimony.Testimony) -> None:
+        self.stage = stage
+        self.known = known
+        self.ledger = Ledger(stage.folder)
+        self.people = People(stage, known, random.Random(1), is_hasty=True)
+
+    async def start(self, name: str) -> tuple[str, Process]:
+        """Starts an effect that ends once the file of that name is there. Its execution, and who carries it out."""
+        steps = [_step("s0", "hold", to=name), {**_step("s1", "jot", amount=1, to=name), "dependencies": ["s0"]}]
+        front = self.stage.servers[0].http
+        assert front is not None
+        started = await front.call("execute_plan", {"plan": {"todoList": steps}, "options": {"waitSeconds": 0}})
+        execution_id = started["executionId"]
+        self.known.started.append(execution_id)
+        [begun] = await until(lambda: self.list_lines("begun", execution_id))
+        return execution_id, self.stage.launcher.started[begun.pid]
+
+    def list_lines(self, what: str, execution_id: str) -> list[Line]:
+        """About the execution's first step."""
+        return [line for line in self.ledger.lines(what) if line.key.startswith(f"{execution_id}:s0")]
+
+    async def wait_for_takeover(self, execution_id: str) -> int:
+        """The process that ended the ownership of another one."""
+        database = self.stage.database
+        assert database is not None
+        return (await until(lambda: [take for take in database.list_takes() if take.execution_id == execution_id]))[
+            0
+        ].taker
+
+    async def wait_for_question(self, execution_id: str) -> None:
+        await until(lambda: [row for row in self.stage.records.pending() if row.execution_id == execution_id])
+
+    async def settle(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.people.answer_all)
+            await until(lambda: not self.stage.records.unfinished())
+            tasks.cancel_scope.cancel()
+
+
+async def until(look: Callable[[], Found]) -> Found:
+    """What `look` finds, once it finds something; no process of the fleet tells this one anything."""
+    while True:
+        if found := look():
+            return found
+        await anyio.sleep(0.05)
+
+
+def _step(step_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": step_id, "description": tool, "toolCalls": [{"toolName": tool, "arguments": arguments}]}
+
+
+async def decline(params: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "decline"}
+
+
+@requirement("scale:takeover")
+async def test_what_a_killed_and_a_stopped_worker_left_is_taken_over_and_nothing_happens_twice(tmp_path: Path) -> None:
+    """spec: scale, settled"""
+    database, known = SharedDatabase(shared_server()), testimony.Testimony()
+    try:
+        with Nursery() as nursery, anyio.fail_after(120):
+            async with open_stage(tmp_path / "stage", nursery, known, decline, CAST, database=database) as stage:
+                fleet = Fleet(stage, known)
+                left, killed = await fleet.start("never")
+                killed.kill()
+                assert await fleet.wait_for_takeover(left) != killed.pid
+                (stage.folder / "never").touch()
+                await fleet.settle()
+
+                slept, stopped = await fleet.start("late")
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(stopped.pause, 60.0, list[int]())
+                    assert await fleet.wait_for_takeover(slept) != stopped.pid
+                    await fleet.wait_for_question(slept)
+                    (stage.folder / "late").touch()
+                    tasks.cancel_scope.cancel()
+                await fleet.settle()
+
+                assert [line.pid for line in fleet.list_lines("done", slept)] == [stopped.pid]
+                assert await Checker(stage, known).breaches() == []
+                assert not stopped.has_ended
+                assert await look_whether_woken_works(stage) == []
+    finally:
+        database.close(None)

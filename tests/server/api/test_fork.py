@@ -1,0 +1,353 @@
+"""Fork: from a named step on, all that depends on it runs again, gated again, with other inputs or another plan."""
+
+import pytest
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, NotRetryable
+from planwarden.agent.core import takeover
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.storage.suite import BackEnd
+from tests.support.wardens import Ledger, confirm, plan, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+YES, NO = Decision(approved=True), Decision(approved=False)
+WHO: JsonValue = {"$from": "inputs", "pointer": "/who"}
+TONE: JsonValue = {"$from": "inputs", "pointer": "/tone"}
+INPUTS: JsonValue = {
+    "type": "object",
+    "properties": {"who": {"type": "string"}, "tone": {"type": "string", "default": "kind"}},
+    "required": ["who"],
+}
+STEPS = plan(
+    tool_step("find", "find", {"topic": WHO}),
+    tool_step("write", "note", {"text": TONE}),
+    tool_step("send", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+    tool_step("aside", "note", {"text": "aside"}, dependencies=["find"]),
+)
+LETTER: dict[str, JsonValue] = {**STEPS, "inputs": INPUTS}
+"""`aside` hangs on `find` alone; `send` needs a person."""
+
+
+async def run_letter(made: planwarden.Warden) -> planwarden.Execution:
+    asked = await made.execute_plan(LETTER, inputs={"who": "owls"})
+    return await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+
+
+@requirement("retry:fork")
+async def test_a_step_and_what_depends_on_it_runs_again_and_is_asked_again(back_end: BackEnd) -> None:
+    """spec: plans, fork; what was done is said in the first question"""
+    ledger = Ledger()
+    async with warden(ledger, store=back_end.connect()) as made:
+        done = await run_letter(made)
+        assert sorted(ledger.lines) == ["erase [1, 2, 3]", "note aside", "note kind"]
+        forked = await made.retry(done.thread_id, from_step="write")
+        [question] = forked.suspensions
+        assert question.kind == "approval" and forked.retry_of == done.execution_id
+        assert f"Step 'write' of this plan already ran in execution '{done.execution_id}' and returned" in " ".join(
+            question.found
+        )
+        assert "Step 'send'" in " ".join(question.found) and '{"erased":3}' in " ".join(question.found)
+        assert any("'find', 'aside' completed there" in sentence for sentence in question.found)
+        taken = {step.id: step.taken_from for step in forked.steps}
+        assert taken == {"find": done.execution_id, "write": None, "send": None, "aside": done.execution_id}
+        again = await made.resume_execution(forked.thread_id, question.suspension_id, YES)
+        assert again.status == "completed"
+        assert (await made.service.audit.verify()).is_whole
+    assert sorted(ledger.lines) == ["erase [1, 2, 3]"] * 2 + ["note aside"] + ["note kind"] * 2
+
+
+@requirement("retry:fork")
+async def test_only_the_first_question_names_all_and_a_later_one_its_own_step() -> None:
+    """spec: plans, fork"""
+    ledger = Ledger()
+    steps = plan(tool_step("a", "erase", {"ids": [1]}), tool_step("b", "erase", {"ids": [2]}))
+    async with warden(ledger) as made:
+        view = await made.execute_plan(steps)
+        for _ in range(2):
+            view = await made.resume_execution(view.thread_id, view.suspensions[0].suspension_id, YES)
+        forked = await made.retry(view.thread_id, from_step="a")
+        [first] = forked.suspensions
+        assert [s for s in first.found if "'a'" in s] and [s for s in first.found if "'b'" in s]
+        forked = await made.resume_execution(view.thread_id, first.suspension_id, YES)
+        [second] = forked.suspensions
+        assert not [s for s in second.found if "'a'" in s] and [s for s in second.found if "'b'" in s]
+
+
+@requirement("retry:fork")
+async def test_other_inputs_branch_from_a_step() -> None:
+    """spec: plans, fork with inputs"""
+    ledger = Ledger()
+    async with warden(ledger) as made:
+        done = await run_letter(made)
+        with pytest.raises(NotRetryable, match=r"'find' was completed .* takes inputs that are different now"):
+            await made.retry(done.thread_id, from_step="write", inputs={"who": "mice", "tone": "stern"})
+        with pytest.raises(InvalidArguments, match="inputs"):
+            await made.retry(done.thread_id, from_step="write", inputs={"who": 7})
+        forked = await made.retry(done.thread_id, from_step="write", inputs={"who": "owls", "tone": "stern"})
+        assert forked.status == "suspended"
+        state = await made.service.engine.find(forked.execution_id)
+        assert dict(state.inputs) == {"who": "owls", "tone": "stern"}
+        await made.cancel_execution(done.thread_id)
+        whole = await made.retry(done.thread_id, from_step="find", inputs={"who": "mice"})
+        assert [step.taken_from for step in whole.steps] == [None] * 4
+        assert whole.steps[0].result == {"ids": [1, 2, 3], "topic": "mice"}
+        # What is not named stays: no default slips in for what the first run was given.
+        state = await made.service.engine.find(whole.execution_id)
+        assert dict(state.inputs) == {"who": "mice", "tone": "stern"}
+        await made.cancel_execution(done.thread_id)
+        # A plan that takes other inputs is given those alone.
+        other: dict[str, JsonValue] = {**STEPS, "inputs": {"properties": {"who": {}, "tone": {"default": "calm"}}}}
+        changed = await made.retry(done.thread_id, from_step="find", inputs={"who": "bats"}, plan=other)
+        state = await made.service.engine.find(changed.execution_id)
+        assert dict(state.inputs) == {"who": "bats", "tone": "calm"}
+    assert ledger.lines.count("note stern") == 2
+
+
+@requirement("retry:fork")
+async def test_another_plan_branches_from_a_step_and_may_not_hide_what_was_done() -> None:
+    """spec: plans, fork with a plan"""
+    ledger = Ledger()
+    first = plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "broken"))
+    async with warden(ledger) as made:
+        failed = await made.execute_plan(first)
+        assert failed.status == "failed"
+        other = plan(tool_step("a", "note", {"text": "another"}), tool_step("b", "note", {"text": "b"}))
+        with pytest.raises(NotRetryable, match=r"'a' was completed .* is another one in this plan"):
+            await made.retry(failed.thread_id, plan=other)
+        with pytest.raises(InvalidPlan):
+            await made.retry(failed.thread_id, plan={"todoList": []})
+        corrected = plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}))
+        done = await made.retry(failed.thread_id, plan=corrected)
+        assert done.status == "completed" and ledger.lines == ["note a", "note b"]
+        forked = await made.retry(failed.thread_id, plan=other, from_step="a")
+        assert forked.status == "completed" and ledger.lines[2:] == ["note another", "note b"]
+        shorter = await made.retry(
+            failed.thread_id,
+            plan=plan(tool_step("b", "note", {"text": "b"}), tool_step("c", "find", {"topic": "x"})),
+            from_step="c",
+        )
+        assert shorter.status == "completed" and ledger.lines[4:] == []
+
+
+@requirement("retry:fork")
+async def test_a_fork_asks_every_confirmation_again_that_stands_before_what_runs() -> None:
+    """spec: plans, fork; gated again"""
+    ledger = Ledger()
+    steps = plan(confirm("ask"), tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}))
+    async with warden(ledger) as made:
+        asked = await made.execute_plan(steps)
+        done = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        assert done.status == "completed"
+        forked = await made.retry(done.thread_id, from_step="b")
+        [question] = forked.suspensions
+        assert question.step_id == "ask" and ledger.lines == ["note a", "note b"]
+        rejected = await made.resume_execution(done.thread_id, question.suspension_id, NO)
+        assert rejected.status == "rejected"
+        assert statuses(rejected) == {"ask": "rejected", "a": "completed", "b": "skipped"}
+    assert ledger.lines == ["note a", "note b"]
+
+
+@requirement("retry:fork")
+async def test_an_answer_in_a_form_is_kept_and_bound_again() -> None:
+    """ours: nobody fills in the same form twice"""
+    ledger = Ledger()
+    form: JsonValue = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
+    seat: JsonValue = {"$from": "ask", "pointer": "/content/seat"}
+    steps = plan(
+        tool_step("ask", "requestInput", {"message": "Which?", "form": form}), tool_step("b", "note", {"text": seat})
+    )
+    async with warden(ledger) as made:
+        asked = await made.execute_plan(steps)
+        decision = Decision(approved=True, content={"seat": "7A"})
+        done = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, decision)
+        forked = await made.retry(done.thread_id, from_step="b")
+    assert forked.status == "completed" and ledger.lines == ["note 7A"] * 2
+
+
+@requirement("retry:fork", "retry:unknown")
+async def test_no_fork_runs_a_call_again_that_may_have_happened() -> None:
+    """spec: plans, retry; never silently run again"""
+    ledger = Ledger()
+
+    @planwarden.tool(name="lose", risk="read")
+    async def lose() -> str:
+        """Loses its answer."""
+        ledger.lines.append("lose")
+        raise planwarden.OutcomeUnknown("the line broke")
+
+    async with warden(ledger, tools=[lose]) as made:
+        asked = await made.execute_plan(plan(tool_step("a", "lose"), tool_step("b", "note", {"text": "b"})))
+        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
+        for from_step, changed in (("a", None), (None, plan(tool_step("a", "lose", description="other")))):
+            with pytest.raises(NotRetryable, match="nobody knows whether call 'a:1'"):
+                await made.retry(failed.thread_id, from_step=from_step, plan=changed)
+        assert (await made.retry(failed.thread_id, from_step="b")).suspensions[0].kind == "reconcile"
+    assert ledger.lines == ["lose"]
+
+
+@requirement("retry:rest")
+async def test_large_results_stay_readable_when_the_first_execution_is_pruned(back_end: BackEnd) -> None:
+    """spec: plans, retry; artifact ids stay readable"""
+    ledger, is_mended = Ledger(), False
+
+    @planwarden.tool(name="huge", risk="read", effect="read")
+    async def huge() -> JsonValue:
+        """Much."""
+        lines: list[JsonValue] = ["x" * 1000] * 300
+        return {"lines": lines, "end": "the end"}
+
+    @planwarden.tool(name="mend", risk="read")
+    async def mend(text: str) -> str:
+        """Works when it is mended."""
+        if not is_mended:
+            raise planwarden.ToolError("broken")
+        ledger.lines.append(text)
+        return text
+
+    steps = plan(tool_step("a", "huge"), tool_step("b", "mend", {"text": {"$from": "a", "pointer": "/end"}}))
+    async with warden(tools=[huge, mend], store=back_end.connect()) as made:
+        store = made.service.engine.store
+        failed = await made.execute_plan(steps)
+        result = failed.steps[0].result
+        assert isinstance(result, dict) and result["stored"] is True
+        again = await made.retry(failed.thread_id)
+        assert again.status == "failed" and again.error is not None and "broken" in again.error.message
+        header = await store.header(failed.execution_id)
+        assert header is not None
+        back_end.clock.advance(10)
+        is_mended = True
+        third = await made.retry(failed.thread_id)
+        assert await store.prune(back_end.clock.now() - 5) == 2
+        artifact = await made.service.read_artifact(failed.thread_id, str(result["artifactId"]), principal="local")
+        assert len(artifact.data) > 300_000
+        assert third.status == "completed" and ledger.lines == ["the end"]
+        forked = await made.retry(failed.thread_id, from_step="b")
+        assert forked.status == "completed" and forked.steps[0].taken_from == failed.execution_id
+    assert ledger.lines == ["the end"] * 2
+
+
+@requirement("retry:refused")
+async def test_results_beyond_the_limit_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: one transaction holds all that is taken over"""
+    monkeypatch.setattr(takeover, "MAX_BYTES", 50)
+    async with warden(Ledger()) as made:
+        failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x" * 60}), tool_step("b", "broken")))
+        with pytest.raises(LimitExceeded, match="to take over"):
+            await made.retry(failed.thread_id)
+
+
+@requirement("retry:rest")
+async def test_a_step_that_is_kept_needs_its_tool_no_more_and_the_others_do() -> None:
+    """ours: the tool of a completed step may be gone"""
+    store, ledger = MemoryStore(), Ledger()
+    async with warden(ledger, store=store) as made:
+        failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "broken")))
+    find, _, _, broken = ledger.tools()
+    async with warden(tools=[find, broken], store=store) as made:
+        again = await made.retry(failed.thread_id)
+        assert again.status == "failed" and statuses(again) == {"a": "completed", "b": "failed"}
+        with pytest.raises(InvalidPlan, match="unknown tools: 'note'"):
+            await made.retry(failed.thread_id, from_step="a")
+
+
+@requirement("retry:rest")
+async def test_a_log_that_does_not_prove_a_step_is_not_taken_at_its_word() -> None:
+    """spec: plans, retry; TAEF must be proven by the log"""
+    async with warden(Ledger()) as made:
+        failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "broken")))
+        state = await made.service.engine.find(failed.execution_id)
+    assert state.plan is not None
+    forged = replace(state.steps["a"], calls=())
+    taken = takeover.take_over(replace(state, steps={**state.steps, "a": forged}), state.plan, {}, None)
+    assert [step.step_id for step in taken.steps if step.is_completed] == []
+
+
+def loop(step_id: str, *calls: JsonValue, **extra: JsonValue) -> dict[str, JsonValue]:
+    return {"id": step_id, "description": "loop", "forEach": ["a", "b", "c"], "toolCalls": list(calls), **extra}
+
+
+ITEM: JsonValue = {"$from": "item"}
+
+
+@requirement("retry:calls")
+async def test_items_of_a_loop_that_succeeded_are_not_done_again() -> None:
+    """spec: plans, settled; retry takes over succeeded items too, and calls of an item"""
+    ledger, broken = Ledger(), {"b"}
+
+    @planwarden.tool(name="mend", risk="read")
+    async def mend(text: str) -> str:
+        """Fails for what is broken."""
+        if text in broken:
+            raise planwarden.ToolError("broken")
+        ledger.lines.append(f"mend {text}")
+        return f"mended {text}"
+
+    note: JsonValue = {"toolName": "note", "arguments": {"text": ITEM}}
+    fix: JsonValue = {"toolName": "mend", "arguments": {"text": ITEM}}
+    last = tool_step("last", "note", {"text": {"$from": "each", "pointer": "/1/1"}})
+    async with warden(ledger, tools=[mend]) as made:
+        failed = await made.execute_plan(plan(loop("each", note, fix), last))
+        assert failed.status == "failed" and ledger.lines == ["note a", "mend a", "note b"]
+        again = await made.retry(failed.thread_id)
+        assert again.status == "failed" and ledger.lines == ["note a", "mend a", "note b"]
+        broken.clear()
+        done = await made.retry(failed.thread_id)
+        assert done.status == "completed" and ledger.lines[3:] == ["mend b", "note c", "mend c", "note mended b"]
+        forked = await made.retry(failed.thread_id, from_step="last")
+        assert forked.status == "completed" and forked.steps[0].taken_from == done.execution_id
+        assert forked.steps[0].result == done.steps[0].result and ledger.lines[7:] == ["note mended b"]
+        assert (await made.service.audit.verify()).is_whole
+
+
+@requirement("retry:calls", "retry:gated")
+async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empty_one_too() -> None:
+    """spec: plans, settled; some rows rejected is completed"""
+    ledger = Ledger()
+    erase: JsonValue = {"toolName": "erase", "arguments": {"ids": ITEM}}
+    rows = loop("rows", erase, forEach=[[1], [2], [3]])
+    none = loop("none", erase, forEach=[])
+    async with warden(ledger) as made:
+        asked = await made.execute_plan(plan(rows, none, tool_step("b", "broken")))
+        [question] = asked.suspensions
+        decision = Decision(approved=True, content={"items": [0, 2]})
+        failed = await made.resume_execution(asked.thread_id, question.suspension_id, decision)
+        assert failed.status == "failed" and ledger.lines == ["erase [1]", "erase [3]"]
+        again = await made.retry(asked.thread_id)
+        assert statuses(again) == {"rows": "completed", "none": "completed", "b": "failed"}
+        assert again.steps[0].result == [{"erased": 1}, None, {"erased": 1}] and again.steps[1].result == []
+        forked = await made.retry(asked.thread_id, from_step="rows")
+        [question] = forked.suspensions
+        assert len(question.calls) == 3 and any("'rows' of this plan already ran" in told for told in question.found)
+    assert ledger.lines == ["erase [1]", "erase [3]"]
+
+
+@requirement("retry:unknown")
+async def test_an_item_that_may_have_happened_is_asked_about() -> None:
+    """spec: plans, retry"""
+    ledger, is_lost = Ledger(), True
+
+    @planwarden.tool(name="lose", risk="read")
+    async def lose(text: str) -> str:
+        """Loses one answer."""
+        ledger.lines.append(f"lose {text}")
+        if is_lost and text == "b":
+            raise planwarden.OutcomeUnknown("the line broke")
+        return text
+
+    each = loop("each", {"toolName": "lose", "arguments": {"text": ITEM}})
+    async with warden(ledger, tools=[lose]) as made:
+        asked = await made.execute_plan(plan(each))
+        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
+        assert failed.status == "failed"
+        again = await made.retry(asked.thread_id)
+        [question] = again.suspensions
+        assert question.kind == "reconcile" and ledger.lines == ["lose a", "lose b"]
+        happened = Decision(approved=True, content={"happened": True, "result": "b"})
+        done = await made.resume_execution(asked.thread_id, question.suspension_id, happened)
+    assert done.status == "completed" and ledger.lines == ["lose a", "lose b", "lose c"]
+    assert done.steps[0].result == ["a", "b", "c"]

@@ -1,0 +1,433 @@
+"""Retry: a new execution of the thread takes over what the log of the last one proves, and goes on with the rest."""
+
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    KeyConflict,
+    NotRetryable,
+    ThreadBusy,
+    UnknownThread,
+)
+from planwarden.agent.core import events as ev
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.storage.suite import BackEnd
+from tests.support.fakes import Crash, StoreCall, WatchedStore
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+YES, NO = Decision(approved=True), Decision(approved=False)
+
+
+class Shop:
+    """Tools with effects: `mend` works once `is_mended`, `lose` loses its answer until `is_mended`."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.is_mended = False
+        self.keys: list[str] = []
+
+    def tools(self) -> list[object]:
+        @planwarden.tool(name="mend", risk="read")
+        async def mend(text: str) -> dict[str, JsonValue]:
+            """Works once it is mended."""
+            if not self.is_mended:
+                raise planwarden.ToolError("it is broken")
+            self.ledger.lines.append(f"mend {text}")
+            return {"mended": text}
+
+        @planwarden.tool(name="lose", risk="read")
+        async def lose(text: str, context: planwarden.CallContext) -> dict[str, JsonValue]:
+            """Loses its answer until it is mended."""
+            self.keys.append(context.idempotency_key)
+            if not self.is_mended:
+                raise planwarden.OutcomeUnknown("the line broke")
+            self.ledger.lines.append(f"lose {text}")
+            return {"sent": text}
+
+        return [*self.ledger.tools(), mend, lose]
+
+    def warden(self, **given: Any) -> Any:
+        return warden(tools=self.tools(), **given)
+
+
+FOUND: JsonValue = {"$from": "find", "pointer": "/topic"}
+PLAN = plan(
+    tool_step("find", "find", {"topic": "owls"}),
+    tool_step("note", "note", {"text": FOUND}),
+    tool_step("mend", "mend", {"text": FOUND}),
+    tool_step("last", "note", {"text": {"$from": "mend", "pointer": "/mended"}}),
+)
+
+
+async def log_of(made: planwarden.Warden, execution: planwarden.Execution) -> list[ev.Event]:
+    return [entry.event for entry in await made.service.engine.store.read(execution.execution_id)]
+
+
+def taken_by(execution: planwarden.Execution) -> dict[str, str | None]:
+    return {step.id: step.taken_from for step in execution.steps}
+
+
+@requirement("retry:rest")
+async def test_a_failed_execution_goes_on_with_the_rest_in_any_process(back_end: BackEnd) -> None:
+    """spec: plans, retry; completed steps are taken over by reference to the log that proved them"""
+    shop = Shop()
+    async with shop.warden(store=back_end.connect()) as one:
+        failed = await one.execute_plan(PLAN)
+        assert failed.status == "failed" and shop.ledger.lines == ["note owls"]
+    shop.is_mended = True
+    async with shop.warden(store=back_end.connect()) as two:
+        done = await two.retry(failed.thread_id, wait_seconds=60)
+        assert done.status == "completed" and done.retry_of == failed.execution_id
+        assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
+        assert taken_by(done) == {"find": failed.execution_id, "note": failed.execution_id, "mend": None, "last": None}
+        assert [step.result for step in done.steps][:2] == [step.result for step in failed.steps][:2]
+        [taken] = [event for event in await log_of(two, done) if isinstance(event, ev.StepsTakenOver)]
+        assert [call.origin for step in taken.steps for call in step.calls] == [
+            f"{failed.execution_id}:find:1",
+            f"{failed.execution_id}:note:1",
+        ]
+        assert (await two.service.audit.verify()).is_whole
+
+
+@requirement("retry:rest")
+async def test_a_retry_of_a_retry_names_the_log_that_proved_the_step_first() -> None:
+    """spec: plans, retry"""
+    shop = Shop()
+    async with shop.warden() as made:
+        first = await made.execute_plan(PLAN)
+        second = await made.retry(first.thread_id)
+        assert second.status == "failed" and second.retry_of == first.execution_id
+        shop.is_mended = True
+        third = await made.retry(first.thread_id)
+    assert third.status == "completed" and third.retry_of == second.execution_id
+    assert taken_by(third)["note"] == first.execution_id
+    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
+
+
+@requirement("retry:rest")
+async def test_a_row_that_was_left_out_before_is_not_shown_as_a_call_of_the_retry() -> None:
+    """ours: the earlier execution says who left it out"""
+    shop = Shop()
+    rows = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8])
+    async with shop.warden() as made:
+        asked = await made.execute_plan(plan(rows, tool_step("mend", "mend", {"text": "b"})))
+        [question] = asked.suspensions
+        some = Decision(approved=True, content={"items": [1]})
+        failed = await made.resume_execution(asked.thread_id, question.suspension_id, some, principal="local")
+        shop.is_mended = True
+        done = await made.retry(failed.thread_id)
+    assert (failed.status, done.status, shop.ledger.lines) == ("failed", "completed", ["erase [8]", "mend b"])
+    wipe = done.steps[0]
+    assert [(call.status, call.arguments) for call in wipe.actual_tool_calls] == [("succeeded", {"ids": [8]})]
+    assert wipe.items is not None and (wipe.items.total, wipe.items.rejected) == (2, 1)
+
+
+@requirement("retry:calls")
+async def test_succeeded_calls_of_a_step_that_failed_are_not_made_again() -> None:
+    """spec: plans, settled; retry takes over calls of an unfinished step too"""
+    shop = Shop()
+    named: list[JsonValue] = [
+        {"toolName": "note", "arguments": {"text": "a"}},
+        {"toolName": "mend", "arguments": {"text": "b"}},
+    ]
+    step: dict[str, JsonValue] = {"id": "both", "description": "both", "toolCalls": named}
+    async with shop.warden() as made:
+        failed = await made.execute_plan(plan(step))
+        shop.is_mended = True
+        done = await made.retry(failed.thread_id)
+    assert done.status == "completed" and shop.ledger.lines == ["note a", "mend b"]
+    [both] = done.steps
+    assert [call.taken_from for call in both.actual_tool_calls] == [failed.execution_id, None]
+    assert both.result == [{"written": "a"}, {"mended": "b"}] and both.taken_from is None
+
+
+@requirement("retry:calls")
+async def test_calls_of_a_model_are_kept_and_it_is_told_of_them() -> None:
+    """spec: plans, settled; prompts see what was taken over"""
+    shop = Shop()
+    script = [
+        calls(("note", {"text": "a"})),
+        says("I shall not."),
+        says("No."),
+        says("Never."),
+        calls(("mend", {"text": "b"})),
+    ]
+    async with shop.warden(script=script) as made:
+        failed = await made.execute_plan(plan(model_step("s", "note", "mend")))
+        assert failed.status == "failed" and failed.error is not None and failed.error.code == "tools_not_called"
+        shop.is_mended = True
+    prompts: list[str] = []
+    async with shop.warden(script=script) as made:
+        failed = await made.execute_plan(plan(model_step("s", "note", "mend")))
+        done = await made.retry(failed.thread_id)
+        state = await made.service.engine.find(done.execution_id)
+        from planwarden.agent.core.prompts import build_step_prompt
+
+        prompts.append(build_step_prompt(state, state.steps["s"]).text)
+    assert done.status == "completed" and shop.ledger.lines == ["note a", "note a", "mend b"]
+    assert [call.call_id for call in done.steps[0].actual_tool_calls] == ["s:1", "s:2"]
+    assert 'note({"text": "a"}) -> {"written": "a"}' in prompts[0]
+
+
+@requirement("retry:unknown")
+@pytest.mark.parametrize("happened", [True, False])
+async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool) -> None:
+    """spec: plans, retry; outcome_unknown is asked first"""
+    shop = Shop()
+    async with shop.warden() as made:
+        asked = await made.execute_plan(
+            plan(tool_step("a", "lose", {"text": "x"}), tool_step("b", "note", {"text": "y"}))
+        )
+        [question] = asked.suspensions
+        given_up = await made.resume_execution(asked.thread_id, question.suspension_id, NO)
+        assert given_up.status == "failed" and given_up.error is not None
+        assert given_up.error.code == "outcome_unknown"
+        shop.is_mended = True
+        again = await made.retry(asked.thread_id)
+        [question] = again.suspensions
+        assert question.kind == "reconcile" and shop.ledger.lines == []
+        assert any(given_up.execution_id in sentence for sentence in question.found)
+        content: JsonValue = {"happened": True, "result": {"sent": "x"}} if happened else {"happened": False}
+        decision = Decision(approved=True, content=content)
+        done = await made.resume_execution(again.thread_id, question.suspension_id, decision)
+    assert done.status == "completed"
+    assert shop.ledger.lines == ([] if happened else ["lose x"]) + ["note y"]
+    assert set(shop.keys) == {f"{asked.execution_id}:a:1"}, "the call goes on under the key that it began with"
+
+
+@requirement("retry:gated")
+async def test_a_confirmation_of_the_old_execution_covers_nothing_in_the_new_one() -> None:
+    """spec: plans, retry; gated again"""
+    shop = Shop()
+    steps = plan(
+        tool_step("find", "find", {"topic": "owls"}),
+        confirm("ask", "Erase two?", confirms=["one", "two"]),
+        tool_step("one", "erase", {"ids": [1]}),
+        tool_step("broken", "mend", {"text": "x"}, dependencies=["one"]),
+        tool_step("two", "erase", {"ids": [2]}, dependencies=["broken"]),
+    )
+    async with shop.warden() as made:
+        asked = await made.execute_plan(steps)
+        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        assert failed.status == "failed" and shop.ledger.lines == ["erase [1]"]
+        shop.is_mended = True
+        again = await made.retry(asked.thread_id)
+        [question] = again.suspensions
+        assert question.kind == "confirmation" and [c.arguments for c in question.confirms] == [{"ids": [2]}]
+        assert statuses(again)["one"] == "completed" and shop.ledger.lines == ["erase [1]"]
+        assert any("'one'" in sentence and failed.execution_id in sentence for sentence in question.found)
+        done = await made.resume_execution(again.thread_id, question.suspension_id, YES)
+    assert done.status == "completed" and shop.ledger.lines == ["erase [1]", "mend x", "erase [2]"]
+
+
+@requirement("retry:gated")
+async def test_a_confirmation_before_nothing_but_thought_is_taken_over() -> None:
+    """ours: nobody is asked about what was done, only about what is to be done"""
+    steps = plan(confirm("ask"), tool_step("a", "note", {"text": "x"}), {"id": "think", "description": "sum it up"})
+    ledger = Ledger()
+    async with warden(ledger, script=[]) as made:
+        asked = await made.execute_plan(steps)
+        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        assert statuses(failed)["think"] == "failed"
+        again = await made.retry(asked.thread_id)
+        assert again.suspensions == () and taken_by(again)["ask"] == failed.execution_id
+    assert ledger.lines == ["note x"]
+
+
+@requirement("retry:gated")
+async def test_a_question_of_a_tool_that_did_something_afterwards_is_not_asked_again() -> None:
+    """ours: what such a tool did after the answer would be done twice"""
+    ledger = Ledger()
+
+    async def finish(payload: JsonValue, decision: JsonValue) -> JsonValue:
+        ledger.lines.append("booked")
+        return {"booked": True}
+
+    @planwarden.tool(execution_mode="blocking", risk="confirm", on_resume=finish)
+    async def book() -> planwarden.Suspend:
+        """Book after asking."""
+        return planwarden.Suspend(message="Book it?")
+
+    steps = plan(tool_step("book", "book"), tool_step("note", "note", {"text": "x"}), tool_step("b", "broken"))
+    async with warden(ledger, tools=[book]) as made:
+        asked = await made.execute_plan(steps)
+        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        assert failed.status == "failed" and ledger.lines == ["booked", "note x"]
+        again = await made.retry(asked.thread_id)
+        assert again.status == "failed" and taken_by(again)["book"] == failed.execution_id
+        forked = await made.retry(asked.thread_id, from_step="book")
+        [question] = forked.suspensions
+        assert any("'book' of this plan already ran" in sentence for sentence in question.found)
+    assert ledger.lines == ["booked", "note x"]
+
+
+@requirement("retry:gated")
+async def test_a_rejected_step_is_asked_about_again() -> None:
+    """spec: plans, retry of a rejected execution"""
+    ledger = Ledger()
+    steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "erase", {"ids": [1]}))
+    async with warden(ledger) as made:
+        asked = await made.execute_plan(steps)
+        rejected = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
+        assert rejected.status == "rejected"
+        again = await made.retry(asked.thread_id)
+        [question] = again.suspensions
+        assert question.kind == "approval" and question.suspension_id != asked.suspensions[0].suspension_id
+        assert (
+            f"Execution {rejected.execution_id!r} asked about this step before, and it was rejected." in question.found
+        )
+        done = await made.resume_execution(again.thread_id, question.suspension_id, YES)
+    assert done.status == "completed" and ledger.lines == ["note x", "erase [1]"]
+
+
+@requirement("retry:rest")
+async def test_cancelled_and_incomplete_executions_go_on() -> None:
+    """spec: plans, retry"""
+    ledger = Ledger()
+    steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}), confirm("c"))
+    async with warden(ledger) as made:
+        stopped = await made.execute_plan(steps, options={"budgets": {"toolCalls": 1}})
+        assert stopped.status == "incomplete"
+        asked = await made.retry(stopped.thread_id)
+        assert asked.status == "incomplete" and ledger.lines == ["note x", "note y"]
+        asked = await made.retry(stopped.thread_id)
+        assert asked.status == "suspended"
+        cancelled = await made.cancel_execution(stopped.thread_id)
+        assert cancelled.status == "cancelled"
+        again = await made.retry(stopped.thread_id)
+        assert again.status == "suspended" and len(again.suspensions) == 1
+        done = await made.resume_execution(again.thread_id, again.suspensions[0].suspension_id, YES)
+    assert done.status == "completed" and ledger.lines == ["note x", "note y"]
+
+
+@requirement("retry:rest")
+async def test_an_execution_without_a_plan_is_planned_again() -> None:
+    """spec: plans, a provider that fails does not lose an execution"""
+    ledger = Ledger()
+    async with warden(ledger, script=[]) as made:
+        failed = await made.run_goal("note it")
+        assert failed.status == "failed" and failed.steps == ()
+        again = await made.retry(failed.thread_id)
+        assert again.retry_of == failed.execution_id and again.goal == "note it"
+        with pytest.raises(InvalidArguments, match="has no plan"):
+            await made.retry(failed.thread_id, from_step="a")
+
+
+@requirement("retry:refused")
+async def test_what_cannot_be_retried_is_refused_with_a_code() -> None:
+    """spec: plans, retry of a completed, a running, a pruned one"""
+    ledger = Ledger()
+    async with warden(ledger) as made:
+        done = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
+        with pytest.raises(NotRetryable, match="is completed; fromStep"):
+            await made.retry(done.thread_id)
+        with pytest.raises(InvalidArguments, match="has no step 'z'; it has 'a'"):
+            await made.retry(done.thread_id, from_step="z")
+        waiting = await made.execute_plan(plan(confirm("a")))
+        with pytest.raises(ThreadBusy):
+            await made.retry(waiting.thread_id)
+        with pytest.raises(UnknownThread):
+            await made.retry("nowhere")
+        with pytest.raises(UnknownThread):
+            await made.retry(done.thread_id, principal="bob")
+        await made.service.engine.store.prune(made.service.engine.store.clock.now() + 1)
+        with pytest.raises(UnknownThread):
+            await made.retry(done.thread_id, from_step="a")
+    assert ledger.lines == ["note x"]
+
+
+@requirement("retry:once")
+async def test_two_retries_at_the_same_moment_in_two_processes_do_it_once(back_end: BackEnd) -> None:
+    """spec: plans, retry; what was judged on an execution that is no longer the last one is refused"""
+    shop = Shop()
+    found, refusals = list[planwarden.Execution](), list[str]()
+    async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
+        failed = await one.execute_plan(PLAN)
+        shop.is_mended = True
+
+        async def retry(made: planwarden.Warden) -> None:
+            try:
+                found.append(await made.retry(failed.thread_id, wait_seconds=60))
+            except (NotRetryable, ThreadBusy) as refused:
+                refusals.append(refused.code)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for made in (one, two) * 4:
+                    tasks.start_soon(retry, made)
+        assert [execution.status for execution in found] == ["completed"] and len(refusals) == 7
+    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
+
+
+@requirement("retry:once")
+async def test_a_retry_with_a_key_happens_once(back_end: BackEnd) -> None:
+    """spec: plans, starting once"""
+    shop = Shop()
+    ids = set[str]()
+    async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
+        failed = await one.execute_plan(PLAN)
+        shop.is_mended = True
+
+        async def retry(made: planwarden.Warden) -> None:
+            ids.add((await made.retry(failed.thread_id, key="k", wait_seconds=60)).execution_id)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for made in (one, two) * 3:
+                    tasks.start_soon(retry, made)
+        assert len(ids) == 1
+        assert (await two.retry(failed.thread_id, key="k")).execution_id in ids
+        with pytest.raises(KeyConflict):
+            await two.retry(failed.thread_id, key="k", from_step="mend")
+    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
+
+
+@requirement("retry:once")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_around_the_commit_of_a_retry_loses_and_doubles_nothing(when: str) -> None:
+    """spec: plans, retry; a crash in the middle"""
+    clock = ManualClock()
+    shop, store = Shop(), MemoryStore(clock)
+    async with shop.warden(store=store) as made:
+        failed = await made.execute_plan(PLAN)
+    shop.is_mended = True
+    hits = 0
+
+    async def die(moment: StoreCall) -> None:
+        nonlocal hits
+        if (moment.call, moment.when) == ("append", when):
+            hits += 1
+            raise Crash
+
+    try:
+        async with shop.warden(store=WatchedStore(store, die)) as dying:
+            await dying.retry(failed.thread_id, wait_seconds=0)
+    except* Crash:
+        pass
+    assert hits
+    async with shop.warden(store=store) as made:
+        with anyio.fail_after(60):
+            try:
+                done = await made.retry(failed.thread_id, wait_seconds=60)
+            except (ThreadBusy, NotRetryable):
+                # The dead process owns it until nobody heard of it for long enough.
+                while (done := await made.get_execution(failed.thread_id)).status == "running":
+                    clock.advance(30)
+                    await made.service.engine.tick()
+                # The effect that it had announced may have happened.
+                [question] = done.suspensions
+                assert question.kind == "reconcile" and question.step_id == "mend"
+                decision = Decision(approved=True, content={"happened": False})
+                done = await made.resume_execution(failed.thread_id, question.suspension_id, decision)
+    assert done.status == "completed" and done.retry_of == failed.execution_id
+    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]

@@ -1,0 +1,198 @@
+"""What runs, retries and forks of saved plans record of their version, and what a changed plan does to it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.saved_version import is_saved_version
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.encoding import to_json
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+NOTE = """
+inputs: {properties: {text: {type: string}}, required: [text]}
+todoList:
+  - id: write
+    description: Write
+    toolCalls: [{toolName: note, arguments: {text: {$from: inputs, pointer: /text}}}]
+"""
+LETTER = """
+inputs: {properties: {who: {type: string}}, required: [who]}
+todoList:
+  - {id: first, use: note, inputs: {text: {$from: inputs, pointer: /who}}}
+  - id: send
+    description: Send
+    toolCalls: [{toolName: erase, arguments: {ids: [1]}}]
+"""
+THINK = """
+todoList:
+  - {id: think, description: Think, stepType: reasoning}
+  - id: write
+    description: Write
+    toolCalls: [{toolName: note, arguments: {text: as planned}}]
+"""
+NO = Decision(approved=False)
+
+
+@asynccontextmanager
+async def opened(
+    home: Path, ledger: Ledger | None = None, script: list[JsonValue] | None = None
+) -> AsyncGenerator[planwarden.Warden]:
+    (home / "plans").mkdir()
+    for name, text in {"note": NOTE, "letter": LETTER, "think": THINK}.items():
+        (home / "plans" / f"{name}.yaml").write_text(text)
+    async with warden(ledger or Ledger(), script=script, settings=Settings(home=home)) as made:
+        yield made
+
+
+async def run_letter(made: planwarden.Warden) -> planwarden.Execution:
+    """A run of `letter` whose `send` was rejected."""
+    asked = await made.run_plan("letter", {"who": "Ada"})
+    return await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
+
+
+async def load(made: planwarden.Warden, execution: planwarden.Execution) -> ExecutionState:
+    return await made.service.engine.find(execution.execution_id)
+
+
+@requirement("plans:exact")
+async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_from_whatever_the_file_says_now(
+    tmp_path: Path,
+) -> None:
+    """spec: plans, retry; the saved version goes on with the plan"""
+    async with opened(tmp_path) as made:
+        first = await run_letter(made)
+        before = await load(made, first)
+        assert is_saved_version(before) and [used.name for used in before.used_plans] == ["note"]
+        for name in ("letter", "note"):
+            (tmp_path / "plans" / f"{name}.yaml").write_text("todoList: [{id: other, description: x}]")
+        retried = await load(made, await made.retry(first.thread_id))
+        assert is_saved_version(retried)
+        assert (retried.saved_plan, retried.used_plans) == (before.saved_plan, before.used_plans)
+        await made.cancel_execution(first.thread_id)
+        forked = await load(made, await made.retry(first.thread_id, from_step="first.write", inputs={"who": "Bo"}))
+        assert is_saved_version(forked) and dict(forked.inputs) == {"who": "Bo"}
+        assert (forked.saved_plan, forked.used_plans) == (before.saved_plan, before.used_plans)
+        rows = [row.entry for row in await made.service.engine.store.audit_rows() if row.entry.kind == "plan_run"]
+        assert [row.facts["plan"] for row in rows] == ["letter"] * 3
+        assert len({str(row.facts["version"]) + str(row.facts["uses"]) for row in rows}) == 1
+
+
+@requirement("plans:exact")
+async def test_a_fork_with_a_changed_plan_is_no_saved_version_and_neither_is_what_goes_on_from_it(
+    tmp_path: Path,
+) -> None:
+    """spec: plans, fork with a plan"""
+    changed = plan(tool_step("write", "note", {"text": "another"}), tool_step("send", "erase", {"ids": [1, 2]}))
+    async with opened(tmp_path) as made:
+        first = await run_letter(made)
+        forked = await made.retry(first.thread_id, plan=changed, from_step="send")
+        assert forked.saved_plan is None and forked.used_plans == ()
+        assert not is_saved_version(await load(made, forked))
+        await made.cancel_execution(first.thread_id)
+        again = await load(made, await made.retry(first.thread_id))
+        assert (again.saved_plan, again.used_plans) == (None, ())
+
+
+@requirement("plans:exact")
+async def test_a_plan_that_a_person_edited_in_its_review_is_no_saved_version_any_more(tmp_path: Path) -> None:
+    """spec: plans, review; an edit makes another plan"""
+    edited = plan(tool_step("send", "note", {"text": "instead"}))
+    async with opened(tmp_path) as made:
+        asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})
+        assert is_saved_version(await load(made, asked))
+        [question] = asked.suspensions
+        edit = Decision(approved=True, content={"plan": edited})
+        done = await made.resume_execution(asked.thread_id, question.suspension_id, edit)
+        while done.suspensions:
+            done = await made.resume_execution(
+                done.thread_id, done.suspensions[0].suspension_id, Decision(approved=True)
+            )
+        assert done.status == "completed" and not is_saved_version(await load(made, done))
+        shown = to_json(done)["savedPlan"]
+        assert isinstance(shown, dict) and shown["name"] == "letter" and shown["changed"] is True
+        again = await load(made, await made.retry(done.thread_id, from_step="send"))
+        assert (again.saved_plan, again.used_plans) == (None, ())
+
+
+@requirement("plans:exact")
+async def test_a_plan_that_a_model_revised_is_no_saved_version_any_more(tmp_path: Path) -> None:
+    """spec: plan revision"""
+    patch: JsonValue = {"op": "change", "id": "write", "set": tool_step("write", "note", {"text": "else"})}
+    assert isinstance(patch["set"], dict)
+    del patch["set"]["id"]
+    reply: JsonValue = {"when": {"purpose": "step"}, "reply": {"content": "thought", "revise": [patch]}}
+    ledger = Ledger()
+    async with opened(tmp_path, ledger, [reply]) as made:
+        done = await made.run_plan("think")
+        assert done.status == "completed" and ledger.lines == ["note else"]
+        assert not is_saved_version(await load(made, done))
+        assert done.saved_plan is not None and done.saved_plan.changed
+
+
+@requirement("plans:use", "retry:fork")
+async def test_a_fork_with_a_plan_that_uses_saved_plans_runs_and_records_them_and_a_wrong_use_is_refused(
+    tmp_path: Path,
+) -> None:
+    """spec: plans, use; a plan of a caller, also in a fork"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as made:
+        known = {line.name: line.version for line in await made.plans()}
+        first = await made.execute_plan(plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "broken")))
+        keeping = tool_step("a", "note", {"text": "a"})
+        wrong: list[tuple[dict[str, JsonValue], str]] = [
+            ({"id": "b", "use": "nothing"}, "there is no saved plan 'nothing'"),
+            ({"id": "b", "use": "note"}, '"text" is a required property'),
+            ({"id": "b", "use": "note", "inputs": {"text": 7}}, "is not of type"),
+        ]
+        for step, said in wrong:
+            with pytest.raises(InvalidPlan, match=said):
+                await made.retry(first.thread_id, plan=plan(keeping, step))
+        # A used plan under the id of the step that was completed would do it again.
+        with pytest.raises(InvalidPlan, match="two steps are called 'a'"):
+            await made.retry(first.thread_id, plan=plan(keeping, {"id": "a", "use": "note", "inputs": {"text": "x"}}))
+        uses: dict[str, JsonValue] = {"id": "b", "use": "note", "inputs": {"text": "from the plan"}}
+        done = await made.retry(first.thread_id, plan=plan(keeping, uses))
+        assert done.status == "completed" and ledger.lines == ["note a", "note from the plan"]
+        assert [(used.name, used.version) for used in done.used_plans] == [("note", known["note"])]
+        assert done.saved_plan is None and done.steps[0].taken_from == first.execution_id
+
+
+@requirement("plans:use")
+async def test_a_review_and_a_model_that_change_a_plan_are_told_to_write_the_steps_of_a_saved_one(
+    tmp_path: Path,
+) -> None:
+    """spec: docs/reference/plans; a changed plan uses none, and is refused with a code before anything runs"""
+    ledger = Ledger()
+    uses: dict[str, JsonValue] = {"id": "write", "use": "note", "inputs": {"text": "x"}}
+    said = "step 'write' uses the saved plan 'note', which .* cannot do; write its steps instead"
+    patch: list[JsonValue] = [{"op": "add", "step": {**uses, "id": "more"}}]
+    thinks: JsonValue = {"when": {"purpose": "step"}, "reply": {"content": "thought", "revise": patch}}
+    plans: JsonValue = {"when": {"purpose": "plan"}, "reply": {"plan": plan(uses)}}
+    async with opened(tmp_path, ledger, [thinks, plans, plans]) as made:
+        asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})
+        edit = Decision(approved=True, content={"plan": plan(uses)})
+        with pytest.raises(InvalidPlan, match=said) as refused:
+            await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, edit)
+        assert refused.value.code == "invalid_plan" and ledger.lines == []
+        done = await made.run_plan("think")
+        log = await made.service.engine.store.read(done.execution_id, 0)
+        [told] = [row.event for row in log if isinstance(row.event, ev.RevisionRefused)]
+        assert "write its steps instead" in told.message and ledger.lines == ["note as planned"]
+        refused_twice = await made.run_goal("write x")
+        log = await made.service.engine.store.read(refused_twice.execution_id, 0)
+        refusals = [row.event for row in log if isinstance(row.event, ev.PlanRefused)]
+        assert [found.code for found in refusals] == ["invalid_plan"] * 2
+        assert all("the plan of a model cannot do; write its steps instead" in found.message for found in refusals)
+    assert (refused_twice.status, ledger.lines) == ("failed", ["note as planned"])

@@ -1,0 +1,87 @@
+"""One question about many calls at a terminal: rows by page, some of them chosen, single ones edited."""
+
+import sys
+from collections.abc import Callable, Generator
+
+import pytest
+from pydantic import JsonValue
+
+from tests.requirements import requirement
+from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal, step
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"),
+]
+
+CHOICE = "Enter leaves it open]"
+Open = Callable[..., PtyTerminal]
+
+
+@pytest.fixture
+def terminal(cli: Cli) -> Generator[Open]:
+    opened: list[PtyTerminal] = []
+
+    def start(*words: str) -> PtyTerminal:
+        opened.append(start_on_terminal(cli, *words))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def _ask(cli: Cli, count: int) -> str:
+    items: list[JsonValue] = [*range(count)]
+    return cli.run_to_question({**step("wipe", "erase", {"ids": [{"$from": "item"}]}), "forEach": items})
+
+
+def _answer(person: PtyTerminal, typed: str, *more: tuple[str, str]) -> None:
+    """Types after the next choice, and then each text after what it waits for."""
+    person.expect(CHOICE)
+    person.type(typed)
+    for expected, answer in more:
+        person.expect(expected)
+        person.type(answer)
+
+
+@requirement("terminal:rows")
+def test_rows_are_chosen_and_edited_before_they_are_approved(cli: Cli, terminal: Open) -> None:
+    """spec: issue; what does not fit is said at the row, and nothing is decided"""
+    asked = _ask(cli, 4)
+    person = terminal("approve", asked)
+    person.expect("Run these 4 calls?")
+    person.expect("erase (row 3)")
+    _answer(person, "e", ("Row to edit, 0 to 3", "7"))
+    person.expect("Name one row from 0 to 3")
+    _answer(person, "e", ("Row to edit", "1"), ("as one line of JSON", '{"ids": "all"}'))
+    person.expect("Row 1 does not fit erase")
+    _answer(person, "e", ("Row to edit", "1"), ("as one line of JSON", '{"ids": [80]}'))
+    person.expect('Row 1 would run with {"ids": [80]}')
+    _answer(person, "s", ("Rows to approve", "9"))
+    person.expect("Name rows from 0 to 3")
+    _answer(person, "s", ("Rows to approve", "1-2"))
+    person.expect("Rows 1-2 would run, and no others")
+    assert cli.ledger == []
+    _answer(person, "y")
+    assert person.finish() == 0
+    assert cli.ledger == ["erase [80] none", "erase [2] none"]
+
+
+@requirement("terminal:rows")
+def test_many_rows_are_shown_by_page_and_unseen_ones_are_not_approved_by_a_single_letter(
+    cli: Cli, terminal: Open
+) -> None:
+    """spec: plans.md, the terminal shows rows by page"""
+    asked = _ask(cli, 45)
+    person = terminal("approve", asked)
+    person.expect("Rows 0 to 19 of 45, page 1 of 3")
+    assert "row 20" not in person.text
+    _answer(person, "y", ("Rows 20-44 were not on the screen", "y"))
+    _answer(person, "+")
+    person.expect("Rows 20 to 39 of 45, page 2 of 3")
+    _answer(person, "-")
+    person.expect("Rows 0 to 19 of 45, page 1 of 3")
+    assert cli.ledger == []
+    _answer(person, "y", ("Rows 40-44 were not on the screen", "all"))
+    assert person.finish() == 0 and len(cli.ledger) == 45

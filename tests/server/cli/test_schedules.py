@@ -1,0 +1,186 @@
+"""`planwarden schedule`, and what `doctor` says of schedules and hooks."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.storage.clock import SystemClock
+from tests.requirements import requirement
+from tests.server.cli.support import Cli
+
+PLAN: dict[str, Any] = {
+    "inputs": {
+        "type": "object",
+        "properties": {"topic": {"type": "string"}, "many": {"type": "integer", "default": 3}},
+        "required": ["topic"],
+    },
+    "todoList": [
+        {
+            "id": "a",
+            "description": "Find",
+            "toolCalls": [{"toolName": "find", "arguments": {"topic": {"$from": "inputs", "pointer": "/topic"}}}],
+        }
+    ],
+}
+ADD = ("schedule", "add", "remind", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin", "--input", "topic=7")
+
+
+@pytest.fixture(autouse=True)
+def plans(cli: Cli) -> None:
+    save(cli, "remind", PLAN)
+
+
+def save(cli: Cli, name: str, document: JsonValue) -> None:
+    (cli.home / "plans").mkdir(exist_ok=True)
+    (cli.home / "plans" / f"{name}.json").write_text(json.dumps(document))
+
+
+@requirement("schedule:commands")
+def test_a_schedule_is_added_listed_paused_resumed_and_removed(cli: Cli) -> None:
+    """spec: plans, schedules, command line"""
+    added = cli.main(*ADD)
+    assert added.code == 0 and "remind  0 9 * * 1  Europe/Berlin  active" in added.out
+    assert "next: Mon 20" in added.out and "09:00 CE" in added.out and 'topic = "7"' in added.out
+    [row] = cli.main("schedule", "list", "--json").json["schedules"]
+    schedule_id = row["scheduleId"]
+    assert (row["plan"], row["inputs"], row["overlap"], row["missed"], row["owner"]) == (
+        *("remind", {"topic": "7"}),
+        *("skip", "latest", "local"),
+    )
+    assert len(row["nextTicks"]) == 3 and all("T09:00:00" in tick for tick in row["nextTicks"])
+    paused = cli.main("schedule", "pause", schedule_id[:6], "--json").json
+    assert paused["scheduleId"] == schedule_id and paused["pausedAt"] is not None and paused["nextTicks"] == []
+    assert "paused" in cli.main("schedule", "list").out
+    assert cli.main("schedule", "resume", schedule_id[:6], "--json").json["nextTicks"] == row["nextTicks"]
+    assert cli.main("schedule", "remove", schedule_id[:6], "--json").json == {
+        "scheduleId": schedule_id,
+        "removed": True,
+    }
+    assert "No schedules." in cli.main("schedule", "list").out
+    kinds = [line.split()[2:4] for line in cli.main("audit", "show").out.splitlines()]
+    assert [["schedule", kind] for kind in ("added", "paused", "resumed", "removed")] == kinds
+    assert cli.main("audit", "verify").code == 0
+
+
+@requirement("schedule:commands", "schedule:refusals")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--cron", "0 9 * *"), "'0 9 * *' is not a cron expression; write minute, hour"),
+        (("--cron", "0 0 30 2 *"), "'0 0 30 2 *' never ticks"),
+        (("--timezone", "Europe/Berln"), "there is no time zone 'Europe/Berln' (did you mean 'Europe/Berlin'?)"),
+        (("--input", "many=x"), "inputs"),
+        (("--input", "other=1"), "inputs"),
+        (("--input", "topic"), "--input 'topic' is not NAME=VALUE"),
+        (("--input", "topic=8"), "--input names 'topic' twice"),
+        (("--overlap", "never"), "there is no --overlap 'never'"),
+        (("--owner", " "), "'owner' must have 1 to 200 characters"),
+        (("--owner", "a\x01"), "'owner' has a control character"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_refused_in_a_sentence_and_not_stored(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    """spec: bad input"""
+    result = cli.main(*ADD, *words)
+    assert result.code == 2 and len(result.err.strip().splitlines()) == 1
+    assert said in result.err or words[0] == "--overlap"
+    assert cli.main("schedule", "list", "--json").json == {"schedules": []}
+
+
+@requirement("schedule:commands")
+def test_a_plan_or_a_schedule_that_is_not_there_is_named(cli: Cli) -> None:
+    """ours"""
+    assert "there is no saved plan 'remid' (did you mean 'remind'?)" in cli.main(*ADD[:2], "remid", *ADD[3:]).err
+    for word in ("pause", "resume", "remove", "run-now"):
+        result = cli.main("schedule", word, "abc")
+        assert result.code == 2 and "there is no schedule 'abc'; `planwarden schedule list`" in result.err
+    assert not (cli.home / "planwarden.db").exists() or cli.main("schedule", "list").code == 0
+
+
+@requirement("schedule:commands")
+def test_run_now_runs_the_plan_with_its_inputs_and_is_listed_as_a_tick(cli: Cli) -> None:
+    """spec: plans, run-now"""
+    schedule_id = cli.main(*ADD, "--json").json["scheduleId"]
+    done = cli.main("schedule", "run-now", schedule_id[:8], "--json")
+    assert done.code == 0 and done.json["scheduleId"] == schedule_id and done.json["status"] == "completed"
+    assert cli.ledger == ["find 7"]
+    [row] = cli.main("schedule", "list", "--json").json["schedules"]
+    [tick] = row["recent"]
+    assert (
+        (tick["outcome"], tick["threadId"])
+        == ("started", done.json["threadId"])
+        == (
+            "started",
+            row["lastThreadId"],
+        )
+    )
+    assert f"started: thread {done.json['threadId']}" in cli.main("schedule", "list").out
+
+
+@requirement("schedule:commands", "schedule:overlap")
+@pytest.mark.parametrize(("overlap", "code"), [("skip", 1), ("queue", 3)])
+def test_run_now_starts_nothing_beside_a_run_that_waits(
+    cli: Cli, overlap: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: as a tick would"""
+    save(cli, "clean", {"todoList": [{"id": "a", "description": "x", "toolCalls": [
+        {"toolName": "erase", "arguments": {"ids": [1]}}]}]})  # fmt: skip
+    schedule_id = cli.main("schedule", "add", "clean", "--cron", "0 9 * * 1", "--overlap", overlap, "--json").json[
+        "scheduleId"
+    ]
+    assert cli.main("schedule", "run-now", schedule_id).code == 3
+    later = SystemClock().now() + 5
+
+    def read_later(clock: SystemClock) -> float:
+        return later
+
+    monkeypatch.setattr(SystemClock, "now", read_later)
+    again = cli.main("schedule", "run-now", schedule_id, "--json")
+    assert again.code == code and "not finished" in again.json["reason"]
+    assert cli.ledger == [] and len(cli.main("list", "--json").json["suspensions"]) == 1
+
+
+@requirement("schedule:commands")
+def test_run_now_says_why_a_plan_cannot_start(cli: Cli) -> None:
+    """ours: its file is gone"""
+    schedule_id = cli.main(*ADD, "--json").json["scheduleId"]
+    (cli.home / "plans" / "remind.json").unlink()
+    result = cli.main("schedule", "run-now", schedule_id)
+    assert result.code == 1 and "Nothing was started: unknown_plan: " in result.out + result.err
+    doctor = cli.main("doctor", "--json")
+    [check] = [check for check in doctor.json["checks"] if check["name"] == "schedules"]
+    assert doctor.code == 1 and check["status"] == "broken"
+    assert f"schedule {schedule_id} starts the plan 'remind', which is not there" in check["message"]
+
+
+@requirement("schedule:commands")
+def test_doctor_says_when_the_next_tick_is(cli: Cli) -> None:
+    """ours"""
+    assert not {"schedules", "hooks"} & {check["name"] for check in cli.main("doctor", "--json").json["checks"]}
+    cli.main(*ADD)
+    out = cli.main("doctor").out
+    assert "1, 0 of them paused; the next tick is at 20" in out and "plan 'remind'" in out
+
+
+@requirement("hook:doctor")
+@pytest.mark.parametrize(
+    ("plan", "secret", "status", "said"),
+    [
+        ("remind", "whsec_" + "A" * 44, "ok", "/hooks/orders starts 'remind'"),
+        ("remind", "", "warning", "hook 'orders': the environment variable ORDERS_SECRET is not set"),
+        ("remind", "short", "warning", "ORDERS_SECRET is not whsec_ and 24 to 64 bytes in base64"),
+        ("gone", "", "broken", "hook 'orders' starts the plan 'gone', which is not there; hook 'orders': the env"),
+    ],
+)
+def test_doctor_names_a_hook_whose_plan_or_secret_is_missing(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, plan: str, secret: str, status: str, said: str
+) -> None:
+    """spec: plans, triggers"""
+    monkeypatch.setenv("ORDERS_SECRET", secret)
+    with (cli.home / "planwarden.toml").open("a") as file:
+        file.write(f'\n[hooks.orders]\nplan = "{plan}"\nsecret_env = "ORDERS_SECRET"\n')
+    [check] = [check for check in cli.main("doctor", "--json").json["checks"] if check["name"] == "hooks"]
+    assert check["status"] == status and said in check["message"]

@@ -1,0 +1,198 @@
+"""The page of one plan: what it is, what happened, and what a person can do with it."""
+
+import re
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, Inbox, Page, inbox
+from tests.support.wardens import Ledger, confirm, tool_step
+
+pytestmark = pytest.mark.anyio
+
+FIND = tool_step("find", "find", {"topic": "x"})
+NOTE = tool_step("note", "note", {"text": "x"})
+ERASE = tool_step("erase", "erase", {"ids": [1]}, dependencies=["find"])
+
+
+async def _log_in(found: Inbox) -> Browser:
+    browser = found.browser()
+    await browser.log_in()
+    return browser
+
+
+async def _open(browser: Browser, execution_id: str, query: str = "") -> Page:
+    return await browser.open(f"/inbox/executions/{execution_id}{query}")
+
+
+def _id_of(page: Page) -> str:
+    """The id of the execution that a form led to."""
+    assert page.status == 303, page.words
+    return page.headers["location"].rpartition("/")[2]
+
+
+@requirement("console:plan")
+async def test_the_page_says_what_a_plan_is_how_far_it_is_and_what_each_step_did() -> None:
+    """spec: console.md, one plan"""
+    async with inbox() as found:
+        asked = await found.ask(FIND, ERASE, goal="Clean <the> CRM")
+        browser = await _log_in(found)
+        waits = await _open(browser, asked.execution_id)
+        assert "The plan waits for a person." in waits.words and "1 of 2 steps" in waits.words
+        assert 'class="graph"' in waits.text and "waits for a person" in waits.text
+        assert "Clean &lt;the&gt; CRM" in waits.text and "<the>" not in waits.text
+        await browser.decide(asked.suspension_id, "approve")
+        done = await _open(browser, asked.execution_id)
+        assert "The plan is done." in done.words and "Proven by the log: erase ran." in done.words
+        assert '{"ids": [1]}' in done.words and "hx-trigger" not in done.text
+
+
+@requirement("console:plan")
+async def test_a_failed_plan_says_so_first_and_its_failed_step_is_unfolded() -> None:
+    """spec: console.md, never under a sign of success"""
+    async with inbox() as found:
+        failed = await found.warden.execute_plan({"todoList": [FIND, tool_step("b", "broken", {})]}, wait_seconds=60)
+        page = await _open(await _log_in(found), failed.execution_id)
+        assert "The plan failed" in page.words and 'class="remark bad"' in page.text
+        assert re.search(r'<details class="step failed" id="step-2" open>', page.text)
+        assert 'id="step-1">' in page.text
+
+
+@requirement("console:slider")
+async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> None:
+    """spec: plans.md, on the page a slider over the log"""
+    async with inbox() as found:
+        asked = await found.ask(FIND, ERASE)
+        browser = await _log_in(found)
+        past = await _open(browser, asked.execution_id, "?at=3")
+        assert "After event 3 of" in past.words and past.form("/executions/" + asked.execution_id).method == "get"
+        assert not any(form.action.endswith(("/cancel", "/retry")) for form in past.forms)
+        assert "A question waits" not in past.words and "plan accepted" in past.words
+        for wrong in ("0", "999", "x", "1" * 30, "%C2%B2"):
+            assert (await _open(browser, asked.execution_id, f"?at={wrong}")).status == 404
+
+
+@requirement("console:steer")
+async def test_a_person_cancels_a_plan() -> None:
+    """spec: console.md, cancel"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask(FIND, ERASE)
+        browser = await _log_in(found)
+        page = await _open(browser, asked.execution_id)
+        assert _id_of(await browser.submit(page.form("/cancel"))) == asked.execution_id
+        stored = await found.current_execution(asked)
+        assert stored.status == "cancelled" and ledger.lines == []
+        assert "cancelled in the inbox by ann" in (await _open(browser, asked.execution_id)).words
+
+
+@requirement("console:steer")
+async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> None:
+    """spec: console.md, retry; a second press of the same button"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
+        browser = await _log_in(found)
+        await browser.decide(asked.suspension_id, "reject")
+        form = (await _open(browser, asked.execution_id)).form("/retry")
+        first, second = _id_of(await browser.submit(form)), _id_of(await browser.submit(form))
+        assert first == second != asked.execution_id
+        page = await _open(browser, first)
+        assert "taken over from an earlier run" in page.words and "this run goes on from it" in page.words
+        assert ledger.lines == ["note x"]
+        compared = await _open(browser, first, f"/compare/{asked.execution_id}")
+        assert compared.text.count('class="graph"') == 2 and "ended, because a person rejected" in compared.words
+        old = await _open(browser, asked.execution_id)
+        assert not any(sent.action.endswith("/retry") for sent in old.forms)
+
+
+@requirement("console:steer")
+async def test_a_page_of_before_does_not_go_on_from_what_a_later_page_started() -> None:
+    """ours: two tabs; what goes on is the run that the page shows"""
+    async with inbox() as found:
+        asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
+        browser = await _log_in(found)
+        await browser.decide(asked.suspension_id, "reject")
+        one, other = [(await _open(browser, asked.execution_id)).form("/retry") for _ in range(2)]
+        started = _id_of(await browser.submit(one))
+        await found.warden.service.engine.cancel(await found.warden.service.engine.find(started), None)
+        refused = await browser.submit(other)
+        assert refused.status == 422 and "a later run of this thread exists" in refused.words
+        assert _id_of(await browser.submit(one)) == started
+
+
+@requirement("console:steer")
+async def test_a_fork_runs_from_the_chosen_step_on_again() -> None:
+    """spec: console.md, fork"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask(NOTE, confirm("ask", dependencies=["note"]))
+        browser = await _log_in(found)
+        await browser.decide(asked.suspension_id, "approve")
+        page = await _open(browser, asked.execution_id)
+        forked = _id_of(await browser.submit(page.form("/fork"), **{"from": "note"}))
+        await found.warden.service.engine.wait(await found.warden.service.engine.find(forked), 60)
+        assert ledger.lines == ["note x", "note x"]
+        refused = await browser.submit(page.form("/fork"), **{"from": "nowhere", "key": "another-key"})
+        assert refused.status == 422 and ledger.lines == ["note x", "note x"]
+
+
+@requirement("console:steer")
+async def test_a_rehearsal_from_the_page_changes_nothing() -> None:
+    """spec: console.md, rehearse"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask(FIND, ERASE)
+        browser = await _log_in(found)
+        await browser.decide(asked.suspension_id, "reject")
+        rehearsed = _id_of(await browser.submit((await _open(browser, asked.execution_id)).form("/rehearse")))
+        await found.warden.service.engine.wait(await found.warden.service.engine.find(rehearsed), 60)
+        page = await _open(browser, rehearsed)
+        assert "was rehearsed: nothing was changed" in page.words and "erase [1]" not in ledger.lines
+
+
+@requirement("console:steer")
+async def test_what_a_person_can_do_needs_a_form_of_this_session() -> None:
+    """spec: approvals.md, inbox pages"""
+    async with inbox() as found:
+        asked = await found.ask(FIND, ERASE)
+        browser = await _log_in(found)
+        for action in ("cancel", "retry", "fork", "rehearse"):
+            path = f"/inbox/executions/{asked.execution_id}/{action}"
+            assert (await browser.open(path)).status == 403
+            assert (await browser.send(path, {"csrf": ["wrong"]})).status == 403
+        page = await _open(browser, asked.execution_id)
+        sent = {"csrf": page.form("/cancel").fields["csrf"], "key": ["x"]}
+        assert (await browser.send(f"/inbox/executions/{asked.execution_id}/rehearse", sent)).status == 422
+        assert (await found.current_execution(asked)).status == "suspended"
+
+
+@requirement("console:plan")
+async def test_a_large_result_is_a_file_that_no_browser_runs() -> None:
+    """ours: a tool's result may be a page with a script"""
+    large, small = ("<script>alert(1)</script>" * times for times in (20_000, 1_000))
+
+    @planwarden.tool(risk="read", effect="read")
+    async def fetch(is_large: bool) -> JsonValue:
+        """Fetch a page."""
+        return large if is_large else small
+
+    async with inbox(tools=[fetch]) as found:
+        steps: list[JsonValue] = [
+            tool_step("a", "fetch", {"is_large": True}),
+            tool_step("b", "fetch", {"is_large": False}),
+        ]
+        done = await found.warden.execute_plan({"todoList": steps}, wait_seconds=60)
+        browser = await _log_in(found)
+        page = await _open(browser, done.execution_id)
+        files = re.findall(r'href="(/inbox/executions/[^"]*/(?:artifacts|calls)/[^"]*)"', page.text)
+        assert len(files) == 2 and "<script>" not in page.text and len(page.text) < 60_000
+        for path, text in zip(files, (large, small), strict=True):
+            loaded = await browser.client.get(path)
+            assert text in loaded.content.decode()
+            assert loaded.headers["content-type"] == "application/octet-stream"
+            assert loaded.headers["content-disposition"].startswith("attachment")
+        for path in ("artifacts/none", "calls/none", "calls/a:9"):
+            assert (await browser.open(f"/inbox/executions/{done.execution_id}/{path}")).status >= 400

@@ -1,0 +1,108 @@
+"""The page of a plan under review: what it shows, approving, covering, and editing in two steps."""
+
+import json
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.server.views.suspension import Suspension
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, Inbox, inbox
+from tests.support.wardens import Ledger, plan, statuses, tool_step
+
+pytestmark = pytest.mark.anyio
+
+STEPS = (
+    tool_step("find", "find", {"topic": "<b>x</b>"}),
+    tool_step("known", "erase", {"ids": [7]}),
+    tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+)
+
+
+async def ask(found: Inbox) -> tuple[Suspension, Browser]:
+    written = plan(*STEPS)
+    execution = await found.warden.execute_plan(written, goal="tidy up", options={"review": "person"})
+    browser = found.browser()
+    await browser.log_in()
+    return execution.suspensions[0], browser
+
+
+@requirement("plan:review")
+async def test_the_page_shows_the_steps_the_risks_and_what_the_answer_can_cover() -> None:
+    """spec: plans.md, review; console.md, three voices"""
+    async with inbox(Ledger()) as found:
+        asked, browser = await ask(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+    words = " ".join(page.words.split())
+    assert "Start this plan?" in words and "Plan of 3 steps of tidy up" in words
+    assert 'Calls of "erase" are dangerous.' in words and 'Only the run will know the arguments of "bound"' in words
+    assert "Step 2 of 3: known" in words and "The same decision can cover, if you say so below, in known" in words
+    assert "Approve also the 1 call that this answer can cover" in words
+    assert "<b>x</b>" not in page.text and "The agent says (unverified) tidy up" in words
+    assert json.loads(page.form("/decision").fields["plan"][0])["todoList"][1]["id"] == "known"
+
+
+@requirement("plan:review")
+@pytest.mark.parametrize(("cover", "done"), [(None, []), ("yes", ["erase [7]"])])
+async def test_approving_starts_the_plan_and_covers_only_what_was_ticked(cover: str | None, done: list[str]) -> None:
+    """spec: plans.md, settled"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked, browser = await ask(found)
+        answer = await browser.decide(asked.suspension_id, "approve", cover=cover)
+        assert answer.status == 303
+        execution = await found.current_execution(asked)
+    assert ledger.lines == done
+    assert [question.step_id for question in execution.suspensions] == ["bound" if cover else "known"]
+
+
+@requirement("plan:review")
+async def test_an_edited_plan_is_approved_only_after_its_difference_was_seen() -> None:
+    """spec: plans.md, edit; the first press shows the difference, whatever button it was"""
+    ledger = Ledger()
+    edited = json.dumps(plan(tool_step("note", "note", {"text": "instead"})))
+    async with inbox(ledger) as found:
+        asked, browser = await ask(found)
+        shown = await browser.decide(asked.suspension_id, "approve", plan=edited, cover="yes")
+        assert shown.status == 200 and "You changed the plan" in shown.words and ledger.lines == []
+        assert "step known" in shown.words and "instead" in shown.words and "the order of the steps" in shown.words
+        back = await browser.submit(shown.form("/decision"), press="edit")
+        assert "instead" in back.form("/decision").fields["plan"][0] and ledger.lines == []
+        answer = await browser.submit(shown.form("/decision"), press="approve")
+        assert answer.status == 303
+        execution = await found.current_execution(asked)
+    assert (execution.status, statuses(execution), ledger.lines) == (
+        "completed",
+        {"note": "completed"},
+        ["note instead"],
+    )
+
+
+@requirement("plan:review")
+@pytest.mark.parametrize(
+    ("text", "says"), [("{", "The plan is"), ("[]", "no JSON object"), ('{"todoList": [{"id": "a"}]}', "description")]
+)
+async def test_a_wrong_edit_is_named_and_kept(text: str, says: str) -> None:
+    """spec: checked as any plan"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked, browser = await ask(found)
+        page = await browser.decide(asked.suspension_id, "approve", plan=text)
+        if page.status == 200:
+            page = await browser.submit(page.form("/decision"), press="approve")
+        assert page.status == 422 and says in page.words
+        kept: JsonValue = page.form("/decision").fields["plan"][0]
+        execution = await found.current_execution(asked)
+    assert json.dumps(kept) and str(kept).replace(" ", "") == text.replace(" ", "")
+    assert execution.status == "suspended" and ledger.lines == []
+
+
+@requirement("plan:review")
+async def test_a_rejected_plan_says_so() -> None:
+    """spec: plans.md, reject"""
+    async with inbox(Ledger()) as found:
+        asked, browser = await ask(found)
+        answer = await browser.decide(asked.suspension_id, "reject", reason="no")
+        page = await browser.open(answer.headers["location"])
+        execution = await found.current_execution(asked)
+    assert execution.status == "rejected" and "Rejected" in page.words

@@ -1,0 +1,277 @@
+"""The page of one question about many calls: rows are left out and edited, and nothing is decided by accident."""
+
+import re
+from typing import Literal
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core.question import ArgumentEdit
+from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
+from planwarden.server.views.suspension import Suspension
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, Inbox, Page, inbox
+from tests.support.wardens import Ledger, tool_step
+
+pytestmark = pytest.mark.anyio
+
+ITEM: JsonValue = {"$from": "item"}
+
+
+def _loop(items: list[JsonValue], **extra: JsonValue) -> dict[str, JsonValue]:
+    return {**tool_step("wipe", "erase", {"ids": [ITEM]}), "forEach": items, "maxItems": max(1, len(items)), **extra}
+
+
+async def _open(found: Inbox, *steps: dict[str, JsonValue]) -> tuple[Suspension, Browser, Page]:
+    asked = await found.ask(*steps)
+    browser = found.browser()
+    await browser.log_in()
+    return asked, browser, await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+
+
+def _find_input(page: Page, row: int, label: str) -> str:
+    """The name of the input of a row with that label."""
+    found = re.search(rf'<label for="(row{row}\.[^"]+)">{label}[ <]', page.text)
+    assert found is not None, (row, label)
+    return found[1]
+
+
+async def _read_edit(found: Inbox, asked: Suspension) -> ArgumentEdit:
+    state = await found.warden.service.engine.find(asked.execution_id)
+    [edit] = state.suspensions[asked.suspension_id].question.edits
+    return edit
+
+
+@requirement("inbox:rows")
+async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_that() -> None:
+    """spec: plans.md, each row can be edited; approvals.md, law 5: a new revision, made by this person"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked, browser, page = await _open(found, _loop([7, 8, 9]))
+        typed = {_find_input(page, 1, "ids"): "[80, 81]"}
+        seen = await browser.submit(page.form("/decision"), press="approve", row=["1", "2"], **typed)
+        assert seen.status == 200 and "2 of 3 rows run as follows" in seen.words and ledger.lines == []
+        assert "This does not run: row 0." in seen.words and "You edited 1 row" in seen.words
+        answers = [await browser.submit(seen.form("/decision"), press="approve") for _ in range(2)]
+        assert [answer.status for answer in answers] == [303, 303]
+        assert ledger.lines == ["erase [80, 81]", "erase [9]"]
+        edit = await _read_edit(found, asked)
+        assert (edit.principal, edit.channel, edit.assurance, edit.arguments) == ("ann", "inbox", "human", ("1/ids",))
+        assert edit.revision == 2
+        after = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert "with edited arguments" in after.words and "edited by ann (a person, in the inbox)" in after.words
+        assert "left out" in after.words and "row 1: ids" in after.words
+
+
+@requirement("inbox:rows")
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("[1,", "Row 1 needs another look"),
+        ("", "this field is required"),
+        ('"all"', "Row 1 does not fit erase"),
+        ('["x"]', "Row 1 does not fit erase"),
+    ],
+)
+@pytest.mark.parametrize("press", ["approve", "review", None])
+async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_decided(
+    typed: str, why: str, press: Literal["approve", "review"] | None
+) -> None:
+    """spec: issue; also when a page is turned instead"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked, browser, page = await _open(found, _loop([7, 8, 9]))
+        fields: dict[str, str | list[str] | None] = {
+            _find_input(page, 1, "ids"): typed,
+            _find_input(page, 2, "ids"): "[90]",
+            "row": ["1", "2"],
+            **({} if press else {"page": "1"}),
+        }
+        bad = await browser.submit(page.form("/decision"), press=press, **fields)
+        assert bad.status == 422 and why in bad.words and "nothing was decided" in bad.words
+        again = bad.form("/decision").fields
+        assert again[_find_input(bad, 1, "ids")] == [typed] and again[_find_input(bad, 2, "ids")] == ["[\n  90\n]"]
+        assert again["row"] == ["1", "2"]
+        assert ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
+
+
+@requirement("inbox:rows")
+async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked_about_once_more() -> None:
+    """spec: pages of rows where there are many, without script"""
+    ledger = Ledger()
+    count = ROWS_PER_PAGE * 2 + 20
+    async with inbox(ledger) as found:
+        _, browser, first = await _open(found, _loop(list(range(count))))
+        assert f"Rows 0 to {ROWS_PER_PAGE - 1} are on this page" in first.words and "Page 1 of 3" in first.words
+        ticked = [str(row) for row in range(ROWS_PER_PAGE) if row != 3]
+        typed = {_find_input(first, 5, "ids"): "[500]"}
+        last = await browser.submit(first.form("/decision"), page="3", row=ticked, **typed)
+        assert last.status == 200 and "Page 3 of 3" in last.words and ledger.lines == []
+        assert "So far 1 left out and 1 edited" in last.words and "1 page of rows was not opened" in last.words
+        unticked = [str(row) for row in range(100, count) if row not in (110, 111)]
+        back = await browser.submit(last.form("/decision"), page="1", row=unticked)
+        assert back.form("/decision").fields["row"] == ticked
+        assert back.form("/decision").fields[_find_input(back, 5, "ids")] == ["[\n  500\n]"]
+        seen = await browser.submit(back.form("/decision"), press="approve")
+        assert "50 of them stand on pages that you have not opened: rows 50-99" in seen.words
+        assert "These do not run: rows 3, 110-111." in seen.words and ledger.lines == []
+        kept = await browser.submit(seen.form("/decision"), press="edit")
+        assert "So far 3 left out and 1 edited" in kept.words
+        assert (await browser.submit(seen.form("/decision"), press="approve")).status == 303
+    expected = [f"erase [{500 if row == 5 else row}]" for row in range(count) if row not in (3, 110, 111)]
+    assert ledger.lines == expected
+
+
+@requirement("inbox:rows")
+async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
+    """ours: three of many"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        _, browser, page = await _open(found, _loop(list(range(120))))
+        none = await browser.submit(page.form("/decision"), tick="none")
+        assert "row" not in none.form("/decision").fields
+        refused = await browser.submit(none.form("/decision"), press="approve")
+        assert refused.status == 422 and "Tick the rows to approve" in refused.words
+        third = await browser.submit(none.form("/decision"), page="3", row=["4"])
+        assert "row" not in third.form("/decision").fields and "119 left out" in third.words
+        every = await browser.submit(third.form("/decision"), tick="all")
+        assert len(every.form("/decision").fields["row"]) == 20 and "left out" not in every.words
+        answer = await browser.submit(third.form("/decision"), press="approve", row=["119"])
+        assert answer.status == 303
+    assert ledger.lines == ["erase [4]", "erase [119]"]
+
+
+@requirement("inbox:rows")
+async def test_an_edit_of_a_row_that_is_left_out_is_not_recorded() -> None:
+    """ours: what does not run has no arguments to approve"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked, browser, page = await _open(found, _loop([7, 8]))
+        typed = {_find_input(page, 1, "ids"): "[80]"}
+        assert (await browser.submit(page.form("/decision"), press="approve", row=["0"], **typed)).status == 303
+        state = await found.warden.service.engine.find(asked.execution_id)
+        assert state.suspensions[asked.suspension_id].question.revision == 1 and ledger.lines == ["erase [7]"]
+
+
+@requirement("inbox:rows")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shown", "2"),
+        ("shown", "-1"),
+        ("shown", "²"),
+        ("shown", "9" * 5_000),
+        ("page", "0"),
+        ("page", "1e3"),
+        ("tick", "some"),
+        ("out", "3"),
+        ("out", "0-99999"),
+        ("opened", "1"),
+        ("row", "3"),
+        ("row", "-1"),
+        ("row", "x"),
+        ("edited", "[]"),
+        ("edited", "{"),
+        ("edited", '{"3": {"ids": [1]}}'),
+        ("edited", '{"0": [1]}'),
+        ("edited", "[" * 20_000),
+    ],
+)
+async def test_a_form_that_no_page_sends_decides_nothing(name: str, value: str) -> None:
+    """ours: everything from outside is hostile"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked, browser, page = await _open(found, _loop([7, 8, 9]))
+        answer = await browser.submit(page.form("/decision"), press="approve", **{name: value})
+        assert answer.status in (413, 422) and ledger.lines == []
+        assert (await found.current_execution(asked)).status == "suspended"
+
+
+@requirement("inbox:rows")
+async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
+    """spec: approvals.md, shown = stored = run"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        _, browser, page = await _open(found, _loop([7, 8]))
+        typed = {_find_input(page, 1, "ids"): "[80]"}
+        seen = await browser.submit(page.form("/decision"), press="approve", **typed)
+        other = await browser.submit(seen.form("/decision"), press="approve", edited='{"1": {"ids": [666]}}')
+        assert other.status == 200 and "666" in other.words and ledger.lines == []
+        long = '{"1": {"ids": [%s1]}}' % ("1000000, " * 40_000)
+        refused = await browser.submit(seen.form("/decision"), press="approve", edited=long)
+        assert refused.status == 422 and "approve some of them first" in refused.words and ledger.lines == []
+
+
+@requirement("inbox:rows")
+async def test_a_revision_that_somebody_else_made_meanwhile_is_shown_and_nothing_is_decided() -> None:
+    """spec: approvals.md, law 3; two people on the same rows"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked, browser, page = await _open(found, _loop([7, 8]))
+        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
+        edit = Decision(approved=True, modified_args={"0": {"ids": [70]}})
+        await found.warden.service.answer(
+            asked.thread_id, asked.suspension_id, edit, claimed, wait_seconds=1, principal="local"
+        )
+        late = await browser.submit(page.form("/decision"), press="approve")
+        assert late.status == 409 and "was revised since you looked at it" in late.words and ledger.lines == []
+        assert "edited by the calling model" in late.words
+        assert (await browser.submit(late.form("/decision"), press="approve")).status == 303
+        assert ledger.lines == ["erase [70]", "erase [8]"]
+
+
+@requirement("inbox:rows")
+async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each() -> None:
+    """ours: a browser's form stays below the limit of fields"""
+    ledger = Ledger()
+
+    @planwarden.tool
+    async def wide(
+        n: int,
+        a: str = "",
+        b: str = "",
+        c: str = "",
+        d: str = "",
+        e: str = "",
+        f: str = "",
+        g: str = "",
+        h: str = "",
+        i: str = "",
+        j: str = "",
+        k: str = "",
+        l: str = "",
+        m: str = "",
+        o: str = "",
+        p: str = "",
+        q: str = "",
+    ) -> str:
+        """Take many arguments."""
+        ledger.lines.append(f"{n} {g}")
+        return "done"
+
+    step = tool_step("many", "wide", {"n": ITEM}, forEach=list[JsonValue](range(ROWS_PER_PAGE)))
+    async with inbox(ledger, tools=[wide]) as found:
+        _, browser, page = await _open(found, step)
+        name = _find_input(page, 2, "All arguments")
+        bad = await browser.submit(page.form("/decision"), press="approve", **{name: "[]"})
+        assert bad.status == 422 and "not a JSON object" in bad.words
+        typed = {name: '{"n": 2, "g": "x"}'}
+        seen = await browser.submit(page.form("/decision"), press="approve", row=["2"], **typed)
+        assert (await browser.submit(seen.form("/decision"), press="approve")).status == 303
+    assert ledger.lines == ["2 x"]
+
+
+@requirement("inbox:rows")
+async def test_a_thousand_rows_are_twenty_pages_before_and_after_the_decision() -> None:
+    """spec: 1,000 and 10,000 rows; a loop of 10,000 asks about 1,000 at a time"""
+    async with inbox() as found:
+        asked, browser, page = await _open(found, _loop(list(range(10_000))))
+        assert "Page 1 of 20" in page.words and len(page.text) < 300_000
+        listed = await browser.open("/inbox")
+        assert "1000 calls, one a row" in listed.words and len(listed.text) < 20_000
+        await browser.submit(page.form("/decision"), press="reject")
+        decided = await browser.open(f"/inbox/suspensions/{asked.suspension_id}?rows=20")
+        assert "Rows 950 to 999 are on this page" in decided.words and "did not run" in decided.words
+        assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}?rows=21")).status == 422

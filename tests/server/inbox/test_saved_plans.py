@@ -1,0 +1,495 @@
+"""Saved plans on pages: what is listed, what a form starts, and that it starts once what the person saw, or nothing."""
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import UnknownThread
+from planwarden.agent.core import events as ev
+from planwarden.agent.ports.store import StartedExecution
+from planwarden.server.inbox.forms import derive_key
+from planwarden.server.inbox.saved.list_page import PAGE_SIZE
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, Form, Inbox, Page, inbox
+from tests.support.wardens import Ledger, PausingTool
+
+pytestmark = pytest.mark.anyio
+
+REMIND = """
+title: Remind a customer
+description: Writes one reminder, then cleans up.
+inputs:
+  properties:
+    customer: {type: string, description: Whom to write to, minLength: 2}
+    times: {type: integer, default: 1, maximum: 3}
+    tone: {type: string, enum: [kind, firm]}
+    tags: {type: array, items: {type: string}}
+  required: [customer]
+todoList:
+  - id: write
+    description: Write the reminder
+    toolCalls:
+      - toolName: note
+        arguments: {text: {$from: inputs, pointer: /customer}}
+  - id: clean
+    description: Remove old ones
+    toolCalls:
+      - toolName: erase
+        arguments: {ids: [1, 2]}
+"""
+NOTE = "todoList: [{id: a, description: x, toolCalls: [{toolName: note, arguments: {text: %s}}]}]"
+
+
+class OvertakenStore(MemoryStore):
+    """Somebody does `at_second` when a key is looked up for the second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_second: Callable[[], object] | None = None
+        self._lookups = 0
+
+    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
+        self._lookups += self.at_second is not None
+        if self.at_second is not None and self._lookups == 2:
+            self.at_second()
+        return await super().find_start(principal, key)
+
+
+@asynccontextmanager
+async def opened(
+    home: Path, ledger: Ledger | None = None, *tools: object, store: MemoryStore | None = None, **files: str
+) -> AsyncGenerator[tuple[Inbox, Browser]]:
+    """An inbox on a home with these plans, and a browser that has logged in."""
+    (home / "plans").mkdir()
+    for name, text in {"remind": REMIND, **files}.items():
+        write(home, name, text)
+    async with inbox(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as found:
+        browser = found.browser()
+        await browser.log_in()
+        yield found, browser
+
+
+def write(home: Path, name: str, text: str) -> None:
+    (home / "plans" / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+def field(name: str) -> str:
+    return f"arg.{derive_key(name)}"
+
+
+async def fill(browser: Browser, name: str = "remind", **inputs: str) -> Form:
+    """The start form of the plan with these inputs typed."""
+    form = (await browser.open(f"/inbox/saved/{name}")).form("/start")
+    form.fields |= {field(key): [text] for key, text in inputs.items()}
+    return form
+
+
+async def count_runs(found: Inbox) -> int:
+    return len(await found.warden.service.engine.store.executions(None, 100))
+
+
+async def find_run(found: Inbox, page: Page) -> planwarden.Execution:
+    """The execution to which the answer leads, when it waits or has ended."""
+    assert page.status == 303, page.words
+    execution_id = page.headers["location"].removeprefix("/inbox/executions/")
+    engine = found.warden.service.engine
+    return found.warden.service.build_view(await engine.wait(await engine.find(execution_id), 5))
+
+
+@requirement("saved:started")
+async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_of_the_run(tmp_path: Path) -> None:
+    """spec: console, saved plans; start with a form made from `inputs`"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as (found, browser):
+        form = await fill(browser, customer="Ada", tone='"firm"', tags='["a"]')
+        assert form.fields[field("times")] == ["1"]
+        answer = await browser.submit(form, press="start")
+        run = await find_run(found, answer)
+        assert (run.status, ledger.lines) == ("suspended", ["note Ada"])
+        page = await browser.open(answer.headers["location"])
+        assert "inbox (ann)" in page.words and "belongs to local" in page.words
+        [first, accepted, *_] = await found.warden.service.engine.store.read(run.execution_id, 0)
+        [row] = [r.entry for r in await found.warden.service.engine.store.audit_rows() if r.entry.kind == "plan_run"]
+    assert isinstance(first.event, ev.ExecutionCreated) and isinstance(accepted.event, ev.PlanAccepted)
+    assert first.event.starter == ev.Starter(principal="ann", channel="inbox")
+    assert accepted.event.inputs == {"customer": "Ada", "times": 1, "tone": "firm", "tags": ["a"]}
+    assert (row.facts["plan"], row.facts["principal"], row.facts["channel"]) == ("remind", "ann", "inbox")
+
+
+@requirement("saved:started")
+async def test_a_rehearsal_of_the_same_form_changes_nothing_and_is_another_run(tmp_path: Path) -> None:
+    """spec: console; Start, Rehearse"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        rehearsed = await find_run(found, await browser.submit(form, press="rehearse"))
+        assert (rehearsed.status, ledger.lines) == ("rehearsed", [])
+        started = await find_run(found, await browser.submit(form, press="start"))
+        assert started.execution_id != rehearsed.execution_id and ledger.lines == ["note Ada"]
+
+
+@requirement("saved:faults")
+@pytest.mark.parametrize(
+    ("inputs", "name", "said"),
+    [
+        ({}, "customer", "this field is required"),
+        ({"customer": "A"}, "customer", "shorter than 2"),
+        ({"customer": "Ada", "times": "9"}, "times", "greater than the maximum of 3"),
+        ({"customer": "Ada", "times": "many"}, "times", "write a number"),
+        ({"customer": "Ada", "times": ""}, "times", "this field is required"),
+        ({"customer": "Ada", "tone": '"rude"'}, "tone", "choose an option"),
+        ({"customer": "Ada", "tags": '["a", 1]'}, "tags", 'is not of type "string"'),
+        ({"customer": "Ada", "tags": '{"a": 1, "a": 2}'}, "tags", "duplicate key"),
+    ],
+)
+async def test_what_the_plan_does_not_take_is_shown_at_its_field_and_nothing_starts(
+    tmp_path: Path, inputs: dict[str, str], name: str, said: str
+) -> None:
+    """spec: console; faults at the field"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as (found, browser):
+        for press in ("start", "rehearse", "forecast"):
+            page = await browser.submit(await fill(browser, **inputs), press=press)
+            hint = page.text.partition(f'id="{field(name)}-hint"')[2].partition("</p>")[0]
+            assert page.status == 422 and said in hint.replace("&#34;", '"'), (hint, page.words)
+            assert "nothing was started" in page.words
+            for typed, text in inputs.items():
+                kept = page.form("/start").fields[field(typed)]
+                assert kept == [text] or said == "choose an option"
+        assert await count_runs(found) == 0 and ledger.lines == []
+
+
+@requirement("saved:faults")
+async def test_inputs_that_are_not_declared_go_into_a_json_field_where_the_schema_takes_them(tmp_path: Path) -> None:
+    """spec: console; what does not fit a form is a JSON text field"""
+    schema = "inputs: {properties: {a: {type: string}, '': {type: string}}, additionalProperties: {type: integer}}\n"
+    async with opened(tmp_path, free=schema + NOTE % "hi") as (found, browser):
+        faults = {"[1]": "write an object", '{"a": 1}': "a has a field of its own", "{": "not valid JSON"}
+        for text, said in faults.items():
+            page = await browser.submit(await fill(browser, "free"), press="start", more=text)
+            assert page.status == 422 and said in page.words, page.words
+        page = await browser.submit(await fill(browser, "free"), press="start", more='{"b": "x"}')
+        assert page.status == 422 and "/b: " in page.words
+        form = await fill(browser, "free", **{"a": "x", "": "nameless"})
+        run = await find_run(found, await browser.submit(form, press="start", more='{"b": 2}'))
+        execution = await found.warden.service.engine.find(run.execution_id)
+        assert execution.inputs == {"a": "x", "": "nameless", "b": 2}
+
+
+async def test_a_field_of_a_referenced_schema_is_the_field_of_what_it_refers_to(tmp_path: Path) -> None:
+    """ours: as the command line reads it"""
+    schema = 'inputs: {properties: {a: {$ref: "#/$defs/c"}}, $defs: {c: {enum: [red, blue]}}}\n'
+    async with opened(tmp_path, colour=schema + NOTE % "hi") as (found, browser):
+        run = await find_run(found, await browser.submit(await fill(browser, "colour", a='"red"'), press="start"))
+        assert (await found.warden.service.engine.find(run.execution_id)).inputs == {"a": "red"}
+
+
+@requirement("saved:once")
+async def test_a_form_that_is_sent_twice_at_once_starts_one_run(tmp_path: Path) -> None:
+    """spec: console; a double click"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        places: list[str] = []
+
+        async def press() -> None:
+            places.append((await browser.submit(form, press="start")).headers["location"])
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(press)
+        places.append((await browser.submit(form, press="start")).headers["location"])
+        assert len(set(places)) == 1 and await count_runs(found) == 1
+
+
+@requirement("saved:once")
+async def test_the_second_press_finds_the_run_although_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
+    """ours: the first press started what was shown"""
+    async with opened(tmp_path) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        first = await browser.submit(form, press="start")
+        write(tmp_path, "remind", REMIND.replace("old", "all"))
+        second = await browser.submit(form, press="start")
+        (tmp_path / "plans" / "remind.yaml").unlink()
+        third = await browser.submit(form, press="start")
+        assert {page.headers["location"] for page in (first, second, third)} == {first.headers["location"]}
+        assert await count_runs(found) == 1
+
+
+@requirement("saved:once")
+async def test_an_old_form_says_that_it_has_started_a_run_and_offers_a_new_one(tmp_path: Path) -> None:
+    """ours: who went back in the browser must not take the old run for a new one"""
+    clock = ManualClock()
+    async with opened(tmp_path, store=MemoryStore(clock)) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        first = await browser.submit(form, press="start")
+        clock.advance(3600)
+        again = await browser.submit(form, press="start")
+        assert again.status == 409 and "has started a run before; nothing more was started" in again.words
+        assert f'href="{first.headers["location"]}"' in again.text and await count_runs(found) == 1
+        new = again.form("/start")
+        assert new.fields[field("customer")] == ["Ada"] and new.fields["key"] != form.fields["key"]
+        assert (await browser.submit(new, press="start")).status == 303 and await count_runs(found) == 2
+
+
+async def test_the_same_form_with_other_inputs_starts_another_run(tmp_path: Path) -> None:
+    """ours: back, change, start"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        await find_run(found, await browser.submit(form, press="start"))
+        form.fields[field("customer")] = ["Eve"]
+        await find_run(found, await browser.submit(form, press="start"))
+        assert sorted(ledger.lines) == ["note Ada", "note Eve"]
+
+
+@requirement("saved:as-shown")
+async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothing_starts(tmp_path: Path) -> None:
+    """spec: the version that was shown is the version that is started"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        write(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
+        for press in ("start", "rehearse", "forecast"):
+            page = await browser.submit(form, press=press)
+            assert page.status == 409 and "changed since you looked" in page.words
+        assert await count_runs(found) == 0 and ledger.lines == []
+        shown = page.form("/start")
+        assert shown.fields[field("customer")] == ["Ada"]
+        assert (await browser.submit(shown, press="start")).status == 303
+
+
+@requirement("saved:as-shown")
+async def test_a_used_plan_that_changed_is_a_change_of_the_plan(tmp_path: Path) -> None:
+    """ours: its steps would run too"""
+    outer = "todoList: [{id: first, description: x, use: inner}]"
+    async with opened(tmp_path, outer=outer, inner=NOTE % "one") as (found, browser):
+        form = await fill(browser, "outer")
+        write(tmp_path, "inner", NOTE % "two")
+        assert (await browser.submit(form, press="start")).status == 409 and await count_runs(found) == 0
+        page = await browser.open("/inbox/saved/outer")
+        assert "It uses" in page.words and "first.a" in page.words
+        assert (await browser.submit(page.form("/start"), press="start")).status == 303
+
+
+@requirement("saved:as-shown")
+async def test_a_file_that_changes_while_the_form_is_read_starts_nothing(tmp_path: Path) -> None:
+    """ours: the version is compared where the run is created"""
+    ledger, store = Ledger(), OvertakenStore()
+    async with opened(tmp_path, ledger, store=store) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        # The page looks its key up, then reads the file; the engine looks the key up again before it reads the file.
+        store.at_second = lambda: write(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
+        page = await browser.submit(form, press="start")
+        assert page.status == 409 and "nothing was started" in page.words
+        assert await count_runs(found) == 0 and ledger.lines == []
+
+
+@requirement("saved:as-shown")
+async def test_a_file_that_broke_or_went_away_says_so(tmp_path: Path) -> None:
+    """ours"""
+    async with opened(tmp_path) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        write(tmp_path, "remind", "todoList: [")
+        page = await browser.submit(form, press="start")
+        assert page.status == 409 and "remind cannot be used" in page.words
+        (tmp_path / "plans" / "remind.yaml").unlink()
+        assert (await browser.submit(form, press="start")).status == 404 and await count_runs(found) == 0
+
+
+@requirement("saved:forecast")
+async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of_the_form(tmp_path: Path) -> None:
+    """spec: console; forecast beside it"""
+    asks = REMIND.replace("ids: [1, 2]", "ids: {$from: inputs, pointer: /ids}").replace(
+        "properties:", "properties:\n    ids: {type: array}"
+    )
+    async with opened(tmp_path, asks=asks) as (found, browser):
+        page = await browser.open("/inbox/saved/remind")
+        assert "1 call will ask before it runs" in page.words
+        assert "erase will ask a person, in the inbox or at a terminal: calls of this tool are dangerous" in page.words
+        blank = await browser.open("/inbox/saved/asks")
+        assert "only the run will know" in blank.words and "erase will ask" not in blank.words
+        form = await fill(browser, "asks", customer="Ada", ids="[3]")
+        page = await browser.submit(form, press="forecast")
+        assert page.status == 200 and "erase will ask a person" in page.words
+        assert page.form("/start").fields[field("ids")] == ["[3]"] and await count_runs(found) == 0
+
+
+async def test_a_plan_that_cannot_run_here_says_why_and_cannot_be_started(tmp_path: Path) -> None:
+    """ours"""
+    odd = "todoList: [{id: a, description: x, toolCalls: [{toolName: gone, arguments: {}}]}]"
+    async with opened(tmp_path, odd=odd) as (found, browser):
+        page = await browser.open("/inbox/saved/odd")
+        assert "It cannot start now" in page.words and "gone" in page.words
+        form = page.form("/start")
+        assert ("decision", "start", False) in form.buttons and ("decision", "rehearse", False) in form.buttons
+        form.fields["decision"] = ["start"]
+        answer = await browser.send(form.action, form.fields)
+        assert answer.status == 422 and "Nothing was started" in answer.words and await count_runs(found) == 0
+
+
+async def test_a_plan_that_wants_one_of_two_inputs_can_be_started_once_one_is_there(tmp_path: Path) -> None:
+    """ours: without inputs nothing is known yet, and nothing is wrong"""
+    either = "{properties: {a: {type: string}, b: {type: string}}, anyOf: [{required: [a]}, {required: [b]}]}"
+    async with opened(tmp_path, either=f"description: |\n  One\n  of two\ninputs: {either}\n{NOTE % 'hi'}") as (
+        found,
+        browser,
+    ):
+        page = await browser.open("/inbox/saved/either")
+        assert "It depends on the inputs" in page.words and "One of two" in page.words
+        refused = await browser.submit(page.form("/start"), press="start")
+        assert refused.status == 422 and "nothing was started" in refused.words
+        run = await find_run(found, await browser.submit(await fill(browser, "either", b="x"), press="start"))
+        assert run.status == "completed"
+
+
+@requirement("saved:listed")
+async def test_the_list_names_plans_with_origin_and_version_and_broken_files_with_the_reason(tmp_path: Path) -> None:
+    """spec: console; saved plans"""
+    async with opened(tmp_path, broken="todoList: 3", plain=NOTE % "hi") as (found, browser):
+        page = await browser.open("/inbox/saved")
+        [version] = [plan.version for plan in await found.warden.plans() if plan.name == "remind"]
+        for text in ("Remind a customer", "Writes one reminder", "your plans", version[:12], "plain", "Takes customer"):
+            assert text in page.words, text
+        assert str(tmp_path / "plans" / "broken.yaml") in page.words and "is not a list of steps" in page.words
+        broken = await browser.open("/inbox/saved/broken")
+        assert broken.status == 200 and "is not a list of steps" in broken.words and len(broken.forms) == 2
+        for unknown in ("nothing", "..%2f..%2fetc", "a%00b", "x" * 300):
+            assert (await browser.open(f"/inbox/saved/{unknown}")).status == 404
+
+
+@requirement("saved:listed", "inbox:paged")
+async def test_many_plans_are_shown_page_by_page_with_a_bounded_number_of_store_calls(tmp_path: Path) -> None:
+    """ours"""
+    async with opened(tmp_path) as (_, browser):
+        for number in range(2 * PAGE_SIZE):
+            write(tmp_path, f"plan{number:03}", NOTE % number)
+        first = await browser.open("/inbox/saved")
+        assert f"plan{PAGE_SIZE - 1:03}" in first.words and f"plan{PAGE_SIZE:03}" not in first.words
+        second = await browser.open(f"/inbox/saved?after=plan{PAGE_SIZE - 1:03}")
+        assert f"plan{PAGE_SIZE:03}" in second.words and "plan000" not in second.words
+        assert "No more plans" in (await browser.open("/inbox/saved?after=zzz")).words
+
+
+@requirement("inbox:live")
+async def test_the_list_refreshes_only_when_something_changed(tmp_path: Path) -> None:
+    """spec: live with script"""
+    async with opened(tmp_path) as (_, browser):
+        page = await browser.open("/inbox/saved")
+        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+        assert (await browser.open(where)).status == 204
+        write(tmp_path, "another", NOTE % "hi")
+        fresh = await browser.open(where)
+        assert fresh.status == 200 and "another" in fresh.words and "<html" not in fresh.text
+
+
+async def test_a_home_without_plans_says_how_to_make_one(tmp_path: Path) -> None:
+    """ours"""
+    async with opened(tmp_path) as (_, browser):
+        (tmp_path / "plans" / "remind.yaml").unlink()
+        assert "There is no saved plan yet" in (await browser.open("/inbox/saved")).words
+
+
+@requirement("inbox:hostile")
+async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
+    """spec: everything from outside is hostile"""
+    nasty = "<script>alert(1)</script>\u202e[Start]\u202c\u200b"
+    plan: dict[str, JsonValue] = {
+        "title": f"T {nasty}",
+        "description": f"D {nasty}\n" * 40,
+        "inputs": {
+            "title": nasty,
+            "properties": {
+                nasty: {"type": "string", "title": nasty, "description": nasty * 20, "default": nasty},
+                "e": {"enum": [nasty, 1, {"a": nasty}]},
+                "__proto__": {"type": "string"},
+                **{f"n{number}": {"type": "string"} for number in range(90)},
+            },
+        },
+        "todoList": [
+            {
+                "id": f"step{number}",
+                "description": nasty,
+                "toolCalls": [{"toolName": "erase", "arguments": {"ids": [1]}}],
+            }
+            for number in range(50)
+        ],
+    }
+    async with opened(tmp_path, broken=f"'{nasty}': [1]") as (found, browser):
+        (tmp_path / "plans" / "nasty.json").write_text(json.dumps(plan))
+        (tmp_path / "plans" / "<b>.yaml").write_text("x")
+        for path in ("", "/nasty", "/nasty/schedule", "/broken"):
+            page = await browser.open(f"/inbox/saved{path}")
+            assert page.status == 200
+            assert "<script>alert" not in page.text and "\u202e" not in page.text and "\u200b" not in page.text
+            assert "<b>.yaml" not in page.text
+        form = await fill(browser, "nasty")
+        page = await browser.submit(form, press="forecast")
+        assert page.status == 200 and "\u202e" not in page.text and "<script>alert" not in page.text
+        run = await find_run(found, await browser.submit(form, press="start"))
+        execution = await found.warden.service.engine.find(run.execution_id)
+        assert execution.inputs[nasty] == nasty
+
+
+async def test_a_schema_that_takes_too_much_work_is_named_and_does_not_hold_the_page(tmp_path: Path) -> None:
+    """ours"""
+    deep: JsonValue = {"type": "string"}
+    for _ in range(8):
+        deep = {"type": "object", "properties": {"a": deep}}
+    async with opened(tmp_path) as (_, browser):
+        (tmp_path / "plans" / "deep.json").write_text(
+            json.dumps({"inputs": {"properties": {"d": deep}}, "todoList": [{"id": "a", "description": "x"}]})
+        )
+        value: JsonValue = "x"
+        for _ in range(300):
+            value = [value]
+        page = await browser.submit(await fill(browser, "deep", d=json.dumps(value)), press="start")
+        assert page.status == 422 and "nested" in page.words
+
+
+@requirement("inbox:csrf", "inbox:get-changes-nothing")
+async def test_only_a_form_of_this_session_starts_a_plan(tmp_path: Path) -> None:
+    """spec: POST, CSRF, digest and key of what was shown"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as (found, browser):
+        form = await fill(browser, customer="Ada")
+        form.fields["decision"] = ["start"]
+        where = form.action
+        for name, value, status in (
+            ("csrf", "x", 403),
+            ("key", "x", 422),
+            ("key", "é" * 20, 422),
+            ("key", "", 422),
+            ("digest", "0" * 64, 409),
+            ("digest", "", 409),
+            ("decision", "approve", 422),
+        ):
+            assert (await browser.send(where, {**form.fields, name: [value]})).status == status, (name, value)
+        assert (await browser.send(where, form.fields, origin="https://evil.example")).status == 403
+        assert (await browser.open(where)).status == 403
+        stranger = found.browser()
+        assert (await stranger.send(where, form.fields)).status == 403
+        assert (await stranger.open("/inbox/saved")).status == 303
+        assert await count_runs(found) == 0 and ledger.lines == []
+
+
+async def test_a_run_from_the_inbox_is_a_thread_of_the_operator_and_of_nobody_else(tmp_path: Path) -> None:
+    """spec: as `planwarden run` does for the owner"""
+    gate = PausingTool()
+    text = "todoList: [{id: a, description: x, toolCalls: [{toolName: gate}]}]"
+    async with opened(tmp_path, None, gate.tool(), slow=text) as (found, browser):
+        answer = await browser.submit(await fill(browser, "slow"), press="start")
+        execution = await found.warden.service.engine.find(answer.headers["location"].rpartition("/")[2])
+        assert execution.principal == "local"
+        with pytest.raises(UnknownThread):
+            await found.warden.get_execution(execution.thread_id, principal="ann")
+        gate.opened.set()

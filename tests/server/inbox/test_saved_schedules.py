@@ -1,0 +1,328 @@
+"""Schedules on pages: added, paused, resumed, run and removed there, each with what it did; and what each tick did."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+import planwarden
+from planwarden.server.inbox.saved.list_page import PAGE_SIZE, SHOWN_SCHEDULES
+from planwarden.server.inbox.saved.start_page import SHOWN_SCHEDULES as SHOWN_ON_PLAN
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, Form, Inbox, Page, inbox
+from tests.server.inbox.test_saved_plans import NOTE, REMIND, field, write
+from tests.server.schedules.support import add_schedule
+from tests.support.wardens import Ledger, PausingTool
+
+pytestmark = pytest.mark.anyio
+
+SLOW = "todoList: [{id: a, description: x, toolCalls: [{toolName: gate}]}]"
+
+
+@asynccontextmanager
+async def opened(
+    home: Path, *tools: object, ledger: Ledger | None = None, clock: ManualClock | None = None
+) -> AsyncGenerator[tuple[Inbox, Browser]]:
+    (home / "plans").mkdir()
+    for name, text in {"remind": REMIND, "plain": NOTE % "hi", "slow": SLOW}.items():
+        write(home, name, text)
+    # A clock that stands still: the ticker of the warden finds nothing to do that a test does not want.
+    store = MemoryStore(clock or ManualClock())
+    async with inbox(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as found:
+        browser = found.browser()
+        await browser.log_in()
+        yield found, browser
+
+
+async def list_stored(found: Inbox) -> tuple[PlanSchedule, ...]:
+    return await schedules_of(found.warden.service.engine.store).all()
+
+
+async def fill(browser: Browser, name: str = "remind", **fields: str) -> Form:
+    """The form that adds a schedule, filled in for Mondays at nine."""
+    form = (await browser.open(f"/inbox/saved/{name}/schedule")).form("/add")
+    form.fields |= {"cron": ["0 9 * * 1"], "timezone": ["Europe/Berlin"]}
+    form.fields |= {key: [text] for key, text in fields.items()}
+    return form
+
+
+async def press(browser: Browser, schedule_id: str, button: str) -> Page:
+    """Opens the page of the schedule, presses a button, and follows to the page that says what it did."""
+    page = await browser.open(f"/inbox/schedules/{schedule_id}")
+    answer = await browser.submit(page.form(f"/{button}"))
+    return answer if answer.status != 303 else await browser.open(answer.headers["location"])
+
+
+async def read_audit(found: Inbox) -> list[tuple[str, object, object]]:
+    rows = await found.warden.service.engine.store.audit_rows()
+    return [
+        (row.entry.kind, row.entry.facts["principal"], row.entry.facts["channel"])
+        for row in rows
+        if row.entry.kind.startswith("schedule_") and row.entry.facts
+    ]
+
+
+@requirement("saved:schedules")
+async def test_a_schedule_is_added_paused_resumed_and_removed_with_buttons_that_say_what_they_did(
+    tmp_path: Path,
+) -> None:
+    """spec: console; schedules, each with what it did"""
+    async with opened(tmp_path) as (found, browser):
+        form = await fill(browser, **{field("customer"): "Ada"})
+        shown = await browser.submit(form, press="times")
+        assert "It would start at" in shown.words and "Mon 20" in shown.words and " 09:00 CE" in shown.words
+        assert shown.form("/add").fields["cron"] == ["0 9 * * 1"] and await list_stored(found) == ()
+        answer = await browser.submit(shown.form("/add"), press="add")
+        assert answer.status == 303, answer.words
+        [stored] = await list_stored(found)
+        assert (stored.plan, stored.cron, stored.timezone) == ("remind", "0 9 * * 1", "Europe/Berlin")
+        assert (stored.inputs, stored.owner, stored.created_by) == ({"customer": "Ada", "times": 1}, "local", "ann")
+        page = await browser.open(answer.headers["location"])
+        assert "Added: it starts the plan" in page.words and '"Ada"' in page.words and "added by ann" in page.words
+        assert 'class="exact local" datetime="' in page.text and " 09:00 CE" in page.words
+        assert "Paused: it starts nothing" in (await press(browser, stored.schedule_id, "pause")).words
+        assert (await list_stored(found))[0].paused_at is not None
+        assert "paused" in (await browser.open("/inbox/saved")).words
+        assert "Resumed: it ticks again" in (await press(browser, stored.schedule_id, "resume")).words
+        assert (await list_stored(found))[0].paused_at is None
+        assert "The schedule is removed" in (await press(browser, stored.schedule_id, "remove")).words
+        assert await list_stored(found) == ()
+        kinds = ("schedule_added", "schedule_paused", "schedule_resumed", "schedule_removed")
+        assert await read_audit(found) == [(kind, "ann", "inbox") for kind in kinds]
+
+
+@requirement("saved:schedules")
+async def test_run_now_starts_one_run_and_links_to_what_it_did(tmp_path: Path) -> None:
+    """spec: run now; what each run did"""
+    ledger = Ledger()
+    async with opened(tmp_path, ledger=ledger) as (found, browser):
+        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        page = await press(browser, made.schedule_id, "run")
+        [record] = (await list_stored(found))[0].recent
+        assert record.outcome == "started" and f"/inbox/executions/{record.execution_id}" in page.text
+        assert "Started: the run" in page.words and ledger.lines == ["note hi"]
+        engine = found.warden.service.engine
+        await engine.wait(await engine.find(record.execution_id or ""), 5)
+        for path in (f"/inbox/schedules/{made.schedule_id}", "/inbox/saved", "/inbox/saved/plain"):
+            shown = await browser.open(path)
+            assert "completed" in shown.words and f"/inbox/executions/{record.execution_id}" in shown.text
+        assert await read_audit(found) == [("schedule_run", "ann", "inbox")]
+
+
+@requirement("approval:starter")
+async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critical_calls_as_somebody_else(
+    tmp_path: Path,
+) -> None:
+    """spec: approvals, second; the page says that the approval does not suffice"""
+    ledger = Ledger()
+
+    @planwarden.tool(risk="critical")
+    async def wipe() -> str:
+        ledger.lines.append("wiped")
+        return "done"
+
+    async with opened(tmp_path, wipe) as (found, browser):
+        write(tmp_path, "plain", "todoList: [{id: a, description: x, toolCalls: [{toolName: wipe}]}]")
+        store = found.warden.service.engine.store
+        made = await add_schedule(store, plan="plain", created_by="ann")
+        await press(browser, made.schedule_id, "run")
+        started = await browser.submit((await browser.open("/inbox/saved/plain")).form("/start"), press="start")
+        assert started.status == 303
+        engine = found.warden.service.engine
+        for header in await store.executions(None, 10):
+            await engine.wait(await engine.find(header.execution_id), 5)
+        rows = (await store.suspensions(addressee="human", limit=10)).rows
+        assert len(rows) == 2
+        carol = found.browser()
+        await carol.log_in("carol")
+        for row in rows:
+            page = await browser.open(f"/inbox/suspensions/{row.suspension_id}")
+            assert ("decision", "approve", True) not in page.form("/decision").buttons
+            form = page.form("/decision")
+            form.fields["decision"] = ["approve"]
+            assert (await browser.send(form.action, form.fields)).status == 409 and ledger.lines == []
+        assert (await carol.decide(rows[0].suspension_id, "approve")).status == 303
+        await engine.wait(await engine.find(rows[0].execution_id), 5)
+        assert ledger.lines == ["wiped"]
+
+
+@requirement("saved:once")
+async def test_run_now_pressed_twice_runs_once(tmp_path: Path) -> None:
+    """spec: starting twice by double click starts once"""
+    ledger, clock = Ledger(), ManualClock()
+    async with opened(tmp_path, ledger=ledger, clock=clock) as (found, browser):
+        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        form = (await browser.open(f"/inbox/schedules/{made.schedule_id}")).form("/run")
+        assert (await browser.submit(form)).status == 303
+        [record] = (await list_stored(found))[0].recent
+        engine = found.warden.service.engine
+        await engine.wait(await engine.find(record.execution_id or ""), 5)
+        clock.advance(2)
+        again = await browser.submit(form)
+        assert again.status == 409 and "changed since you looked" in again.words and ledger.lines == ["note hi"]
+        assert (await browser.submit(again.form("/run"))).status == 303
+        assert len((await list_stored(found))[0].recent) == 2
+        for wrong in ("", "x", "9" * 30, "١"):
+            assert (await browser.submit(form, version=wrong)).status == 422
+
+
+async def test_run_now_says_why_it_started_nothing(tmp_path: Path) -> None:
+    """ours"""
+    gate = PausingTool()
+    async with opened(tmp_path, gate.tool()) as (found, browser):
+        store = found.warden.service.engine.store
+        skips = await add_schedule(store, plan="slow", schedule_id="s1")
+        waits = await add_schedule(store, plan="slow", schedule_id="s2", overlap="queue")
+        gone = await add_schedule(store, plan="gone", schedule_id="s3")
+        for made in (skips, waits):
+            await press(browser, made.schedule_id, "run")
+        page = await press(browser, skips.schedule_id, "run")
+        assert "Nothing was started: the last run" in page.words and "skipped" in page.words
+        assert "this one starts after it" in (await press(browser, waits.schedule_id, "run")).words
+        refused = await press(browser, gone.schedule_id, "run")
+        assert "Nothing was started: unknown_plan" in refused.words and "did not start" in refused.words
+        for path in ("/inbox/saved", "/inbox/saved/slow"):
+            listed = (await browser.open(path)).words
+            assert "skipped" in listed and "is running" in listed
+        assert "Schedules without a plan" in (await browser.open("/inbox/saved")).words
+        gate.opened.set()
+
+
+@requirement("saved:once")
+async def test_a_form_that_is_sent_twice_adds_one_schedule(tmp_path: Path) -> None:
+    """ours: as for a start"""
+    async with opened(tmp_path) as (found, browser):
+        form = await fill(browser, "plain")
+
+        async def send() -> None:
+            assert (await browser.submit(form, press="add")).status == 303
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(send)
+        write(tmp_path, "plain", NOTE % "changed")
+        await send()
+        assert len(await list_stored(found)) == 1 and len(await read_audit(found)) == 1
+        form.fields["cron"] = ["0 8 * * 1"]
+        form.fields["digest"] = (await fill(browser, "plain")).fields["digest"]
+        await send()
+        assert len(await list_stored(found)) == 2
+
+
+@requirement("saved:faults")
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"cron": ""}, "is not a cron expression"),
+        ({"cron": "0 9 * *"}, "is not a cron expression"),
+        ({"cron": "<b> * * * *"}, "is not a cron expression"),
+        ({"cron": "0 0 30 2 *"}, "never ticks"),
+        ({"cron": "* * * * * *"}, "once a minute at most"),
+        ({"timezone": "Mars/Phobos"}, "zone"),
+        ({"timezone": "../../etc/passwd"}, "zone"),
+        ({field("customer"): ""}, "this field is required"),
+        ({field("times"): "7"}, "greater than the maximum"),
+    ],
+)
+async def test_a_schedule_that_cannot_be_is_refused_at_its_field(
+    tmp_path: Path, fields: dict[str, str], said: str
+) -> None:
+    """spec: faults at the field, nothing added"""
+    async with opened(tmp_path) as (found, browser):
+        form = await fill(browser, **{field("customer"): "Ada", **fields})
+        page = await browser.submit(form, press="add")
+        assert page.status == 422 and said in page.words and "<b>" not in page.text, page.words
+        assert await list_stored(found) == ()
+
+
+@requirement("saved:as-shown")
+async def test_a_plan_that_changed_gets_no_schedule_before_it_was_seen_again(tmp_path: Path) -> None:
+    """ours"""
+    async with opened(tmp_path) as (found, browser):
+        form = await fill(browser, "plain")
+        write(tmp_path, "plain", NOTE % "other")
+        page = await browser.submit(form, press="add")
+        assert page.status == 409 and "no schedule was added" in page.words and await list_stored(found) == ()
+        assert page.form("/add").fields["cron"] == ["0 9 * * 1"]
+        assert (await browser.submit(page.form("/add"), press="add")).status == 303
+        write(tmp_path, "plain", "todoList: [")
+        assert (await browser.open("/inbox/saved/plain/schedule")).status == 404
+
+
+async def test_what_was_done_is_said_only_of_what_is_so(tmp_path: Path) -> None:
+    """ours: anybody can make a link"""
+    async with opened(tmp_path) as (found, browser):
+        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        for query in ("did=paused", "did=queued", "did=ran&tick=1", "did=<b>", "did=ran"):
+            page = await browser.open(f"/inbox/schedules/{made.schedule_id}?{query}")
+            assert page.status == 200 and 'role="alert"' not in page.text and "<b>" not in page.text
+        assert "is removed" not in (await browser.open(f"/inbox/saved?removed={made.schedule_id}")).words
+
+
+async def test_unknown_schedules_and_get_requests_change_nothing(tmp_path: Path) -> None:
+    """ours"""
+    async with opened(tmp_path) as (found, browser):
+        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        for button in ("pause", "resume", "run", "remove"):
+            assert (await browser.open(f"/inbox/schedules/{made.schedule_id}/{button}")).status == 403
+            assert (await browser.send(f"/inbox/schedules/{made.schedule_id}/{button}", {"csrf": ["x"]})).status == 403
+        assert (await browser.open("/inbox/schedules/none")).status == 404
+        form = (await browser.open(f"/inbox/schedules/{made.schedule_id}")).form("/remove")
+        assert (await browser.submit(form)).status == 303 and (await browser.submit(form)).status == 404
+
+
+async def test_the_page_of_a_schedule_refreshes_only_when_something_changed(tmp_path: Path) -> None:
+    """spec: live"""
+    async with opened(tmp_path) as (found, browser):
+        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        page = await browser.open(f"/inbox/schedules/{made.schedule_id}")
+        where = page.text.split('hx-get="')[1].split('"')[0]
+        assert (await browser.open(where)).status == 204
+        await press(browser, made.schedule_id, "run")
+        fresh = await browser.open(where)
+        assert fresh.status == 200 and "open the run" in fresh.words and "<html" not in fresh.text
+
+
+@requirement("inbox:hostile")
+async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others(tmp_path: Path) -> None:
+    """ours: a stored row is input"""
+    nasty = "<script>\u202ex"
+    async with opened(tmp_path) as (found, browser):
+        store = found.warden.service.engine.store
+        schedules = schedules_of(store)
+        made = await add_schedule(store, plan="plain", schedule_id="s1", owner=nasty, created_by=nasty)
+        ticked = TickRecord(tick_at=1, outcome="failed", reason=nasty)
+        gone = TickRecord(tick_at=2, outcome="started", execution_id="e" * 32, thread_id="t")
+        assert await schedules.change(replace(made, recent=(ticked, gone)))
+        await add_schedule(store, plan=nasty, schedule_id="s2", inputs={nasty: [nasty]})
+        odd = await add_schedule(store, plan="plain", schedule_id="s3")
+        assert await schedules.change(replace(odd, timezone="Gone/Zone"))
+        for path in ("saved", "saved/plain", "schedules/s1", "schedules/s2", "schedules/s3"):
+            page = await browser.open(f"/inbox/{path}")
+            assert page.status == 200 and "<script>x" not in page.text and "\u202e" not in page.text, path
+            assert "&lt;script&gt;" in page.text or path.endswith(("plain", "s3"))
+        assert "its run was deleted since" in (await browser.open("/inbox/schedules/s1")).words
+        assert "Gone/Zone" in (await browser.open("/inbox/schedules/s3")).words
+
+
+@requirement("inbox:paged")
+async def test_many_schedules_are_counted_and_a_few_shown(tmp_path: Path) -> None:
+    """spec: a page takes a bounded number of store calls"""
+    async with opened(tmp_path) as (found, browser):
+        store = found.warden.service.engine.store
+        for number in range(SHOWN_ON_PLAN + 5):
+            await add_schedule(store, plan="plain", schedule_id=f"p{number}")
+            await add_schedule(store, plan="gone", schedule_id=f"g{number}")
+        listed = await browser.open("/inbox/saved")
+        assert listed.text.count('href="/inbox/schedules/p') == SHOWN_SCHEDULES
+        assert f"{SHOWN_ON_PLAN + 5 - SHOWN_SCHEDULES} more" in listed.words
+        assert listed.text.count('href="/inbox/schedules/g') == PAGE_SIZE
+        own = await browser.open("/inbox/saved/plain")
+        assert own.text.count('href="/inbox/schedules/p') == SHOWN_ON_PLAN and "5 more" in own.words

@@ -1,0 +1,279 @@
+"""Folders of saved plans: which name stands for which file, what cannot be used and why, and what is read again."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import UnknownPlan
+from planwarden.server.plans import folders as folders_module
+from planwarden.server.plans.folders import PlanCatalogue, PlanFolder, PlanReader
+from planwarden.server.plans.library import FRESH_S, PlanLibrary, build_library
+from planwarden.server.plans.plan_file import MAX_FILE_BYTES
+from tests.requirements import requirement
+
+STEPS: JsonValue = [{"id": "a", "description": "look"}]
+PLAN: dict[str, JsonValue] = {"todoList": STEPS}
+YAML = "title: Remind\ntodoList:\n  - id: a\n    description: look\n"
+LINKS = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+
+
+UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
+    ("a.yaml", "todoList: [", "not valid YAML"),
+    ("a.yaml", "a: &x [1]\ntodoList: *x", "anchors"),
+    ("a.yaml", f"{YAML}tittle: x", "write 'title'"),
+    ("a.yaml", b"\xff\xfe", "not UTF-8"),
+    ("a.yaml", "#" * (MAX_FILE_BYTES + 1), "the limit is 524288"),
+    ("a.yaml", "- 1", "a list"),
+    ("a.json", "{", "not valid JSON"),
+    ("a.json", '{"todoList": [{"id": NaN}]}', "NaN"),
+    ("a.json", '{"todoList": [], "todoList": []}', "duplicate key"),
+    ("a.json", "[" * 100_000, "nested deeper"),
+    ("a.json", '{"title": "\\ud800", "todoList": [{"id": "a"}]}', "half of a surrogate pair"),
+    ("a.json", {"title": "x"}, "has no 'todoList'"),
+    ("a.json", {"todoList": {}}, "not a list of steps"),
+    ("a.json", {"todoList": []}, "not a list of steps"),
+    ("a.json", {**PLAN, "steps": STEPS}, "both 'todoList' and 'steps'"),
+    ("a.json", {**PLAN, "title": 3}, "'title' is not a text"),
+    ("a.json", {**PLAN, "title": "x" * 201}, "'title' has 201 characters"),
+    ("a.json", {**PLAN, "description": "x" * 2_001}, "'description' has 2001 characters"),
+    ("a.json", {**PLAN, "inputs": []}, "'inputs' is not a JSON Schema"),
+    ("a.json", {**PLAN, "inputs": {"type": "array"}}, "JSON Schema of an object"),
+    ("a.json", {**PLAN, "inputs": {"properties": []}}, "'inputs.properties' is not an object"),
+    ("a.json", {**PLAN, "inputs": {"properties": {"a": {"type": "nothing"}}}}, "not a usable JSON Schema"),
+    ("a.json", {**PLAN, "inputs": {"$ref": "https://example.org/schema"}}, "not a usable JSON Schema"),
+    ("a.json", {**PLAN, "inputs": {"properties": {str(n): {} for n in range(101)}}}, "101 properties"),
+    ("a.yml", YAML, "plans are called a.yaml or a.json"),
+    ("a b.yaml", YAML, "letters, digits, - and _"),
+    (f"{'a' * 65}.yaml", YAML, "at most 64"),
+]
+
+
+def fill(folder: Path, files: Mapping[str, str | bytes | JsonValue]) -> Path:
+    """Writes the files: text and bytes as they are, everything else as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        data = content if isinstance(content, str | bytes) else json.dumps(content)
+        (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    return folder
+
+
+def look(*folders: Path) -> PlanCatalogue:
+    """What the folders hold; the first is the home's."""
+    sources = ["home", *map(str, range(1, len(folders)))]
+    return PlanReader([PlanFolder(*pair) for pair in zip(folders, sources, strict=True)]).read()
+
+
+def reasons(found: PlanCatalogue) -> dict[str, str]:
+    return {fault.path.name: fault.reason for fault in found.faults}
+
+
+def test_plans_in_yaml_and_json_are_found_by_name(tmp_path: Path) -> None:
+    """spec: plans, saved plans"""
+    inputs: JsonValue = {"type": "object", "properties": {"to": {"type": "string"}}}
+    files = {"remind.yaml": YAML, "b-2_c.json": {**PLAN, "description": " all ", "inputs": inputs}}
+    found = look(fill(tmp_path, files))
+    assert (found.names, found.faults, found.hidden) == (["b-2_c", "remind"], (), ())
+    plan = found.find("b-2_c")
+    assert (plan.title, plan.description, plan.inputs, plan.source) == (None, "all", inputs, "home")
+    assert plan.document == {"inputs": inputs, "todoList": STEPS}
+    assert found.find("remind").title == "Remind"
+
+
+@requirement("plans:version")
+def test_the_version_is_the_content_however_it_is_written(tmp_path: Path) -> None:
+    """spec: plans, saved plans; the version is the digest of the content"""
+    content: JsonValue = {"todoList": STEPS, "title": "Remind"}
+    [one] = look(fill(tmp_path / "1", {"a.yaml": YAML})).plans
+    [same] = look(fill(tmp_path / "2", {"a.json": content})).plans
+    [other] = look(fill(tmp_path / "3", {"a.yaml": YAML.replace("Remind", "Remind all")})).plans
+    assert one.digest == same.digest != other.digest
+    assert len(one.digest) == 64
+
+
+@requirement("plans:hostile-files")
+@pytest.mark.parametrize(("name", "content", "said"), UNUSABLE)
+def test_a_file_that_is_no_plan_is_named_with_the_reason_and_hides_no_other(
+    tmp_path: Path, name: str, content: str | bytes | JsonValue, said: str
+) -> None:
+    """spec: plans, saved plans; a file that cannot be used is named and does not hide the others"""
+    found = look(fill(tmp_path, {"good.yaml": YAML, "README.md": "# Plans", ".hidden.yaml": "", name: content}))
+    assert found.names == ["good"]
+    [reason] = reasons(found).values()
+    assert said in reason
+
+
+@requirement("plans:hostile-files")
+@LINKS
+def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_path: Path) -> None:
+    """ours: a pipe that nobody writes into would block for ever"""
+    fill(tmp_path, {"good.yaml": YAML, "target.txt": YAML})
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "gone.yaml").symlink_to("nowhere")
+    (tmp_path / "link.yaml").symlink_to("target.txt")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "inner").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    found = look(tmp_path)
+    assert found.names == ["good", "link"]
+    assert reasons(found) == {
+        "loop.yaml": "its links lead in a circle",
+        "gone.yaml": "it cannot be read: No such file or directory",
+        "folder.yaml": "it is a folder",
+        "inner": "it is a folder in a folder of plans, which is not searched",
+        "pipe.yaml": "it is not a file, but a device or a pipe",
+    }
+
+
+@requirement("plans:hostile-files")
+@LINKS
+def test_a_folder_that_is_none_is_named_and_a_missing_one_is_empty(tmp_path: Path) -> None:
+    """ours"""
+    file, loop, dangling = tmp_path / "file", tmp_path / "loop", tmp_path / "dangling"
+    file.write_text("")
+    loop.symlink_to("loop")
+    dangling.symlink_to("nowhere")
+    assert look(tmp_path / "missing") == PlanCatalogue()
+    assert reasons(look(file, loop, dangling)) == {
+        "file": "it is no folder",
+        "loop": "its links lead in a circle",
+        "dangling": "it is no folder",
+    }
+
+
+@requirement("plans:hostile-files")
+def test_the_number_of_files_and_their_bytes_together_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: what can grow has a limit"""
+    monkeypatch.setattr(folders_module, "MAX_FILES", 2)
+    found = look(fill(tmp_path / "1", {f"{name}.yaml": YAML for name in "abcd"}))
+    assert (found.names, list(reasons(found))) == (["a", "b"], ["c.yaml", "d.yaml"])
+    monkeypatch.setattr(folders_module, "MAX_TOTAL_BYTES", len(YAML) * 3)
+    found = look(*(fill(tmp_path / str(n), {f"{n}{name}.yaml": YAML for name in "ab"}) for n in range(2, 4)))
+    assert found.names == ["2a", "2b", "3a"]
+    assert "all plans together" in reasons(found)["3b.yaml"]
+    monkeypatch.setattr(folders_module, "MAX_ENTRIES", 3)
+    found = look(tmp_path / "1")
+    assert (found.names, list(reasons(found))) == ([], ["1"])
+
+
+@requirement("plans:one-name")
+def test_two_files_of_one_name_in_a_folder_stand_for_nothing(tmp_path: Path) -> None:
+    """spec: plans, saved plans; two files of one name"""
+    found = look(fill(tmp_path, {"a.yaml": YAML, "a.json": PLAN, "b.yaml": YAML}))
+    assert found.names == ["b"]
+    assert reasons(found) == {"a.json": "a.json and a.yaml have one name; keep one of them"}
+    with pytest.raises(UnknownPlan, match="cannot be used"):
+        found.find("a")
+
+
+@requirement("plans:one-name")
+def test_the_homes_plan_wins_over_a_folders_and_the_first_folder_over_the_next(tmp_path: Path) -> None:
+    """spec: plans, saved plans; said aloud"""
+    home = fill(tmp_path / "home", {"a.yaml": YAML})
+    first = fill(tmp_path / "first", {"a.json": PLAN, "b.json": PLAN})
+    second = fill(tmp_path / "second", {"b.yaml": YAML, "c.yaml": YAML})
+    found = look(home, first, second)
+    assert [(plan.name, plan.source) for plan in found.plans] == [("a", "home"), ("b", "1"), ("c", "2")]
+    assert [(hidden.path, hidden.by) for hidden in found.hidden] == [
+        (first / "a.json", home / "a.yaml"),
+        (second / "b.yaml", first / "b.json"),
+    ]
+
+
+@requirement("plans:one-name")
+def test_a_slip_in_the_homes_plan_does_not_let_a_folders_plan_run_in_its_place(tmp_path: Path) -> None:
+    """ours: whoever writes a repository must not gain from it"""
+    found = look(fill(tmp_path / "home", {"pay.yaml": "todoList: ["}), fill(tmp_path / "repo", {"pay.yaml": YAML}))
+    assert found.names == [] and [hidden.name for hidden in found.hidden] == ["pay"]
+
+
+def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> None:
+    """spec: plans, settled; `unknown_plan`, which lists the names"""
+    found = look(fill(tmp_path, {"remind-customers.yaml": YAML, "report.yaml": YAML}))
+    with pytest.raises(UnknownPlan) as refused:
+        found.find("remind_customer")
+    assert refused.value.code == "unknown_plan"
+    assert "did you mean 'remind-customers'?" in refused.value.message and "report" in refused.value.message
+    assert refused.value.details == {"plans": ["remind-customers", "report"]}
+    with pytest.raises(UnknownPlan, match="no folder of plans has one"):
+        look(tmp_path / "none").find("x")
+
+
+def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: two hundred plans cost a look at each, not two hundred parses"""
+    fill(tmp_path, {"a.yaml": YAML, "b.yaml": "["})
+    reader, opened = PlanReader([PlanFolder(tmp_path, "home")]), list[str]()
+    read = folders_module.read_plan_file
+
+    def count(path: Path, source: str):
+        opened.append(path.name)
+        return read(path, source)
+
+    monkeypatch.setattr(folders_module, "read_plan_file", count)
+    assert reader.read() == reader.read() and opened == ["a.yaml", "b.yaml"]
+    fill(tmp_path, {"b.yaml": YAML})
+    assert reader.read().names == ["a", "b"] and opened == ["a.yaml", "b.yaml", "b.yaml"]
+    (tmp_path / "a.yaml").unlink()
+    assert reader.read().names == ["b"] and len(opened) == 3
+
+
+@pytest.mark.anyio
+async def test_a_list_may_be_seconds_old_and_a_look_may_not(tmp_path: Path) -> None:
+    """spec: plans, settled; lists are cached for seconds"""
+    now = 100.0
+    library = PlanLibrary([PlanFolder(tmp_path, "home")], clock=lambda: now)
+    assert (await library.list()).names == []
+    fill(tmp_path, {"a.yaml": YAML})
+    assert (await library.list()).names == []
+    now += FRESH_S
+    assert (await library.list()).names == ["a"]
+    fill(tmp_path, {"b.yaml": YAML})
+    assert (await library.look()).names == ["a", "b"]
+    assert (await library.list()).names == ["a", "b"]
+
+
+def test_a_folder_that_is_named_twice_is_looked_into_once(tmp_path: Path) -> None:
+    """ours"""
+    fill(tmp_path / "plans", {"a.yaml": YAML})
+    library = build_library(tmp_path / "plans", [("plans", tmp_path / "plans"), ("other", tmp_path / "other")])
+    assert library.look_now().hidden == ()
+    assert [folder.source for folder in library.folders] == ["home", "other"]
+
+
+@pytest.mark.anyio
+async def test_a_slow_disk_holds_only_those_who_asked_for_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spec: plans; the event loop never stands still"""
+    may_read, reads = threading.Event(), list[int]()
+    read = PlanReader.read
+
+    def slow(self: PlanReader) -> PlanCatalogue:
+        reads.append(1)
+        assert may_read.wait(60)
+        return read(self)
+
+    monkeypatch.setattr(PlanReader, "read", slow)
+    library, found = PlanLibrary([PlanFolder(tmp_path, "home")]), list[PlanCatalogue]()
+
+    async def ask() -> None:
+        found.append(await library.list())
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            while not reads:
+                await anyio.lowlevel.checkpoint()
+            # This task still runs while that one waits for the disk.
+            assert found == []
+            may_read.set()
+    assert found == [PlanCatalogue()]

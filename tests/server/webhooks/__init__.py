@@ -1,0 +1,1 @@
+"""Hooks: requests that start saved plans."""

@@ -1,0 +1,256 @@
+"""`POST /hooks/NAME` over real HTTP: what starts a plan once, and what is refused without a word."""
+
+import base64
+import json
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.notifications.messages import sign_message
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.transports import hooks as hooks_module
+from planwarden.server.webhooks.signature import is_signed, is_timely
+from planwarden.storage.opening import open_store
+from tests.requirements import requirement
+from tests.server.mcp.http_support import serving
+
+pytestmark = pytest.mark.anyio
+
+KEY = bytes(range(32))
+SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
+CONFIGURATION = """
+[hooks.orders]
+plan = "order"
+secret_env = "ORDERS_SECRET"
+
+[hooks.silent]
+plan = "order"
+secret_env = "NOT_SET"
+
+[hooks.gone]
+plan = "deleted"
+secret_env = "ORDERS_SECRET"
+"""
+PLAN: dict[str, Any] = {
+    "inputs": {"type": "object", "properties": {"event": {"type": "object", "required": ["number"]}}},
+    "todoList": [
+        {
+            "id": "sum",
+            "description": "Add",
+            "toolCalls": [
+                {"toolName": "calculator", "arguments": {"expression": {"$from": "inputs", "pointer": "/event/number"}}}
+            ],
+        }
+    ],
+}
+
+
+def make_settings(home: Path) -> Settings:
+    (home / "plans").mkdir()
+    (home / "plans" / "order.json").write_text(json.dumps(PLAN))
+    (home / "planwarden.toml").write_text(CONFIGURATION)
+    return load_settings(home=home, environment={"ORDERS_SECRET": SECRET})
+
+
+def sign(body: bytes, message_id: str = "msg_1", *, at: float | None = None, key: bytes = KEY) -> dict[str, str]:
+    timestamp = str(int(time.time() if at is None else at))
+    signature = sign_message(key, message_id, timestamp, body)
+    return {"webhook-id": message_id, "webhook-timestamp": timestamp, "webhook-signature": signature}
+
+
+@asynccontextmanager
+async def posting(home: Path) -> AsyncGenerator[tuple[Settings, httpx2.AsyncClient]]:
+    settings = make_settings(home)
+    async with serving(settings) as address, httpx2.AsyncClient(base_url=address.removesuffix("/mcp")) as client:
+        yield settings, client
+
+
+async def count_runs(settings: Settings) -> int:
+    async with open_store(settings.store) as store:
+        return len(await store.executions(None, 100))
+
+
+BODY = b'{"number": "6*7"}'
+
+
+@requirement("hook:starts")
+async def test_a_signed_request_starts_the_plan_with_its_body_as_event(tmp_path: Path) -> None:
+    """spec: plans, triggers"""
+    async with posting(tmp_path) as (settings, client):
+        timestamp = time.time()
+        signature = Webhook(SECRET).sign("msg_1", datetime.fromtimestamp(timestamp, UTC), BODY.decode())
+        headers = {"webhook-id": "msg_1", "webhook-timestamp": str(int(timestamp)), "webhook-signature": signature}
+        answer = await client.post("/hooks/orders", content=BODY, headers=headers)
+        assert answer.status_code == 200
+        run = answer.json()
+        assert run.keys() == {"threadId", "executionId", "status"}
+        async with open_store(settings.store) as store:
+            with anyio.fail_after(30):
+                while (header := await store.header(run["executionId"])) is None or header.status == "running":
+                    await anyio.lowlevel.checkpoint()
+            recorded = await store.read(run["executionId"])
+        assert header.principal == "local" and header.status == "completed"
+        assert "42" in repr(recorded)
+
+
+@requirement("hook:once")
+async def test_a_replayed_id_is_answered_with_the_run_that_it_started(tmp_path: Path) -> None:
+    """spec: plans, triggers; with the same request, a later one and another body"""
+    async with posting(tmp_path) as (settings, client):
+        headers = sign(BODY)
+        answers = [await client.post("/hooks/orders", content=BODY, headers=headers) for _ in range(2)]
+        later = sign(BODY, at=time.time() + 60)
+        answers.append(await client.post("/hooks/orders", content=BODY, headers=later))
+        other = b'{"number": "1"}'
+        answers.append(await client.post("/hooks/orders", content=other, headers=sign(other)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.json()["executionId"] for answer in answers}) == 1
+        another = await client.post("/hooks/orders", content=BODY, headers=sign(BODY, "msg_2"))
+        assert another.json()["executionId"] != answers[0].json()["executionId"]
+    assert await count_runs(settings) == 2
+
+
+@requirement("hook:once")
+async def test_of_the_same_request_eight_times_at_once_one_starts(tmp_path: Path) -> None:
+    """ours: senders try again before the first answer came"""
+    runs: list[str] = []
+    async with posting(tmp_path) as (settings, client):
+        headers = sign(BODY)
+
+        async def post() -> None:
+            answer = await client.post("/hooks/orders", content=BODY, headers=headers)
+            runs.append(answer.json()["executionId"])
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(post)
+    assert len(runs) == 8 and len(set(runs)) == 1
+    assert await count_runs(settings) == 1
+
+
+@requirement("hook:refused")
+async def test_what_is_not_signed_for_the_hook_gets_401_and_no_word(tmp_path: Path) -> None:
+    """spec: plans, triggers; bad input, a trigger replayed or unsigned"""
+    signed = sign(BODY)
+    now = time.time()
+    refused: list[tuple[str, bytes, dict[str, str]]] = [
+        ("orders", BODY, {}),
+        *(("orders", BODY, {name: text for name, text in signed.items() if name != left_out}) for left_out in signed),
+        ("orders", BODY + b" ", signed),
+        ("orders", BODY, {**signed, "webhook-id": "msg_2"}),
+        ("orders", BODY, {**signed, "webhook-signature": "v1,"}),
+        ("orders", BODY, {**signed, "webhook-signature": signed["webhook-signature"].replace("v1,", "v1a,")}),
+        ("orders", BODY, {**signed, "webhook-timestamp": "soon"}),
+        ("orders", BODY, sign(BODY, key=bytes(32))),
+        ("orders", BODY, sign(BODY, at=now - 302)),
+        ("orders", BODY, sign(BODY, at=now + 302)),
+        ("orders", BODY, sign(BODY, "x" * 257)),
+        ("nobody", BODY, signed),
+        ("silent", BODY, sign(BODY, key=b"")),
+        ("", BODY, sign(BODY, key=b"")),
+        ("orders/", BODY, signed),
+    ]
+    async with posting(tmp_path) as (settings, client):
+        for name, body, headers in refused:
+            answer = await client.post(f"/hooks/{name}", content=body, headers=headers)
+            assert (answer.status_code, answer.content) == (401, b""), (name, headers)
+        assert (await client.get("/hooks/orders")).status_code == 405
+        foreign = await client.post("/hooks/orders", content=BODY, headers={**signed, "origin": "https://evil.example"})
+        assert foreign.status_code == 403
+        assert (await client.post("/hooks/orders", content=BODY, headers=signed)).status_code == 200
+    assert await count_runs(settings) == 1
+
+
+@requirement("hook:refused")
+async def test_one_of_several_signatures_is_enough(tmp_path: Path) -> None:
+    """spec: Standard Webhooks, rotation of secrets"""
+    async with posting(tmp_path) as (_, client):
+        headers = sign(BODY)
+        headers["webhook-signature"] = f"v1,AAAA v1a,BBBB {headers['webhook-signature']}"
+        assert (await client.post("/hooks/orders", content=BODY, headers=headers)).status_code == 200
+
+
+@requirement("hook:bounded")
+async def test_a_body_of_more_than_256_kib_is_refused_however_it_comes(tmp_path: Path) -> None:
+    """spec: plans, triggers"""
+    large = b'{"number": "1", "x": "' + b"x" * hooks_module.MAX_BODY_BYTES + b'"}'
+
+    async def stream() -> AsyncGenerator[bytes]:
+        for start in range(0, len(large), 50_000):
+            yield large[start : start + 50_000]
+
+    async with posting(tmp_path) as (settings, client):
+        assert (await client.post("/hooks/orders", content=large, headers=sign(large))).status_code == 413
+        assert (await client.post("/hooks/orders", content=stream(), headers=sign(large))).status_code == 413
+        fits = b'{"number": "1", "x": "' + b"x" * 255_900 + b'"}'
+        assert (await client.post("/hooks/orders", content=fits, headers=sign(fits))).status_code == 200
+    assert await count_runs(settings) == 1
+
+
+@requirement("hook:bounded")
+async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours"""
+    monkeypatch.setattr(hooks_module, "READ_S", 0.0)
+
+    async with posting(tmp_path) as (_, client):
+        lines = [
+            "POST /hooks/orders HTTP/1.1",
+            f"host: 127.0.0.1:{client.base_url.port}",
+            *(f"{name}: {value}" for name, value in sign(b"{}").items()),
+            "content-length: 2",
+        ]
+        async with await anyio.connect_tcp("127.0.0.1", client.base_url.port or 0) as stream:
+            await stream.send("\r\n".join([*lines, "", ""]).encode())
+            with anyio.fail_after(30):
+                assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
+
+
+@requirement("hook:refused")
+@pytest.mark.parametrize(
+    ("name", "body", "status", "code"),
+    [
+        ("orders", b'{"other": 1}', 422, "invalid_arguments"),
+        ("orders", b"no json", 422, "invalid_arguments"),
+        ("orders", b"", 422, "invalid_arguments"),
+        ("orders", b"[" * 100_000, 422, "limit_exceeded"),
+        ("gone", b"{}", 503, "unknown_plan"),
+    ],
+)
+async def test_a_signed_request_that_starts_nothing_says_why(
+    tmp_path: Path, name: str, body: bytes, status: int, code: str
+) -> None:
+    """ours: the sender has the secret; what only the operator can repair is worth another try"""
+    async with posting(tmp_path) as (settings, client):
+        answer = await client.post(f"/hooks/{name}", content=body, headers=sign(body))
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert await count_runs(settings) == 0
+
+
+@requirement("hook:refused")
+async def test_the_signature_is_that_of_the_specification() -> None:
+    """spec: Standard Webhooks"""
+    message = ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
+    signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    assert is_signed(key, *message, signature) and is_signed(key, *message, f"v1,x {signature}")
+    assert not is_signed(key, *message, " ".join(["v1,x"] * 10 + [signature]))
+    assert is_timely("a", "100", 400.0) and not is_timely("a", "100", 401.0)
+    assert not any(is_timely(name, "100", 100.0) for name in ("", "ß", "a\n", "x" * 257))
+    assert not any(is_timely("a", text, 100.0) for text in ("", "-1", "1e2", "١٠٠", "1" * 13, " 100"))
+
+
+async def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
+    """ours"""
+    for text in ('[hooks."a/b"]\nplan = "p"\nsecret_env = "X"', '[hooks.a]\nplan = "p"', '[hooks.a]\nplam = "p"'):
+        (tmp_path / "planwarden.toml").write_text(text)
+        with pytest.raises(InvalidArguments, match="hooks"):
+            load_settings(home=tmp_path, environment={})

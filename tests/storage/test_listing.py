@@ -1,0 +1,231 @@
+"""The list of executions, over every store there is: what a row says, its order, its pages, and what is found."""
+
+import pytest
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.question import Addressee
+from planwarden.agent.core.synopsis import MAX_WORD_CHARS, TITLE_CHARS
+from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
+from planwarden.agent.ports.store import Store
+from tests.requirements import requirement
+from tests.storage.suite import PLAN, BackEnd, Scribe, decided, guard
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING = ExecutionFilter()
+
+
+def steps(*tools: str) -> Plan:
+    return Plan(
+        steps=tuple(
+            PlanStep(
+                step_id=f"s{number}",
+                description=f"use {tool}",
+                step_type="tool",
+                tool_calls=(PlannedCall(tool_name=tool, arguments={}),),
+            )
+            for number, tool in enumerate(tools)
+        )
+    )
+
+
+async def create(
+    store: Store, name: str, plan: Plan = PLAN, *, principal: str = "ann", saved: str = "", **fields: str | None
+) -> Scribe:
+    scribe = Scribe.on(store, name, principal=principal)
+    version = ev.PlanVersion(name=saved, digest="digest") if saved else None
+    created = ev.ExecutionCreated(goal=fields.get("goal"), host=fields.get("host"), saved_plan=version)
+    await scribe.write(created, ev.PlanAccepted(plan=plan))
+    return scribe
+
+
+async def complete(scribe: Scribe) -> None:
+    """Every step in turn, up to the end."""
+    for step in scribe.execution.plan.steps if scribe.execution.plan else ():
+        call = f"{step.step_id}:1"
+        await scribe.write(
+            ev.StepStarted(step_id=step.step_id),
+            ev.ToolCallIntended(call_id=call, arguments={}),
+            ev.ToolReturned(call_id=call, value=1),
+            ev.StepCompleted(step_id=step.step_id, validation="passed"),
+        )
+    await scribe.write(ev.ExecutionCompleted())
+
+
+async def names(store: Store, wanted: ExecutionFilter = EVERYTHING) -> list[str]:
+    return [row.execution_id for row in (await store.list_executions(wanted)).rows]
+
+
+async def only(store: Store) -> ListedExecution:
+    [row] = (await store.list_executions(EVERYTHING)).rows
+    return row
+
+
+@requirement("store:listed")
+async def test_a_row_says_what_it_is_how_far_it_is_and_who_is_asked(store: Store) -> None:
+    """spec: console, plans"""
+    assert (await store.list_executions(EVERYTHING)).rows == () and await store.list_hosts() == ()
+    scribe = await create(store, "e1", steps("find", "pay"), goal="Pay all", host="Claude Code", saved="monthly")
+    row = await only(store)
+    assert (row.title, row.is_goal, row.host, row.saved_plan) == ("Pay all", True, "Claude Code", "monthly")
+    assert (row.status, row.step_count, row.steps_done, row.fault) == ("running", 2, 0, "")
+    assert (row.thread_id, row.principal, row.version) == ("thread of e1", "ann", 2)
+    await scribe.write(
+        ev.StepStarted(step_id="s0"),
+        ev.ToolCallIntended(call_id="s0:1", arguments={}),
+        ev.ToolReturned(call_id="s0:1", value=1),
+        ev.StepCompleted(step_id="s0", validation="passed"),
+        ev.StepStarted(step_id="s1"),
+    )
+    assert (await only(store)).steps_done == 1
+    questions: dict[str, Addressee] = {"q1": "clock", "q2": "caller", "q3": "human", "q4": "human"}
+    for name, addressee in questions.items():
+        asked = ev.Question(suspension_id=name, kind="plan", addressee=addressee, message="?", digest=name)
+        await scribe.write(ev.Suspended(question=asked))
+        expected = {"q1": "clock", "q2": "caller"}.get(name, "human")
+        row = await only(store)
+        assert (row.waits_for, row.question) == (expected, "q3" if expected == "human" else None)
+    await scribe.write(ev.ExecutionFailed(code="tool_error", message="no money"))
+    row = await only(store)
+    assert (row.status, row.fault, row.waits_for, row.question) == ("failed", "no money", None, None)
+    assert (row.step_count, row.steps_done) == (2, 1)
+
+
+@requirement("store:listed")
+async def test_a_plan_without_a_goal_is_called_as_its_file_or_as_its_steps(store: Store) -> None:
+    """issue: a title in words, never ids first"""
+    await create(store, "e1", steps("find", "pay"))
+    await create(store, "e2", saved="monthly")
+    titles = [(row.title, row.is_goal) for row in (await store.list_executions(EVERYTHING)).rows]
+    assert sorted(titles) == [("monthly", False), ("use find; use pay", False)]
+
+
+@requirement("store:listed")
+async def test_the_newest_activity_comes_first_page_by_page(store: Store, back_end: BackEnd) -> None:
+    """spec: console, plans; ours: what ends moves up, nothing is left out or shown twice"""
+    scribes: list[Scribe] = []
+    for number in range(9):
+        scribes.append(await create(store, f"e{number}"))
+        # Two at a time change in the same moment.
+        back_end.clock.advance(number % 2)
+    for number in (5, 1):
+        back_end.clock.advance(1)
+        await complete(scribes[number])
+    assert await names(store) == ["e1", "e5", "e8", "e7", "e6", "e4", "e3", "e2", "e0"]
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(5):
+        page = await store.list_executions(EVERYTHING, limit=2, cursor=cursor)
+        found += [row.execution_id for row in page.rows]
+        cursor = page.next_cursor
+    assert cursor is None and found == await names(store)
+    exact = await store.list_executions(EVERYTHING, limit=9)
+    assert exact.next_cursor is None and len(exact.rows) == 9
+
+
+@requirement("store:listed")
+@pytest.mark.parametrize("cursor", ["", "nobody", "1", ":", "nan:1", "inf:1", "1:-1", "1:x", "1.0:1" * 20, "\0:1"])
+async def test_a_foreign_cursor_is_refused(store: Store, cursor: str) -> None:
+    """ours"""
+    with pytest.raises(InvalidArguments, match="cursor"):
+        await store.list_executions(EVERYTHING, cursor=cursor)
+
+
+@requirement("store:listed")
+async def test_words_and_filters_find_what_meets_all_of_them(store: Store) -> None:
+    """spec: console, search; filter by host, tool and status, grouped by plan"""
+    await create(store, "e1", steps("find", "pay"), goal="Remind OVERDUE customers\nin Łódź", host="Codex")
+    await create(store, "e2", steps("pay"), saved="monthly", host="Claude", principal="bob")
+    await complete(await create(store, "e3", steps("find"), goal="100% of \\ 'it'", host="Codex"))
+    for search, found in (
+        ("", ["e3", "e2", "e1"]),
+        ("  overdue   ŁÓDŹ ", ["e1"]),
+        ("customers in", ["e1"]),
+        ("overdue monthly", []),
+        ("monthly", ["e2"]),
+        ("thread of e2", ["e2"]),
+        ("E3", ["e3"]),
+        ("%", ["e3"]),
+        ("_", []),
+        ("\\ 'it'", ["e3"]),
+        ("one two three four five six", []),
+        ("x" * 10 * MAX_WORD_CHARS, []),
+        ("\0", []),
+        ("\udcff", []),
+    ):
+        assert sorted(await names(store, ExecutionFilter(search=search))) == sorted(found), search
+    for wanted, found in (
+        (ExecutionFilter(status="completed"), ["e3"]),
+        (ExecutionFilter(status="failed"), []),
+        (ExecutionFilter(host="Codex"), ["e1", "e3"]),
+        (ExecutionFilter(host="codex"), []),
+        (ExecutionFilter(host=""), []),
+        (ExecutionFilter(host="\0\udcff"), []),
+        (ExecutionFilter(tool="pay"), ["e1", "e2"]),
+        (ExecutionFilter(tool="pa"), []),
+        (ExecutionFilter(tool="find\npay"), []),
+        (ExecutionFilter(saved_plan="monthly"), ["e2"]),
+        (ExecutionFilter(principal="bob"), ["e2"]),
+        (ExecutionFilter(host="Codex", tool="find", status="running", search="remind"), ["e1"]),
+    ):
+        assert sorted(await names(store, wanted)) == found, wanted
+    assert await store.list_hosts() == ("Claude", "Codex")
+
+
+@requirement("store:listed")
+async def test_hostile_texts_are_cut_and_stored(store: Store) -> None:
+    """ours: whatever a log can hold can be listed"""
+    hostile = "\0\ud800<b>\u202e" + "x" * 20_000
+    await create(store, "e1", goal=hostile, host=hostile, saved=hostile)
+    row = await only(store)
+    assert row.title.startswith("\ufffd\ufffd<b>\u202e") and len(row.title) == TITLE_CHARS
+    assert len(row.host) + len(row.saved_plan) < 1_000
+    assert await names(store, ExecutionFilter(host=row.host, saved_plan=row.saved_plan)) == ["e1"]
+    assert await names(store, ExecutionFilter(host=hostile, saved_plan=hostile, search="<B>\u202ex")) == ["e1"]
+
+
+@requirement("store:listed")
+async def test_a_tool_that_a_model_calls_beside_the_plan_is_found(store: Store) -> None:
+    """ours: filter by tool"""
+    step = PlanStep(step_id="a", description="think", step_type="reasoning")
+    scribe = await create(store, "e1", Plan(steps=(step,)))
+    call = ev.ProposedCall(tool_name="lookup", arguments={})
+    await scribe.write(
+        ev.StepStarted(step_id="a"), ev.ModelReplied(purpose="step", step_id="a", content=None, calls=(call,))
+    )
+    assert await names(store, ExecutionFilter(tool="lookup")) == []
+    await scribe.write(ev.ToolCallIntended(call_id="a:1", arguments={}))
+    assert await names(store, ExecutionFilter(tool="lookup")) == ["e1"]
+
+
+@requirement("store:listed")
+async def test_a_row_says_why_it_did_not_reach_its_goal(store: Store) -> None:
+    """spec: console, what happened"""
+    rejected = Scribe.on(store, "e1")
+    await rejected.suspend("q1")
+    answer = replace(decided("q1"), decision=ev.RecordedDecision(approved=False, reason="not these"))
+    await rejected.write(answer, guards=[guard("q1")])
+    await rejected.write(ev.StepRejected(step_id="a", suspension_id="q1"), ev.ExecutionRejected())
+    assert (await only(store)).fault == "not these"
+    cancelled = await create(store, "e2")
+    await cancelled.write(ev.CancelRequested(reason="too late"), ev.ExecutionCancelled(reason="too late"))
+    spent = await create(store, "e3")
+    await spent.write(ev.ExecutionExhausted(budget="toolCalls"))
+    faults = {row.execution_id: row.fault for row in (await store.list_executions(EVERYTHING)).rows}
+    assert faults == {"e1": "not these", "e2": "too late", "e3": "the budget of tool calls is used up"}
+    await spent.write(ev.ExecutionStarted())
+    rows = {row.execution_id: row for row in (await store.list_executions(EVERYTHING)).rows}
+    assert (rows["e3"].status, rows["e3"].fault) == ("running", "")
+
+
+@requirement("store:listed")
+async def test_what_is_pruned_is_listed_no_more(store: Store, back_end: BackEnd) -> None:
+    """ours"""
+    await complete(await create(store, "e1", host="Codex"))
+    await create(store, "e2")
+    back_end.clock.advance(10)
+    assert await store.prune(back_end.clock.now()) == 1
+    assert await names(store) == ["e2"] and await store.list_hosts() == ()

@@ -1,0 +1,146 @@
+"""`make ticks`: ticks of many schedules, started by two processes that are killed at random.
+
+The time stands still until everything that is due is recorded. Then the next minute comes; now and then the clock is
+set back. At the end every tick has to have one run, and no run may be without its tick.
+"""
+
+import argparse
+import math
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from planwarden.server.schedules.cron import CronTimes
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.server.schedules.support import add_schedule
+from tests.support.paths import ROOT
+from tests.ticks.shared_clock import SharedClock
+
+FOLDER = ROOT / ".cache" / "ticks"
+BEGIN = 1_800_000_000.0
+WORKERS = ("a", "b")
+LIFE_S = 0.4
+"""How long a process that has started lives on average."""
+LONGEST_MINUTE_S = 60.0
+LOOK_S = 0.01
+JUMPS = 0.02
+"""In how many minutes the clock is set back first."""
+
+
+@dataclass
+class Campaign:
+    """Ticks that were due, and what happened to the processes."""
+
+    folder: Path
+    schedules: int
+    minutes: int
+    chance: random.Random
+    life_s: float = LIFE_S
+    kills: int = 0
+    jumps: int = 0
+    expected: set[str] = field(default_factory=set[str])
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
+    dies_at: dict[str, float] = field(default_factory=dict[str, float])
+
+    def run(self) -> list[str]:
+        """Returns what is wrong at the end, one sentence each."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        clock = SharedClock(self.folder / "clock", now=BEGIN)
+        anyio.run(self._prepare, clock)
+        try:
+            with closing(sqlite3.connect(self.folder / "planwarden.db", timeout=30)) as database:
+                for _ in range(self.minutes):
+                    self._pass_minute(clock, database)
+                return self._find_faults(database)
+        finally:
+            for process in self.processes.values():
+                process.kill()
+                process.wait()
+
+    async def _prepare(self, clock: SharedClock) -> None:
+        store = SqliteStore.open(self.folder / "planwarden.db", clock=clock)
+        for number in range(self.schedules):
+            overlap = self.chance.choice(("skip", "queue"))
+            await add_schedule(store, "* * * * *", f"s{number}", overlap=overlap, timezone="Europe/Berlin")
+        await store.close()
+
+    def _pass_minute(self, clock: SharedClock, database: sqlite3.Connection) -> None:
+        if self.chance.random() < JUMPS:
+            # The minutes that come again have their runs; a process that notices looks at them once more.
+            self.jumps += 1
+            latest = clock.now()
+            clock.set(latest - 60.0 * self.chance.randint(1, 5))
+            self._wait_until_idle(clock, database)
+            clock.set(latest)
+        tick_at = CronTimes("* * * * *", "Europe/Berlin").find_next(clock.now())
+        self.expected |= {f"schedule:s{number}:{tick_at}" for number in range(self.schedules)}
+        clock.set(tick_at + self.chance.random() * 50)
+        self._wait_until_idle(clock, database)
+
+    def _wait_until_idle(self, clock: SharedClock, database: sqlite3.Connection) -> None:
+        """Returns when nothing is due; kills and starts processes meanwhile."""
+        deadline = time.monotonic() + LONGEST_MINUTE_S
+        while database.execute("SELECT 1 FROM schedules WHERE due_at <= ? LIMIT 1", (clock.now(),)).fetchone():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{clock.now()} has not come to an end; see {self.folder}")
+            self._keep_processes()
+            time.sleep(LOOK_S)
+
+    def _keep_processes(self) -> None:
+        for name in WORKERS:
+            process, ready = self.processes.get(name), self.folder / f"{name}.ready"
+            if process is not None and name not in self.dies_at and ready.exists():
+                self.dies_at[name] = time.monotonic() + self.chance.expovariate(1 / self.life_s)
+            if process is not None and time.monotonic() > self.dies_at.get(name, math.inf):
+                process.kill()
+                process.wait()
+                self.kills += 1
+                process = None
+            if process is None or process.poll() is not None:
+                ready.unlink(missing_ok=True)
+                self.dies_at.pop(name, None)
+                command = [sys.executable, "-m", "tests.ticks.worker", str(self.folder), name]
+                self.processes[name] = subprocess.Popen(command, cwd=ROOT)
+
+    def _find_faults(self, database: sqlite3.Connection) -> list[str]:
+        started = {str(row[0]) for row in database.execute("SELECT key FROM starts")}
+        [(executions,)] = database.execute("SELECT count(*) FROM executions").fetchall()
+        faults: list[str] = []
+        if missing := self.expected - started:
+            faults.append(f"{len(missing)} ticks started nothing, such as {min(missing)}")
+        if surplus := started - self.expected:
+            faults.append(f"{len(surplus)} runs belong to no tick, such as {min(surplus)}")
+        if executions != len(started):
+            faults.append(f"there are {executions} executions for {len(started)} ticks")
+        return faults
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.ticks", description=__doc__)
+    parser.add_argument("--ticks", type=int, default=100_000)
+    parser.add_argument("--schedules", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    given = parser.parse_args()
+    minutes = -(-given.ticks // given.schedules)
+    campaign = Campaign(FOLDER, given.schedules, minutes, random.Random(given.seed))
+    began = time.monotonic()
+    faults = campaign.run()
+    print(
+        f"{len(campaign.expected)} ticks of {given.schedules} schedules, {campaign.kills} kills, {campaign.jumps} "
+        f"times the clock was set back, {time.monotonic() - began:.0f} s, seed {given.seed}: "
+        f"{'; '.join(faults) or 'each tick started one run'}"
+    )
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""A small part of `make ticks`."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.requirements import requirement
+from tests.ticks.__main__ import Campaign
+
+
+@pytest.mark.slow
+@requirement("schedule:once")
+def test_ticks_over_two_processes_killed_at_random_start_each_run_once(tmp_path: Path) -> None:
+    """spec: issue, figures; `make ticks` does 100,000"""
+    campaign = Campaign(tmp_path / "ticks", 20, 40, random.Random(7), life_s=0.2)
+    assert campaign.run() == []
+    assert len(campaign.expected) == 800
