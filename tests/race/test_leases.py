@@ -258,14 +258,21 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
 @requirement("lease:living")
 async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(place: Place) -> None:
     """spec: scale.md, takeover after a stop: the lease, and no two looks after it"""
-    never = anyio.Event()
-    held = recording_tool(place.ledger, "mail", effect="read", before=never.wait)
+    begun, never = anyio.Event(), anyio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await never.wait()
+
+    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
     free = recording_tool(place.ledger, "mail", effect="read")
     async with (
         engine_on(place.store, Registry([held]), CallerModel()) as owner,
         engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
     ):
         running, began = await start_mail(owner, "t"), place.clock.steady()
+        # What the owner commits renews its lease, so time starts when it has nothing left to commit.
+        await begun.wait()
         looking = place.back_end.connect()
         while (header := await looking.header(running.execution_id)) and header.owner == owner.owner:
             place.clock.advance(TICK_S)
