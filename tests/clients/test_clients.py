@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from planwarden.server.mcp.tools import TOOLS
 from tests.clients.installed import Unavailable
 from tests.clients.matrix import PAGE, Matrix, Row
 from tests.clients.roster import CLIENTS, Client
 from tests.clients.stage import PLAN, Call, Failed, Stage
 
 pytestmark = pytest.mark.clients
-
-TOOLS = 10
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +64,7 @@ def check_client(client: Client, stage: Stage, row: Row) -> None:
     assert (done["status"], stage.ledger) == ("completed", ["first", "second"])
     row.read = f"`{done['status']}`"
     assert stage.versions == [client.speaks]
-    assert stage.tools_listed == TOOLS
+    assert stage.tools_listed == len(TOOLS)
     row.protocol, row.tools = ", ".join(stage.versions), stage.tools_listed
 
 

@@ -46,7 +46,7 @@ from planwarden.tools.registry import Registry
 logger = logging.getLogger(__name__)
 
 FOLDER = "downstream"
-LISTING_WAIT_S = 15.0
+LISTING_WAIT_S = 30.0
 """How long a plan or a search waits for servers that were never listed."""
 REASON_S = 5.0
 """Added to the time that a start may take, so that a failed start can report its own reason."""
