@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -176,7 +177,10 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
 
     async def approve_and_stop() -> None:
         async with planwarden.Warden(cli.home) as warden:
-            await warden.resume_execution(thread_id, suspension_id, Decision(approved=True), wait_seconds=0.2)
+            await warden.resume_execution(thread_id, suspension_id, Decision(approved=True), wait_seconds=0)
+            with anyio.fail_after(60):
+                while not (cli.home / "started").exists():
+                    await anyio.sleep(0.01)
 
     asyncio.run(approve_and_stop())
     assert cli.main("show", thread_id, "--json").json["status"] == "running"
