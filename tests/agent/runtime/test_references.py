@@ -70,9 +70,8 @@ async def test_values_that_fit_are_taken_as_often_as_they_are_named(tmp_path: Pa
 LARGE = MAX_PARSED_BYTES // 10
 
 
-@planwarden.tool(risk="read", effect="read")
-async def crawl_all() -> dict[str, object]:
-    """Returns more than is parsed in this process."""
+def build_large_value() -> dict[str, object]:
+    """More than is parsed in this process."""
     rows = [{"id": number, "name": f"name {number}"} for number in range(LARGE)]
     return {"first": "x\u00e9", "rows": rows, "text": "y" * 400_000}
 
@@ -85,6 +84,14 @@ async def test_references_into_a_very_large_result_are_read_without_the_loop_sta
     named: list[JsonValue] = [{"$from": "a", "pointer": pointer} for pointer in pointers]
     steps = plan(tool_step("a", "crawl_all"), tool_step("b", "take", {"values": named}))
     take = recording_tool(seen, "take", properties={"values": {"type": "array"}})
+    # Building it takes as long as half of the longest turn that is allowed, and is no work of planwarden.
+    value = build_large_value()
+
+    @planwarden.tool(risk="read", effect="read")
+    async def crawl_all() -> dict[str, object]:
+        """Returns everything."""
+        return value
+
     async with warden(tools=[crawl_all, take]) as w:
         longest_s, _ = await measure_longest_turn(lambda: w.execute_plan(steps))
     assert [entry.arguments for entry in seen.entries()] == [
@@ -101,7 +108,7 @@ async def test_references_into_a_very_large_result_are_read_without_the_loop_sta
 async def test_a_reference_into_a_very_large_result_that_leads_nowhere_usable_is_refused(
     pointer: str, why: str
 ) -> None:
-    large = make_artifact(json.dumps(await crawl_all()).encode())
+    large = make_artifact(json.dumps(build_large_value()).encode())
     address = PartAddress(large.artifact_id, pointer)
     found = await read_wanted(MemoryStore(), "t", frozenset({address}), {large.artifact_id: large})
     assert why in str(found[address].fault)
