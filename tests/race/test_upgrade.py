@@ -121,7 +121,7 @@ async def upgrade(tmp_path: Path) -> AsyncIterator[Upgrade]:
     (tmp_path / "home").mkdir(mode=0o700)
     (tmp_path / "home" / "planwarden.toml").write_text(SETTINGS.format(shop=SHOP), encoding="utf-8")
     build_newer(tmp_path / "newer")
-    async with httpx2.AsyncClient(timeout=30.0) as http:
+    async with httpx2.AsyncClient(timeout=60.0) as http:
         found = Upgrade(tmp_path, SharedDatabase(shared_server()), http)
         try:
             with anyio.fail_after(150):

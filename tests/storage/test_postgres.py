@@ -222,7 +222,7 @@ async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStor
         other.execute("LISTEN planwarden")
         await store.add_grant(GRANT, AuditEntry(kind="grant_made", facts={}))
         await store.revoke_grant(GRANT.grant_id, AuditEntry(kind="grant_revoked", facts={}))
-        heard = [hint.payload for hint in other.notifies(timeout=30, stop_after=2)]
+        heard = [hint.payload for hint in other.notifies(timeout=60, stop_after=2)]
     assert [hint.partition("\n")[2] for hint in heard] == [EVERYTHING, EVERYTHING]
 
 

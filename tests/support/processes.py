@@ -87,7 +87,7 @@ class Worker:
         """Ends the program by closing its standard input. Raises with its errors when it fails."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.finish(30)
+        self.finish(60)
 
     def finish(self, timeout_s: float = 150) -> None:
         """Waits until the program ends by itself. Raises with its errors when it fails."""
@@ -116,6 +116,6 @@ def run_on_mount(folder: Path, mount: str, program: str) -> dict[str, JsonValue]
         pytest.skip(f"this machine does not let us mount: {allowed.stderr.decode().strip()}")
     script = f'{mount} && exec "$@"'
     command = ["unshare", "-rm", "sh", "-c", script, "sh", *WORKER, program, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

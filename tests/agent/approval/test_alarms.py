@@ -287,7 +287,7 @@ async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recor
         asked = Asked(other, clock, running.thread_id, "")
         assert await asked.after(5) == [(1, "remind")]
         go.set()
-        done = await owner.service.engine.wait((await owner.service.load_newest(running.thread_id, "local")), 10)
+        done = await owner.service.engine.wait((await owner.service.load_newest(running.thread_id, "local")), 60)
     assert done.status == "suspended" and done.steps["slow"].status == "completed"
 
 

@@ -287,7 +287,7 @@ async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
             assert (run.status, run.suspensions, len(attempts)) == ("suspended", (), made)
             clock.advance(100)
             await engine.tick()
-            await engine.wait(await engine.find(run.execution_id), 10)
+            await engine.wait(await engine.find(run.execution_id), 60)
             run = await w.get_execution(run.thread_id)
     assert [asked.kind for asked in run.suspensions] == ["approval"]
     assert run.status == "suspended" and len(attempts) == 2

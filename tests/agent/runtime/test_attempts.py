@@ -49,7 +49,7 @@ async def pass_time(w: planwarden.Warden, clock: ManualClock, execution: Executi
     clock.advance(seconds)
     await w.service.engine.tick()
     engine = w.service.engine
-    await engine.wait(await engine.find(execution.execution_id), 10)
+    await engine.wait(await engine.find(execution.execution_id), 60)
     return await w.get_execution(execution.thread_id)
 
 
@@ -117,7 +117,7 @@ async def test_an_approval_shows_and_covers_the_attempts() -> None:
         [question] = asked.suspensions
         assert any("3 times at most in all" in sentence for sentence in question.found)
         await w.service.answer(
-            asked.thread_id, question.suspension_id, Decision(approved=True), HUMAN, wait_seconds=10, principal="local"
+            asked.thread_id, question.suspension_id, Decision(approved=True), HUMAN, wait_seconds=60, principal="local"
         )
         for _ in range(2):
             asked = await pass_time(w, clock, asked, 100)

@@ -65,13 +65,13 @@ class Late:
 
     async def wait(self, execution: planwarden.Execution) -> planwarden.Execution:
         engine = self.warden.service.engine
-        await engine.wait(await engine.find(execution.execution_id), 30)
+        await engine.wait(await engine.find(execution.execution_id), 60)
         return await self.warden.get_execution(execution.thread_id)
 
 
 @asynccontextmanager
 async def open_late(ledger: Ledger, script: list[JsonValue] | None = None) -> AsyncGenerator[Late]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with warden(ledger, script=script) as made:
             yield Late(made, LateListings(), ledger)
 

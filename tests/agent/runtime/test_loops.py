@@ -36,7 +36,7 @@ def picky() -> object:
 async def decide(w: planwarden.Warden, execution: Execution, decision: Decision) -> Execution:
     [asked] = execution.suspensions
     return await w.service.answer(
-        execution.thread_id, asked.suspension_id, decision, HUMAN, wait_seconds=30, principal="local"
+        execution.thread_id, asked.suspension_id, decision, HUMAN, wait_seconds=60, principal="local"
     )
 
 
@@ -219,7 +219,7 @@ async def test_a_model_cannot_approve_rows() -> None:
         [question] = asked.suspensions
         proposal = Decision(approved=True, content={"items": [0]})
         answered = await w.service.answer(
-            asked.thread_id, question.suspension_id, proposal, claimed, wait_seconds=1, principal="local"
+            asked.thread_id, question.suspension_id, proposal, claimed, wait_seconds=60, principal="local"
         )
     assert (answered.status, answered.awaiting, ledger.lines) == ("suspended", "human", [])
 

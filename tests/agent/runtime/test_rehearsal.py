@@ -174,7 +174,7 @@ async def test_a_read_that_fails_is_tried_again_and_an_advisory_step_does_not_co
         first = await rehearse(w, retried, mixed)
         clock.advance(5)
         await w.service.engine.tick()
-        done = await w.service.engine.wait(await w.service.engine.find(first.execution_id), 10)
+        done = await w.service.engine.wait(await w.service.engine.find(first.execution_id), 60)
     assert done.status == "rehearsed" and len(tries) == 2 and ledger.lines == []
     assert {name: state.status for name, state in done.steps.items()} == {"a": "completed", "mixed": "rehearsed"}
 
@@ -287,12 +287,12 @@ async def test_a_read_that_was_cut_off_runs_again_unless_its_tool_writes_now() -
 
     async with warden(tools=[first.tool()], store=store) as w:
         begun = await w.execute_plan(plan(tool_step("a", "gate")), options=REHEARSE, wait_seconds=0)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await first.started.wait()
         w.service.engine._grace_s = 0  # pyright: ignore[reportPrivateUsage]
     async with warden(tools=[writing], store=store) as w:
         await w.service.engine.tick()
-        done = await w.service.engine.wait(await w.service.engine.find(begun.execution_id), 10)
+        done = await w.service.engine.wait(await w.service.engine.find(begun.execution_id), 60)
     assert (done.status, ran) == ("rehearsed", []) and done.steps["a"].calls[0].status == "rehearsed"
 
 

@@ -72,7 +72,7 @@ async def _decide(found: InboxScene, suspension_id: str, decision: Decision) -> 
     """Decides as a person, and returns the id of the execution."""
     row = await found.warden.service.engine.store.find_suspension(suspension_id)
     assert row is not None
-    await found.warden.service.answer(row.thread_id, suspension_id, decision, ANN, wait_seconds=5, principal=None)
+    await found.warden.service.answer(row.thread_id, suspension_id, decision, ANN, wait_seconds=60, principal=None)
     return row.execution_id
 
 
@@ -99,7 +99,7 @@ async def test_axe_finds_nothing_on_any_page_of_questions_of_every_kind() -> Non
         edit = Decision(
             approved=True, modified_args={"invoice": "x", "amount": 1, "currency": "EUR", "account": "\u202eother"}
         )
-        await found.warden.service.answer(pay.thread_id, ids["pay"], edit, claimed, wait_seconds=1, principal=None)
+        await found.warden.service.answer(pay.thread_id, ids["pay"], edit, claimed, wait_seconds=60, principal=None)
         rejected = await found.run_to_question(LETTER)
         done = await found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
         execution_id = await _decide(found, rejected, Decision(approved=False, reason="not now"))

@@ -66,7 +66,7 @@ async def test_a_person_searches_filters_and_shows_all_again(script: bool) -> No
     async with open_browser(java_script_enabled=script) as d:
         await d.found.run_to_question(PAY, goal="Pay the invoice")
         find = tool_step("find", "crm_find", {"older_than_days": 3})
-        await d.found.warden.execute_plan(plan(find), goal="Look for the invoice", wait_seconds=5)
+        await d.found.warden.execute_plan(plan(find), goal="Look for the invoice", wait_seconds=60)
         await d.log_in(target="/inbox/plans")
         rows = d.page.locator(".plans .open")
         await expect(rows).to_have_count(2)

@@ -239,7 +239,7 @@ async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
                     GrantRequest(tool_name="erase", uses=1, expires_in_s=60), authority
                 )
         edit = planwarden.Decision(approved=True, modified_args={"ids": [1, 2, 3]})
-        await found.warden.service.answer(row.thread_id, asked, edit, claimed, wait_seconds=1, principal=None)
+        await found.warden.service.answer(row.thread_id, asked, edit, claimed, wait_seconds=60, principal=None)
         stale = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
         assert stale.status == 409 and await found.warden.service.grants.list() == ()
         assert ledger.lines == []

@@ -44,8 +44,8 @@ async def test_the_page_says_what_runs_and_ran_how_far_it_is_and_who_is_asked() 
         browser = await log_in(found)
         page = await browser.open("/inbox/plans")
         assert page.status == 200 and "Nothing has run yet." in page.words
-        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=5)
-        await found.warden.execute_plan(plan(tool_step("one", "broken", {})), wait_seconds=5)
+        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
+        await found.warden.execute_plan(plan(tool_step("one", "broken", {})), wait_seconds=60)
         asked = await found.ask(FIND, {**ERASE, "dependencies": ["look"]}, goal="Clean <up>")
         page = await browser.open("/inbox/plans")
         waiting, failed, done = rows(page)
@@ -65,7 +65,7 @@ async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
     async with inbox() as found:
         browser = await log_in(found)
         store = found.warden.service.engine.store
-        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=5)
+        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
         await found.ask(goal="Erase it")
         scribe = Scribe.on(store, "saved")
         version = ev.PlanVersion(name="month & end", digest="d")
@@ -127,8 +127,8 @@ async def test_pages_follow_the_filter_and_no_log_is_read_for_them() -> None:
     store = WatchedStore(MemoryStore(), count)
     async with warden(Ledger(), store=store) as made:
         for number in range(2 * PAGE_SIZE + 1):
-            await made.execute_plan(plan(ERASE), goal=f"Erase {number}", wait_seconds=5)
-        await made.execute_plan(plan(FIND), goal="Look around", wait_seconds=5)
+            await made.execute_plan(plan(ERASE), goal=f"Erase {number}", wait_seconds=60)
+        await made.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
         browser = await open_watched(made)
         seen: list[str] = []
         where: str | None = "/inbox/plans?q=erase&state=waiting"
@@ -150,7 +150,7 @@ async def test_the_changing_part_is_sent_only_when_it_changed() -> None:
     """spec: live"""
     async with inbox() as found:
         browser = await log_in(found)
-        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=5)
+        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
         page = await browser.open("/inbox/plans?q=look")
         part = re.search(r'hx-get="(/inbox/plans/list\?q=look&amp;seen=\w+)"', page.text)
         assert part is not None

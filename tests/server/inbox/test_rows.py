@@ -213,7 +213,7 @@ async def test_a_revision_that_somebody_else_made_meanwhile_is_shown_and_nothing
         claimed = Authority(assurance="claimed", channel="mcp", principal="local")
         edit = Decision(approved=True, modified_args={"0": {"ids": [70]}})
         await found.warden.service.answer(
-            asked.thread_id, asked.suspension_id, edit, claimed, wait_seconds=1, principal="local"
+            asked.thread_id, asked.suspension_id, edit, claimed, wait_seconds=60, principal="local"
         )
         late = await browser.submit(page.form("/decision"), press="approve")
         assert late.status == 409 and "was revised since you looked at it" in late.words and ledger.lines == []

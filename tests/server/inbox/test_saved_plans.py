@@ -102,7 +102,7 @@ async def find_run(found: Inbox, page: Page) -> planwarden.Execution:
     assert page.status == 303, page.words
     execution_id = page.headers["location"].removeprefix("/inbox/executions/")
     engine = found.warden.service.engine
-    return found.warden.service.build_view(await engine.wait(await engine.find(execution_id), 5))
+    return found.warden.service.build_view(await engine.wait(await engine.find(execution_id), 60))
 
 
 @requirement("saved:started")

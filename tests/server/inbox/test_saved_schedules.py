@@ -109,7 +109,7 @@ async def test_run_now_starts_one_run_and_links_to_what_it_did(tmp_path: Path) -
         assert record.outcome == "started" and f"/inbox/executions/{record.execution_id}" in page.text
         assert "Started: the run" in page.words and ledger.lines == ["note hi"]
         engine = found.warden.service.engine
-        await engine.wait(await engine.find(record.execution_id or ""), 5)
+        await engine.wait(await engine.find(record.execution_id or ""), 60)
         for path in (f"/inbox/schedules/{made.schedule_id}", "/inbox/saved", "/inbox/saved/plain"):
             shown = await browser.open(path)
             assert "completed" in shown.words and f"/inbox/executions/{record.execution_id}" in shown.text
@@ -137,7 +137,7 @@ async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critica
         assert started.status == 303
         engine = found.warden.service.engine
         for header in await store.executions(None, 10):
-            await engine.wait(await engine.find(header.execution_id), 5)
+            await engine.wait(await engine.find(header.execution_id), 60)
         rows = (await store.suspensions(addressee="human", limit=10)).rows
         assert len(rows) == 2
         carol = found.browser()
@@ -149,7 +149,7 @@ async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critica
             form.fields["decision"] = ["approve"]
             assert (await browser.send(form.action, form.fields)).status == 409 and ledger.lines == []
         assert (await carol.decide(rows[0].suspension_id, "approve")).status == 303
-        await engine.wait(await engine.find(rows[0].execution_id), 5)
+        await engine.wait(await engine.find(rows[0].execution_id), 60)
         assert ledger.lines == ["wiped"]
 
 
@@ -163,7 +163,7 @@ async def test_run_now_pressed_twice_runs_once(tmp_path: Path) -> None:
         assert (await browser.submit(form)).status == 303
         [record] = (await list_stored(found))[0].recent
         engine = found.warden.service.engine
-        await engine.wait(await engine.find(record.execution_id or ""), 5)
+        await engine.wait(await engine.find(record.execution_id or ""), 60)
         clock.advance(2)
         again = await browser.submit(form)
         assert again.status == 409 and "changed since you looked" in again.words and ledger.lines == ["note hi"]

@@ -48,7 +48,7 @@ def _questions(result: CallToolResult) -> list[Document]:
 
 
 def _press(asked: Document, question: Document, **content: Any) -> Document:
-    return {**ids_of(asked), "nonce": question["nonce"], "content": content, "waitSeconds": 5}
+    return {**ids_of(asked), "nonce": question["nonce"], "content": content, "waitSeconds": 60}
 
 
 @requirement("app:nonce", "app:assurance")

@@ -51,7 +51,7 @@ async def test_a_server_that_is_told_to_end_records_what_its_call_returned_and_r
         try:
             await until(lambda: " listens on " in log.read_text())
             url = log.read_text().partition(" listens on ")[2].partition(";")[0]
-            async with httpx2.AsyncClient(timeout=30) as http:
+            async with httpx2.AsyncClient(timeout=60) as http:
                 call = {"toolName": "hold", "arguments": {"to": "go"}}
                 plan = {"todoList": [{"id": "s0", "description": "hold", "toolCalls": [call]}]}
                 await HttpHost(url, http).call("execute_plan", {"plan": plan, "options": {"waitSeconds": 0}})

@@ -74,7 +74,7 @@ async def test_the_view_has_a_nonce_only_where_it_shows_every_value_whole(tmp_pa
         assert (question["nonce"] is not None) == (question["schema"] is not None) == (chars < 400)
         assert any("... [" in fact for fact in question["facts"]) == (chars > 400)
         pressed = {**ids_of(asked), "nonce": question["nonce"] or "x", "content": {"decision": "approve"}}
-        await client.call_tool("app_decide", {**pressed, "waitSeconds": 5})
+        await client.call_tool("app_decide", {**pressed, "waitSeconds": 60})
     assert ledger.lines == ([f"send {to} 1 False"] if chars < 400 else [])
 
 

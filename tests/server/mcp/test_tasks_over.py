@@ -72,7 +72,7 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
         assert execution_of(await get(client, task_id))["status"] == "running"
         gate.opened.set()
         engine = found.warden.service.engine
-        assert (await engine.wait(await engine.find(task_id), 20)).status == "suspended"
+        assert (await engine.wait(await engine.find(task_id), 60)).status == "suspended"
         over = await get(client, task_id)
         assert execution_of(over)["awaiting"] == "human" and "inputRequests" not in over
     async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_forms(found) as client:

@@ -39,7 +39,7 @@ async def test_a_process_of_any_role_starts_what_is_due(
     assert isinstance(clock, ManualClock)
     async with planwarden.Warden(settings=settings, tools=ledger.tools(), store=store, role=role):
         clock.advance(made.next_at - clock.now() + 0.5)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not await read_outcomes(store):
                 await anyio.lowlevel.checkpoint()
             while role != "front" and not ledger.lines:

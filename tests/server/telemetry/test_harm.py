@@ -253,6 +253,6 @@ async def test_refused_executions_take_no_span_from_running_ones() -> None:
                 await w.execute_plan(plan(tool_step("a", "gate")), thread_id=running.thread_id)
         gate.opened.set()
         with anyio.fail_after(60):
-            await w.service.engine.wait(await w.service.engine.find(running.execution_id), 20)
+            await w.service.engine.wait(await w.service.engine.find(running.execution_id), 60)
     workflows = [span for span in seen.spans if span.name == "invoke_workflow planwarden"]
     assert [attributes(span).get("planwarden.interrupted") for span in workflows] == [None]

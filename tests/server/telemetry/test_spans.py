@@ -164,7 +164,7 @@ async def test_an_interrupted_read_that_runs_again_is_marked_as_repeated(tmp_pat
         store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
         async with second.warden(tools=[look], store=store) as w:
             engine = w.service.engine
-            done = await engine.wait(await engine.find(going.execution_id), 20)
+            done = await engine.wait(await engine.find(going.execution_id), 60)
             assert done.status == "completed"
         await store.close()
     assert attributes(first.one("execute_tool look"))["planwarden.interrupted"] is True

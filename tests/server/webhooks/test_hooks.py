@@ -94,7 +94,7 @@ async def test_a_signed_request_starts_the_plan_with_its_body_as_event(tmp_path:
         run = answer.json()
         assert run.keys() == {"threadId", "executionId", "status"}
         async with open_store(settings.store) as store:
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while (header := await store.header(run["executionId"])) is None or header.status == "running":
                     await anyio.lowlevel.checkpoint()
             recorded = await store.read(run["executionId"])
@@ -210,7 +210,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monke
         ]
         async with await anyio.connect_tcp("127.0.0.1", client.base_url.port or 0) as stream:
             await stream.send("\r\n".join([*lines, "", ""]).encode())
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
 
 
