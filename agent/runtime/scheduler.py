@@ -56,6 +56,8 @@ class Scheduler:
         self._refresh_grants = refresh_grants
         self._wake = wake
         self._adoption = adoption
+        self._turn = anyio.Lock()
+        """Held by the one turn that is taken: what it found out must not be overtaken by what another one did with it."""
         self._changes = 0
         self._due: frozenset[str] = frozenset()
         """The questions that the last turn found due."""
@@ -85,16 +87,22 @@ class Scheduler:
             try:
                 await self._store.wait_for_changes(self._changes, left_s)
                 if anyio.current_time() < until:
-                    if await self._check_other_processes() and self._adopts:
-                        while await self._adopt():
-                            pass
+                    async with self._turn:
+                        if await self._check_other_processes() and self._adopts:
+                            while await self._adopt():
+                                pass
                     await anyio.sleep(HINTS_S)
             except StoreError as error:
                 logger.error("%s", error.message)
                 await anyio.sleep(left_s)
 
     async def tick(self) -> bool:
-        """One turn. True when more is due than it took care of, and the next turn must not wait."""
+        """One turn, after the one that is being taken. True when more is due than it took care of, and the next turn
+        must not wait."""
+        async with self._turn:
+            return await self._take_turn()
+
+    async def _take_turn(self) -> bool:
         await self._check_other_processes()
         now = self._store.clock.steady()
         is_time_to_renew = now - self._renewed_at >= RENEW_S

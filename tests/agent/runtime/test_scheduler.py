@@ -104,6 +104,28 @@ async def test_what_is_due_at_once_is_worked_through_without_a_pause_and_in_turn
     assert 1 < waits.most_awake <= AT_ONCE
 
 
+async def test_a_turn_that_is_asked_for_begins_when_the_one_before_has_ended() -> None:
+    """ours: of two turns at once, the later one would act upon what the earlier one has not finished yet"""
+    waits, is_held, may_end = Waits(), anyio.Event(), anyio.Event()
+    await waits.begin()
+
+    async def hold(row: SuspensionRow) -> None:
+        is_held.set()
+        await may_end.wait()
+        waits.woken.append(row.suspension_id)
+
+    waits.wake = hold
+    turns = waits.scheduler()
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turns.tick)
+            await is_held.wait()
+            tasks.start_soon(turns.tick)
+            await anyio.wait_all_tasks_blocked()
+            may_end.set()
+    assert waits.woken[:MAX_ROWS] == waits.woken[MAX_ROWS:]
+
+
 @requirement("scheduler:fair")
 async def test_rows_that_cannot_be_woken_are_tried_again_only_at_the_usual_pace() -> None:
     """ours: a damaged row must not keep the process busy"""
