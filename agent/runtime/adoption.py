@@ -14,7 +14,7 @@ from planwarden.agent.ports.store import Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.agent.runtime.silence import RENEW_S, SilentOwners
+from planwarden.agent.runtime.silence import LOOK_S, SilentOwners
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class Adoption:
         """Steady seconds of the next look at leases that others did not renew; `late` are those of the last look."""
         self._silent_owners.retain(late)
         now = self._store.clock.steady()
-        return min(now + RENEW_S, self._silent_owners.next_look(now))
+        return min(now + LOOK_S, self._silent_owners.next_look(now))
 
     async def take_over(self, execution_id: str) -> None:
         """Continue an execution that has no valid lease, unless its owner may still do something.

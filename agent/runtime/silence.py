@@ -13,7 +13,10 @@ from planwarden.agent.ports.store import Header
 from planwarden.agent.ports.toolbox import Toolbox
 
 RENEW_S = 5.0
-"""Seconds after which a process renews its leases, and looks for those that others did not renew."""
+"""Seconds after which a process renews its leases, and an owner that is still silent is replaced."""
+LOOK_S = 2.5
+"""Seconds after which a process looks for leases that others did not renew: soon enough that it sees each late one
+`RENEW_S` before its end, wherever its looks fall."""
 LATE_S = 8.0
 """A process that responds renews a lease of 15 s before it ends within so many seconds."""
 SILENT_S = 60.0

@@ -256,8 +256,11 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
 
 
 @requirement("lease:living")
-async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(place: Place) -> None:
-    """spec: scale.md, takeover after a stop: the lease, and no two looks after it"""
+@pytest.mark.parametrize("turns_before", [0, 3, 7, 8])
+async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
+    place: Place, turns_before: int
+) -> None:
+    """spec: scale.md, takeover after a stop: the lease, and no two looks after it; wherever the looks fall"""
     begun, never = anyio.Event(), anyio.Event()
 
     async def hold() -> None:
@@ -270,6 +273,9 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
         engine_on(place.store, Registry([held]), CallerModel()) as owner,
         engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
     ):
+        for _ in range(turns_before):
+            await other.tick()
+            place.clock.advance(TICK_S)
         running, began = await start_mail(owner, "t"), place.clock.steady()
         # What the owner commits renews its lease, so time starts when it has nothing left to commit.
         await begun.wait()
