@@ -57,7 +57,7 @@ class Scheduler:
         self._wake = wake
         self._adoption = adoption
         self._turn = anyio.Lock()
-        """Held by the one turn that is taken: what it found out must not be overtaken by what another one did with it."""
+        """Held by the one turn that is taken: what it found out is not overtaken by what another one did with it."""
         self._changes = 0
         self._due: frozenset[str] = frozenset()
         """The questions that the last turn found due."""

@@ -70,7 +70,7 @@ async def test_many_who_wait_for_a_frozen_server_are_all_told_when_the_first_one
             tasks.start_soon(fails, scribe.start, "does not answer|cannot be reached")
             tasks.start_soon(fails, lambda: store.header("e0"), "does not answer|cannot be reached")
             if scribe is scribes[1]:
-                # The threads begin with the first ones alone. All others ask at one moment, however busy the machine is.
+                # The threads begin with the first ones alone. All others ask at one moment, on a busy machine too.
                 await anyio.sleep(0.01)
     # One for each thread and each one that it asked twice, not one for each request.
     assert proxy.accepted - accepted <= 8

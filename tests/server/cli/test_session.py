@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -22,6 +21,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
+from tests.tools.downstream.support import wait_until
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
 
@@ -178,9 +178,7 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
     async def approve_and_stop() -> None:
         async with planwarden.Warden(cli.home) as warden:
             await warden.resume_execution(thread_id, suspension_id, Decision(approved=True), wait_seconds=0)
-            with anyio.fail_after(60):
-                while not (cli.home / "started").exists():
-                    await anyio.sleep(0.01)
+            await wait_until((cli.home / "started").exists)
 
     asyncio.run(approve_and_stop())
     assert cli.main("show", thread_id, "--json").json["status"] == "running"
