@@ -142,10 +142,11 @@ async def test_an_answer_under_an_older_policy_releases_nothing_when_the_next_pr
     async with warden(tools=[pay(ledger)], store=store) as w:
         asked = await w.execute_plan(PLAN)
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
-        engine, policy = w.service.engine, w.service.engine.grants.policy
-        async with Engine(store, engine.tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
-            recording = Service(recorder, ev.Options(), max_steps=0)
-            await recording.answer(*place, NO, by("local"), principal="local", wait_seconds=0)
+        tools, policy = w.service.engine.tools, w.service.engine.grants.policy
+    # The process that asked is gone, or it would continue under its own policy.
+    async with Engine(store, tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
+        recording = Service(recorder, ev.Options(), max_steps=0)
+        await recording.answer(*place, NO, by("local"), principal="local", wait_seconds=0)
     assert ledger.lines == ["pay 7"]
     async with warden(tools=[pay(ledger)], store=store, settings=strict()) as w:
         await w.service.engine.tick()
