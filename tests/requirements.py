@@ -767,6 +767,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, assurance", "A person who does not suffice sees so; a quorum gathers on the page."
     ),
     "inbox:grants": Requirement("approvals, risk", "Grants are made from a question, shown, and ended."),
+    "inbox:step-grants": Requirement(
+        "console, pages; approvals, standing grants",
+        "A step of a saved plan is allowed from its question, in words, once, and only what can be and was shown.",
+    ),
     "inbox:any-process": Requirement("issue, inbox", "A decision counts in whichever process of the home it is made."),
     "inbox:opens-when-needed": Requirement("issue, inbox", "Nothing listens and no browser opens before it is needed."),
     "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),

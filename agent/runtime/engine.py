@@ -6,7 +6,7 @@ waiting only stops watching.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -305,9 +305,18 @@ class Engine:
         return await self._command(execution, commands.withdraw(suspension_id, reason))
 
     async def answer(
-        self, execution: ExecutionState, suspension_id: str, answer: Decision, authority: Authority
+        self,
+        execution: ExecutionState,
+        suspension_id: str,
+        answer: Decision,
+        authority: Authority,
+        *,
+        then: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[ExecutionState, bool]:
         """The execution after the answer, and whether the answer was accepted (False: a person must decide).
+
+        `then` is awaited once this answer has decided the question, before anything that it released is called; not
+        for an answer that was recorded before. It must not raise, and a crash may come before it.
 
         Raises:
             UsageError: see `rule_on_answer`; nothing was changed.
@@ -338,10 +347,14 @@ class Engine:
                 return EventBatch()
             return EventBatch(ruling.events, ruling.guard)
 
-        answered = await self._command(execution, build)
+        async def follow() -> None:
+            if then is not None and any(isinstance(event, ev.SuspensionDecided) for event in ruling.events):
+                await then()
+
+        answered = await self._command(execution, build, follow)
         while wanted:
             earlier |= await self.find_earlier(execution, wanted)
-            answered = await self._command(execution, build)
+            answered = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
         return answered, ruling.is_accepted
@@ -473,18 +486,20 @@ class Engine:
                 self._observer.woke(execution, max(0.0, self.store.clock.now() - execution.updated_at))
         run.refresh()
 
-    async def _command(self, execution: ExecutionState, build: BuildEvents) -> ExecutionState:
+    async def _command(
+        self, execution: ExecutionState, build: BuildEvents, then: Callable[[], Awaitable[None]] | None = None
+    ) -> ExecutionState:
         """Settle a command on the execution's run. If a stale copy refuses it, judge it again on a fresh one."""
         run = self._run(execution)
         try:
-            await settle(run, Command(build))
+            await settle(run, Command(build, then))
         except UsageError:
             self._known.idle.pop(execution.execution_id, None)
             fresh = await self.find(execution.execution_id)
             if fresh.version == execution.version:
                 raise
             run = self._run(fresh)
-            await settle(run, Command(build))
+            await settle(run, Command(build, then))
         return run.execution
 
     def _run(self, execution: ExecutionState) -> Run:

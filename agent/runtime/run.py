@@ -292,6 +292,9 @@ class Run:
             # The store knows a rule that the state does not show, such as one unfinished execution per thread.
             self._refuse(facts, refused)
             return []
+        for command in transaction.commands:
+            if command.then is not None and command.error is None:
+                await command.then()
         for key in arrived:
             del self._inflight[key]
         self._apply_commit(transaction)

@@ -6,7 +6,7 @@ more follows. It is thrown away when its commit is refused; nothing in it has ha
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import islice
 
 import msgspec
@@ -78,6 +78,8 @@ class Command(msgspec.Struct):
     """A caller's command; the caller waits until it is settled."""
 
     build: BuildEvents
+    then: Callable[[], Awaitable[None]] | None = None
+    """Awaited after the commit, before any job that follows from it is performed; must not raise."""
     done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when the command is committed or refused."""
     error: PlanwardenError | None = None

@@ -111,7 +111,13 @@ class GrantService:
         return await find_granted_step(self._read_plan, plan_name, step_id, tool_name)
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
-        """Makes a grant, which holds when this returns.
+        """Makes a grant, which holds when this returns. Raises as `prepare`."""
+        grant = await self.prepare(request, authority)
+        await self.add(grant)
+        return self._view(grant, None)
+
+    async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
+        """Returns the grant for `add`; nothing is stored. One that an answer makes has the id of its question.
 
         Raises:
             InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
@@ -125,8 +131,8 @@ class GrantService:
             )
         definition = await self.check(request)
         now = self._engine.store.clock.now()
-        grant = Grant(
-            grant_id=self._engine.ids.new(),
+        return Grant(
+            grant_id=question or self._engine.ids.new(),
             tool_name=definition.name,
             definition_digest=definition.digest,
             arguments=request.arguments,
@@ -139,9 +145,15 @@ class GrantService:
             channel=authority.channel,
             created_at=now,
         )
+
+    async def add(self, grant: Grant) -> None:
+        """Stores the grant that `prepare` returned, with its row of the audit; it holds when this returns."""
         await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=describe_grant(grant)))
         await self._engine.refresh_grants()
-        return self._view(grant, None)
+
+    async def find(self, grant_id: str) -> GrantView | None:
+        """Returns the grant of that id among the newest 200; None when there is none."""
+        return next((grant for grant in await self.list() if grant.grant_id == grant_id), None)
 
     async def revoke(self, grant_id: str, authority: Authority) -> None:
         """Revokes a grant now; revoking it again changes nothing.

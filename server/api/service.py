@@ -3,7 +3,7 @@
 A principal sees only its own threads; those of another principal look as if they did not exist.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -459,8 +459,11 @@ class Service:
         wait_seconds: float | None = None,
         principal: str | None,
         caller_only: bool = False,
+        then: Callable[[], Awaitable[None]] | None = None,
     ) -> Execution:
         """Decides a suspension; without sufficient authority nothing runs, and the view says who must decide.
+
+        `then` is as in `Engine.answer`: what this answer brings about besides.
 
         `principal` is the owner whose executions the channel may see; None for the operator's channels, which see all.
         """
@@ -479,7 +482,7 @@ class Service:
         if authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension):
             self._attempts.count(suspension_id)
         await self.wait_for_tools(execution.pins)
-        execution, accepted = await self.engine.answer(execution, suspension_id, decision, authority)
+        execution, accepted = await self.engine.answer(execution, suspension_id, decision, authority, then=then)
         if accepted:
             return await self._wait(execution, wait_seconds)
         if authority.assurance == "claimed":

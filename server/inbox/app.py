@@ -19,6 +19,7 @@ from planwarden.server.inbox.pages.plan_actions import build_plan_action_routes
 from planwarden.server.inbox.pages.plan_list import build_plan_list_routes
 from planwarden.server.inbox.pages.question import build_question_routes
 from planwarden.server.inbox.pages.question_list import build_list_routes
+from planwarden.server.inbox.pages.step_grant import build_step_grant_routes
 from planwarden.server.inbox.request import NotFound, render_error_page
 from planwarden.server.inbox.saved.list_page import build_saved_list_routes
 from planwarden.server.inbox.saved.schedule_form import build_schedule_form_routes
@@ -44,6 +45,7 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
             *build_schedule_form_routes(site),
             *build_schedule_routes(site),
             *build_grant_routes(site),
+            *build_step_grant_routes(site),
             *build_key_routes(site),
         ],
         middleware=[Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin)],

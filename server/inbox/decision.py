@@ -5,7 +5,7 @@ that tool, it only records the decision, and the process that has the tools cont
 the page on which the person decided.
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
@@ -32,22 +32,25 @@ async def record_decision(
     *,
     wait_s: float,
     assurance: ev.Assurance = "human",
+    then: Callable[[], Awaitable[None]] | None = None,
 ) -> Execution:
-    """Record a decision about the revision with `digest`. Returns the execution; raises as `Service.answer` does."""
+    """Record a decision about the revision with `digest`. Returns the execution; `then` and what it raises are those
+    of `Service.answer`.
+    """
     shown = build_suspension_view(record.execution, record.suspension, request.service.engine.tools)
     rendered = hash_question(shown) if digest == shown.digest else ""
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )
     if not find_missing_tools(request.service, record.execution):
-        return await _answer(request.service, record, decision, authority, wait_s)
+        return await _answer(request.service, record, decision, authority, wait_s, then)
     engine = request.service.engine
     recorder = Engine(
         engine.store, engine.tools, CallerModel(), engine.grants.policy, ids=engine.ids, adopts=False, follows=False
     )
     async with recorder:
         service = Service(recorder, ev.Options(), max_steps=0)
-        return await _answer(service, record, decision, authority, 0)
+        return await _answer(service, record, decision, authority, 0, then)
 
 
 def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
@@ -58,7 +61,12 @@ def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str
 
 
 async def _answer(
-    service: Service, record: QuestionRecord, decision: Decision, authority: Authority, wait_s: float
+    service: Service,
+    record: QuestionRecord,
+    decision: Decision,
+    authority: Authority,
+    wait_s: float,
+    then: Callable[[], Awaitable[None]] | None,
 ) -> Execution:
     return await service.answer(
         record.row.thread_id,
@@ -67,6 +75,7 @@ async def _answer(
         authority,
         wait_seconds=wait_s,
         principal=None,
+        then=then,
     )
 
 

@@ -149,7 +149,8 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def can_be_granted(self) -> bool:
         """A person who may approve this call may also allow calls like it in advance."""
-        return self.kind == "approval" and self.call is not None and self.needs in ("client", "human")
+        is_one_word_enough = self.needs in ("client", "human") and self.quorum == 1
+        return self.kind == "approval" and self.call is not None and is_one_word_enough
 
     @property
     def is_asked_in_words(self) -> bool:

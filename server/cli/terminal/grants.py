@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
-from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX
 from planwarden.server.api.granted_steps import FoundStep, StepCall
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.grant_words import describe_value_source
 
 MAX_CALLS = 20
 """Calls of a step that are shown one by one."""
@@ -49,20 +49,10 @@ def _list_arguments(call: StepCall, wanted: Mapping[str, JsonValue]) -> Iterator
         yield _line("  no arguments")
     for name, value in {**call.arguments, **wanted}.items():
         if name in call.takes and name not in wanted:
-            taken = ", ".join(map(_describe_source, call.takes[name]))
+            taken = ", ".join(map(describe_value_source, call.takes[name]))
             yield _line(f"  {escape_text(name)} = {format_value(value)}: any value of {taken}", is_open=True)
         else:
             yield _line(f"  {escape_text(name)} = {format_value(value)}{', and no other value' * (name in wanted)}")
-
-
-def _describe_source(source: str) -> str:
-    if source == INPUTS:
-        return "the run's inputs, which whoever starts it chooses"
-    if source.endswith(f".{INPUTS}"):
-        return "what a plan gives to the plan within it"
-    if source in (ITEM, ITEM_INDEX):
-        return "the item of the loop"
-    return f"step {escape_text(source)}"
 
 
 def _describe_used(used: Mapping[str, str]) -> str:

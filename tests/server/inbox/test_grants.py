@@ -2,20 +2,22 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.grant_words import format_last_day
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, inbox
@@ -24,17 +26,21 @@ from tests.support.wardens import Ledger, confirm, plan, tool_step
 pytestmark = pytest.mark.anyio
 
 
-class OvertakenStore(MemoryStore):
-    """Somebody does `then` right after a grant was stored."""
+class WatchedGrants(MemoryStore):
+    """Says what stood in the log when a grant was stored, and fails to store it if asked to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fails: bool = False) -> None:
         super().__init__()
-        self.then: Callable[[], Awaitable[object]] | None = None
+        self._fails = fails
+        self.before: list[str] = []
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
+        row = await self.find_suspension(grant.grant_id)
+        assert row is not None
+        self.before = [type(recorded.event).__name__ for recorded in await self.read(row.execution_id)]
+        if self._fails:
+            raise StoreError("the disk is full")
         await super().add_grant(grant, entry)
-        if self.then is not None:
-            await self.then()
 
 
 async def _log_in(found: Inbox) -> Browser:
@@ -181,14 +187,15 @@ async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_le
         grants = found.warden.service.grants
         step = (await grants.find_step("weekly", "erase", "erase")).step
         request = GrantRequest(tool_name="erase", step=step, uses=3, expires_in_s=90 * 86_400.0)
-        await grants.make(request, Authority(assurance="human", channel="terminal", principal="ann"))
+        listed = await grants.make(request, Authority(assurance="human", channel="terminal", principal="ann"))
         page = await browser.open("/inbox/grants")
         words = " ".join(page.words.split())
         version = step.plan_digest[:12]
         assert "3 of 3 left today (UTC) ends" in words
         assert (
-            "At most 3 calls a day (UTC) with any arguments, as step erase of the saved plan weekly, version "
-            f"{version}, writes them, in runs of everybody. Allowed by ann (a person, at the terminal)."
+            f"erase in step erase of the saved plan weekly, version {version}, with the arguments that the plan writes "
+            f"there, at most 3 calls a day (UTC), until {format_last_day(listed.expires_at)}, in runs of everybody; any "
+            "change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, at the terminal)."
         ) in words
         file.write_text(json.dumps({"title": "changed", **plan(ERASE)}))
         changed = await browser.open("/inbox/grants")
@@ -208,17 +215,77 @@ async def test_a_call_that_no_grant_lets_through_says_that_others_are_allowed() 
         assert asked.found == ("A person allowed calls of erase beforehand, but this call is not among them.",)
 
 
-async def test_what_was_decided_elsewhere_meanwhile_leaves_no_permission_behind() -> None:
-    """ours: both happen or neither"""
-    store = OvertakenStore()
-    async with inbox(store=store) as found:
+async def test_the_answer_is_stored_first_and_the_grant_before_the_call_that_it_releases_is_made() -> None:
+    """ours: a crash between the two leaves nothing allowed that was not said"""
+    store, ledger = WatchedGrants(), Ledger()
+
+    @planwarden.tool
+    async def look_back() -> str:
+        """Writes down how many grants there are when it is called."""
+        ledger.lines.append(f"{len(await store.grants(only_open=True))} open")
+        return "looked"
+
+    async with inbox(ledger, tools=[look_back], store=store) as found:
+        browser = await _log_in(found)
+        asked = await found.ask(tool_step("look", "look_back", {}))
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
+        await browser.submit(page.form("/grant/make"), uses="1", minutes="60")
+        assert "SuspensionDecided" in store.before and "ToolReturned" not in store.before
+        assert ledger.lines == ["1 open"] and (await found.current_execution(asked)).status == "completed"
+
+
+async def test_a_grant_that_cannot_be_stored_leaves_the_answer_and_the_page_says_so() -> None:
+    """ours: an answer without a grant is all right, a grant without an answer is not"""
+    ledger = Ledger()
+    async with inbox(ledger, store=WatchedGrants(fails=True)) as found:
         browser = await _log_in(found)
         asked, page = await _form(browser, found)
-        store.then = lambda: browser.decide(asked, "reject")
-        late = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        assert late.status == 409
+        answer = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
+        assert answer.status == 503 and "was approved, but nothing was allowed besides: the disk is full" in answer.words
+        assert ledger.lines == ["erase [1, 2]"] and await found.warden.service.grants.list() == ()
+        shown = await browser.open(f"/inbox/suspensions/{asked}")
+        assert "Approved." in shown.words and "Allowed besides" not in shown.words
+
+
+@requirement("inbox:grants")
+async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() -> None:
+    """spec: twice acts once; two tabs"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        browser = await _log_in(found)
+        asked, page = await _form(browser, found)
+        answers: list[Page] = []
+
+        async def send(uses: str) -> None:
+            answers.append(await browser.submit(page.form("/grant/make"), uses=uses, minutes="60"))
+
+        async with anyio.create_task_group() as tabs:
+            tabs.start_soon(send, "3")
+            tabs.start_soon(send, "4")
+        await send("5")
+        assert [answer.status for answer in answers] == [303] * 3
         [grant] = await found.warden.service.grants.list()
-        assert not grant.is_open and grant.revoked_at is not None
+        assert grant.grant_id == asked and grant.uses in (3, 4) and ledger.lines == ["erase [1, 2]"]
+        words = " ".join((await browser.open(f"/inbox/suspensions/{asked}")).words.split())
+        assert f"Allowed besides: At most {grant.uses} calls with exactly these values" in words
+        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
+        assert kinds.count("grant_made") == 1
+
+
+async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_allowed_without_an_answer() -> None:
+    """ours: a question already decided allows nothing"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        browser = await _log_in(found)
+        asked, page = await _form(browser, found)
+        async with anyio.create_task_group() as tabs:
+            tabs.start_soon(lambda: browser.submit(page.form("/grant/make"), uses="3", minutes="60"))
+            tabs.start_soon(browser.decide, asked, "reject")
+        grants = await found.warden.service.grants.list()
+        row = await found.warden.service.engine.store.find_suspension(asked)
+        assert row is not None
+        decision = (await found.warden.service.engine.find(row.execution_id)).suspensions[asked].decision
+        assert decision is not None and len(grants) == len(ledger.lines) == int(decision.approved)
 
 
 @requirement("approval:grants")

@@ -1,0 +1,172 @@
+"""Allowing calls from a question: who may, which questions can, and the answer that the permission comes with.
+
+The answer is stored first, and the grant before anything that the answer released is called. So a crash between the two
+leaves an answered question and nothing allowed, and never the reverse. A grant that an answer made has the id of its
+question: a form that comes twice finds it.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.grants import is_same_version
+from planwarden.agent.approval.ownership import find_owner_for
+from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.api.granted_steps import FoundStep
+from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
+from planwarden.server.api.service import Service
+from planwarden.server.inbox.decision import CHANNEL, WAIT_S, find_missing_tools, record_decision
+from planwarden.server.inbox.question_view import find_call
+from planwarden.server.inbox.questions import QuestionRecord, find_question
+from planwarden.server.inbox.request import BadForm, InboxRequest
+from planwarden.server.inbox.row_choice import split_rows
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.grant_words import build_step_terms
+from planwarden.server.views.voices import describe_proof
+
+logger = logging.getLogger(__name__)
+
+MAX_DIGITS = 6
+NOT_IN_ADVANCE = "calls like this one cannot be allowed in advance"
+PLAN_CHANGED = "the saved plan is no longer what this run began with, so its calls cannot be allowed in advance"
+
+
+def build_authority(request: InboxRequest) -> Authority:
+    return Authority(assurance="human", channel=CHANNEL, principal=request.session.principal)
+
+
+async def find_allowable(request: InboxRequest) -> QuestionRecord:
+    """The question of the address. Raises `BadForm` when this person's word is not enough to allow what it asks."""
+    record = await find_question(request.service, request.http.path_params["suspension_id"])
+    question, policy = record.suspension.question, request.service.engine.grants.policy
+    owner = find_owner_for(policy, record.execution, request.session.principal)
+    worth = policy.worth("human", request.session.principal, owner, question.needs)
+    if worth is None or not (record.view.can_be_granted or find_step_tool(record) is not None):
+        raise BadForm(NOT_IN_ADVANCE)
+    if record.view.is_open and find_missing_tools(request.service, record.execution):
+        raise BadForm("this process does not have the tools of this run, so nothing can be allowed here")
+    return record
+
+
+def find_step_tool(record: QuestionRecord) -> str | None:
+    """The tool whose calls in this step of the saved plan can be allowed; None for every other question.
+
+    The run must be one of the saved plan as it is, the plan must have written the calls, and all of them must be on
+    one page, so that who allows them has seen them.
+    """
+    question = record.suspension.question
+    is_plain = question.kind == "approval" and not question.asker and not question.undecidable and question.quorum == 1
+    is_enough = question.needs in ("client", "human") and question.risk != "critical"
+    if not (is_plain and is_enough and question.step_id and record.execution.is_as_saved):
+        return None
+    rows = [(row.call_id, row.tool_name) for row in question.covers] if question.is_batch else []
+    asked = rows or [(question.call_id or "", question.tool_name or "")]
+    tools = {tool_name for _, tool_name in asked}
+    if len(tools) != 1 or len(split_rows(question.covers)) > 1 or _is_written_by_model(record.execution, asked):
+        return None
+    return tools.pop()
+
+
+def _is_written_by_model(execution: ExecutionState, asked: list[tuple[str, str]]) -> bool:
+    calls = [find_call(execution, call_id) for call_id, _ in asked]
+    return any(call is None or call.by_model for call in calls)
+
+
+async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
+    """The step that the question is about. Raises `BadForm` when it cannot be allowed, and why."""
+    saved, tool_name = record.execution.saved_plan, find_step_tool(record)
+    if saved is None or tool_name is None:
+        raise BadForm(NOT_IN_ADVANCE)
+    try:
+        found = await request.service.grants.find_step(saved.name, record.suspension.question.step_id or "", tool_name)
+    except PlanwardenError as error:
+        raise BadForm(f"{PLAN_CHANGED}: {error.message}") from None
+    if not is_same_version(found.step, record.execution):
+        raise BadForm(PLAN_CHANGED)
+    return found
+
+
+async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted: GrantRequest) -> Response:
+    """Approve what the question shows, and allow what is wanted with it; a form that comes again changes nothing.
+
+    Raises:
+        AlreadyDecided, StaleRevision: nothing was allowed.
+        UsageError: as `GrantService.prepare` and `record_decision`; nothing was decided or allowed.
+        StoreError: the answer may be stored; nothing was allowed.
+    """
+    grants, question = request.service.grants, record.row.suspension_id
+    where = request.redirect(f"/suspensions/{question}")
+    if not record.view.is_open:
+        if await grants.find(question) is not None:
+            return where
+        raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
+    if request.form_value("digest") != record.view.digest:
+        raise StaleRevision("this question was revised since you looked at it; nothing was allowed")
+    grant = await grants.prepare(wanted, build_authority(request), question=question)
+    failures: list[PlanwardenError] = []
+
+    async def allow() -> None:
+        try:
+            await grants.add(grant)
+        except PlanwardenError as error:
+            logger.error("question %s was approved, and its grant was not stored: %s", question, error.message)
+            failures.append(error)
+
+    execution = await record_decision(
+        request, record, Decision(approved=True), record.view.digest, wait_s=WAIT_S, then=allow
+    )
+    if any(found.suspension_id == question for found in execution.suspensions):
+        raise BadForm("your approval does not suffice for this call; nothing was approved or allowed")
+    if await grants.find(question) is None:
+        if failures:
+            raise StoreError(f"the question was approved, but nothing was allowed besides: {failures[0].message}")
+        raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
+    return where
+
+
+def is_number(text: str) -> bool:
+    """Whether the text of a field is a number of calls, perhaps too large."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
+async def read_titles(service: Service) -> dict[tuple[str, str], str]:
+    """The titles of the saved plans by name and version."""
+    return {(plan.name, plan.digest): plan.title for plan in (await service.look_at_plans()).plans if plan.title}
+
+
+def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> str:
+    """What exactly the grant allows, and who made it; `titles` are those of the saved plans by name and version."""
+    who = f"{escape_text(grant.created_by)} ({describe_proof(grant.assurance, grant.channel)})"
+    if grant.step is not None:
+        return f"{_describe_step_grant(grant, grant.step, titles)}. Allowed by {who}."
+    values = "exactly these values, and any values of other arguments" if grant.arguments else "any arguments"
+    whose = "of everybody" if grant.owner is None else f"of {escape_text(grant.owner)}"
+    count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
+    return f"At most {count} with {values}, in plans {whose}. Allowed by {who}."
+
+
+def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mapping[tuple[str, str], str]) -> str:
+    """What the grant for a step of a saved plan allows, as a sentence without its full stop."""
+    terms = build_step_terms(
+        tool_name=grant.tool_name,
+        step_id=step.step_id,
+        plan=titles.get((step.plan, step.version), step.plan),
+        version=step.version,
+        used=step.used_plans,
+        uses=grant.uses,
+        ends_at=grant.expires_at,
+        owner=grant.owner,
+        has_values=bool(grant.arguments),
+    )
+    return terms.sentence
+
+
+async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:
+    """What the answer to the question allowed besides, in words; empty for nothing."""
+    if record.view.is_open or record.suspension.question.kind != "approval":
+        return ""
+    grant = await request.service.grants.find(record.row.suspension_id)
+    return "" if grant is None else describe_grant(grant, await read_titles(request.service))
