@@ -771,6 +771,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "console, pages; approvals, standing grants",
         "A step of a saved plan is allowed from its question, in words, once, and only what can be and was shown.",
     ),
+    "inbox:keep": Requirement(
+        "console, pages; plans, saved plans",
+        "A person keeps the plan of a finished run from its page: the file that was shown, once, and never over another.",
+    ),
     "inbox:any-process": Requirement("issue, inbox", "A decision counts in whichever process of the home it is made."),
     "inbox:opens-when-needed": Requirement("issue, inbox", "Nothing listens and no browser opens before it is needed."),
     "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),

@@ -21,6 +21,7 @@ from planwarden.server.inbox.pages.question import build_question_routes
 from planwarden.server.inbox.pages.question_list import build_list_routes
 from planwarden.server.inbox.pages.step_grant import build_step_grant_routes
 from planwarden.server.inbox.request import NotFound, render_error_page
+from planwarden.server.inbox.saved.keep_page import build_keep_routes
 from planwarden.server.inbox.saved.list_page import build_saved_list_routes
 from planwarden.server.inbox.saved.schedule_form import build_schedule_form_routes
 from planwarden.server.inbox.saved.schedule_page import build_schedule_routes
@@ -40,6 +41,7 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
             *build_plan_list_routes(site),
             *build_execution_routes(site),
             *build_plan_action_routes(site),
+            *build_keep_routes(site),
             *build_saved_list_routes(site),
             *build_start_routes(site),
             *build_schedule_form_routes(site),

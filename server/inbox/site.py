@@ -37,6 +37,11 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
         return f"planwarden_inbox_{hashlib.sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
     @property
+    def is_shared(self) -> bool:
+        """Several processes, each with a home of its own, may show this inbox."""
+        return self.settings.store.path is None
+
+    @property
     def passphrase(self) -> InboxPassphrase:
         """What may be asked for besides a code; raises `StoreError` while there is no service."""
         return InboxPassphrase(self.settings, find_secrets(self.settings, self.service().engine.store))

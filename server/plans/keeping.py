@@ -1,4 +1,4 @@
-"""Makes a file of what has run. The only module that writes a plan; the command line alone imports it.
+"""Makes a file of what has run. The only module that writes a plan: for the command line, and a page of the inbox.
 
 Values that occur in the goal are probably what differs the next time: "remind Ada about 30 EUR" was about Ada and 30.
 They become inputs, with the value as default.
@@ -7,16 +7,19 @@ They become inputs, with the value as default.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import cast
 
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError, UsageError
 from planwarden.agent.core.bindings import INPUTS
 from planwarden.agent.core.plan import Plan, plan_to_json
-from planwarden.server.plans.plan_file import MAX_FILE_BYTES, MAX_TITLE_CHARS, read_plan_file
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.plans.plan_file import MAX_FILE_BYTES, MAX_TITLE_CHARS, is_plan_name, read_plan_file
 from planwarden.server.plans.yaml_text import write_yaml
 
 MAX_PROPOSED = 20
@@ -64,11 +67,45 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
     return tuple(found.values())
 
 
+def check_keepable(execution: ExecutionState) -> Plan:
+    """Returns the plan of a run that can be repeated. Raises `UsageError`."""
+    if execution.plan is None or not execution.is_finished:
+        raise UsageError(
+            f"thread {execution.thread_id!r} has no finished run: its newest execution is {execution.status}"
+        )
+    if execution.earlier:
+        names = ", ".join(sorted({repr(reference.step_id) for reference in execution.earlier}))
+        raise UsageError(
+            f"the run takes results of earlier runs of its thread, {names}, which a new run would not have; write the "
+            "steps that make them into one plan"
+        )
+    if execution.plan.scopes:
+        raise UsageError(
+            "the run's plan gives inputs to other saved plans, which one file cannot hold; keep its own file instead"
+        )
+    return execution.plan
+
+
+def check_new_name(found: PlanCatalogue, name: str) -> None:
+    """Raises `UsageError` when no plan can be called so, or one is already."""
+    if not is_plan_name(name):
+        raise InvalidArguments(f"{name[:80]!r} is no name of a plan: letters, digits, - and _, at most 64")
+    taken = found.get(name) or found.get_fault(name)
+    if taken is not None:
+        raise UsageError(f"there is a plan {name!r} already, {str(taken.path)!r}; choose another name")
+
+
+def suggest_title(goal: str | None) -> str:
+    """Returns the first line of the goal, cut; empty without one."""
+    return next((line.strip() for line in (goal or "").splitlines() if line.strip()), "")[:MAX_TITLE_CHARS]
+
+
 def build_document(
-    plan: Plan, goal: str | None, given: Mapping[str, JsonValue], chosen: Sequence[ProposedInput]
+    plan: Plan, title: str, given: Mapping[str, JsonValue], chosen: Sequence[ProposedInput]
 ) -> dict[str, JsonValue]:
     """Returns what the file holds: the plan with the chosen values as inputs. `given` are the inputs of the run."""
-    document = plan_to_json(plan)
+    # The run goes on being shown by the plan that it has.
+    document = deepcopy(plan_to_json(plan))
     names = {(type(proposed.value), proposed.value): proposed.name for proposed in chosen}
     for place in list(_list_places(document)):
         value = _value_at(place)
@@ -77,13 +114,21 @@ def build_document(
             binding: JsonValue = {"$from": INPUTS, "pointer": "/" + name.replace("~", "~0").replace("/", "~1")}
             cast("dict[str | int, JsonValue]", place.node)[place.key] = binding
     inputs = _build_inputs(plan, given, chosen)
-    title = next((line.strip() for line in (goal or "").splitlines() if line.strip()), "")
     steps = cast("list[dict[str, JsonValue]]", document["todoList"])
     return {
-        **({"title": title[:MAX_TITLE_CHARS]} if title else {}),
+        **({"title": title} if title else {}),
         **({} if inputs is None else {INPUTS: inputs}),
         "todoList": [_shorten(step, before) for step, before in zip(steps, [None, *steps], strict=False)],
     }
+
+
+def format_plan(document: dict[str, JsonValue], comment: str) -> str:
+    """Returns the text of the file. Raises `InvalidArguments` when the plan is too large for one."""
+    text = f"# {comment}\n{write_yaml(document)}"
+    size = len(text.encode())
+    if size > MAX_FILE_BYTES:
+        raise InvalidArguments(f"the plan has {size} bytes as a file, the limit is {MAX_FILE_BYTES}")
+    return text
 
 
 def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment: str) -> Path:
@@ -94,9 +139,7 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
         InvalidArguments: the plan is too large for a file.
     """
     path = folder / f"{name}.yaml"
-    data = f"# {comment}\n{write_yaml(document)}".encode()
-    if len(data) > MAX_FILE_BYTES:
-        raise InvalidArguments(f"the plan has {len(data)} bytes as a file, the limit is {MAX_FILE_BYTES}")
+    data = format_plan(document, comment).encode()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(path, "xb", opener=lambda file, flags: os.open(file, flags, 0o600)) as file:

@@ -8,8 +8,7 @@ import anyio
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.agent.core.plan import Plan
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.plan_parser import read_tool_names
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.context import CliContext
@@ -20,8 +19,16 @@ from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.folders import HOME, PlanCatalogue
 from planwarden.server.plans.inputs import PlanInputField, list_input_fields
-from planwarden.server.plans.keeping import ProposedInput, build_document, propose_inputs, write_plan
-from planwarden.server.plans.plan_file import SavedPlan, is_plan_name
+from planwarden.server.plans.keeping import (
+    ProposedInput,
+    build_document,
+    check_keepable,
+    check_new_name,
+    propose_inputs,
+    suggest_title,
+    write_plan,
+)
+from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.lineage_facts import VERSION_CHARS
@@ -53,11 +60,11 @@ def handle_keep(arguments: Namespace) -> int:
     context = CliContext.from_arguments(arguments)
     terminal = build_terminal(arguments)
     name: str = arguments.name
-    _check_new_name(context, name)
+    check_new_name(context.library.look_now(), name)
     execution = anyio.run(_find_execution, context, arguments.thread)
-    plan = _check_keepable(execution)
+    plan = check_keepable(execution)
     chosen = choose_inputs(terminal, propose_inputs(plan, execution.goal))
-    document = build_document(plan, execution.goal, execution.inputs, chosen)
+    document = build_document(plan, suggest_title(execution.goal), execution.inputs, chosen)
     comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}."
     path = write_plan(context.settings.home / PLAN_FOLDER, name, document, comment)
     inputs = [field.name for field in list_input_fields(_as_object(document.get("inputs")))]
@@ -75,34 +82,6 @@ async def _find_execution(context: CliContext, beginning: str) -> ExecutionState
             command = context.command("list")
             raise UsageError(f"there is no thread {thread_id[:64]!r}; `{command}` shows the newest ones")
         return await service.engine.find(headers[-1].execution_id)
-
-
-def _check_keepable(execution: ExecutionState) -> Plan:
-    """Returns the plan of a run that can be repeated. Raises `UsageError`."""
-    if execution.plan is None or not execution.is_finished:
-        raise UsageError(
-            f"thread {execution.thread_id!r} has no finished run: its newest execution is {execution.status}"
-        )
-    if execution.earlier:
-        names = ", ".join(sorted({repr(reference.step_id) for reference in execution.earlier}))
-        raise UsageError(
-            f"the run takes results of earlier runs of its thread, {names}, which a new run would not have; write the "
-            "steps that make them into one plan"
-        )
-    if execution.plan.scopes:
-        raise UsageError(
-            "the run's plan gives inputs to other saved plans, which one file cannot hold; keep its own file instead"
-        )
-    return execution.plan
-
-
-def _check_new_name(context: CliContext, name: str) -> None:
-    if not is_plan_name(name):
-        raise InvalidArguments(f"{name[:80]!r} is no name of a plan: letters, digits, - and _, at most 64")
-    found = context.library.look_now()
-    taken = found.get(name) or found.get_fault(name)
-    if taken is not None:
-        raise UsageError(f"there is a plan {name!r} already, {str(taken.path)!r}; choose another name")
 
 
 def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list[ProposedInput]:

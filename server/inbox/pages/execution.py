@@ -173,6 +173,7 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
         events=len(recorded),
         key=token_urlsafe(12),
         seen=str(now.version),
+        is_shared=request.site.is_shared,
     )
 
 

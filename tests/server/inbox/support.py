@@ -17,6 +17,7 @@ from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.suspension import Suspension
+from planwarden.storage.location import StoreLocation
 from planwarden.storage.memory.store import MemoryStore
 from tests.support.fakes import WatchedStore
 from tests.support.wardens import Ledger, plan, tool_step, warden
@@ -144,12 +145,19 @@ async def inbox(
     passphrase_file: Path | None = None,
 ) -> AsyncGenerator[Inbox]:
     async with warden(ledger or Ledger(), tools=tools, store=store, settings=settings) as made:
-        yield open_inbox(made, passphrase_file)
+        yield open_inbox(made, passphrase_file, home=settings.home if settings else None)
 
 
-def open_inbox(made: planwarden.Warden, passphrase_file: Path | None = None) -> Inbox:
-    """The inbox of a warden that runs."""
-    settings = Settings(home=Path("/nonexistent"), passphrase_file=passphrase_file)
+def open_inbox(
+    made: planwarden.Warden,
+    passphrase_file: Path | None = None,
+    *,
+    home: Path | None = None,
+    store: StoreLocation | None = None,
+) -> Inbox:
+    """The inbox of a warden that runs; `store` is where its settings say that executions are."""
+    home = home or Path("/nonexistent")
+    settings = Settings(home=home, passphrase_file=passphrase_file, given_store=store)
     site = InboxSite(service=lambda: made.service, settings=settings)
     return Inbox(made, site, build_inbox_app(site, lambda: {HOST}))
 

@@ -1,0 +1,177 @@
+"""The page on which a person keeps the plan of a finished run as a saved plan, as `planwarden plans keep` does.
+
+It is the only page that writes a plan. What is written is what the page showed: a form whose choices differ from the
+file that it was shown with shows the new file, and writes nothing. A model has no session here.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import anyio.to_thread
+import msgspec
+from pydantic import JsonValue
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.agent.common.errors import PlanwardenError, UsageError
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.inbox.answering import Remark, capitalize
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.pages.execution import find_execution
+from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
+from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.value_view import ValueView
+from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.plans.keeping import (
+    ProposedInput,
+    build_document,
+    check_keepable,
+    check_new_name,
+    format_plan,
+    propose_inputs,
+    suggest_title,
+    write_plan,
+)
+from planwarden.server.plans.plan_file import MAX_NAME_CHARS, MAX_TITLE_CHARS
+from planwarden.server.settings.configuration import PLAN_FOLDER
+from planwarden.server.views.facts import escape_text
+
+MAX_PERSON_CHARS = 100
+OTHER_FILE = "You changed something since this page showed the file. It shows the file as it is now; nothing was written."
+
+
+class _Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that the form describes."""
+
+    name: str
+    title: str
+    proposed: tuple[ProposedInput, ...]
+    chosen: tuple[ProposedInput, ...]
+    document: dict[str, JsonValue]
+    comment: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """Of what would be written."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def is_kept(self, found: PlanCatalogue) -> bool:
+        """There is a plan of this name with exactly this content, such as that of the same form sent before."""
+        known = found.get(self.name)
+        expected = {key: value for key, value in self.document.items() if key != "title"}
+        return known is not None and known.document == expected and (known.title or "") == self.title
+
+
+def build_keep_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    where = f"{INBOX_PATH}/executions/{{execution_id}}/keep"
+    return (page_route(site, where, show_keep_form), form_route(site, f"{where}/write", keep_plan))
+
+
+async def show_keep_form(request: InboxRequest) -> Response:
+    execution = await _find_keepable(request)
+    title = suggest_title(execution.goal)
+    return _render(request, execution, _build_draft(request, execution, _suggest_name(title), title, ""))
+
+
+async def keep_plan(request: InboxRequest) -> Response:
+    """Write the file that the page showed, or show the one that the form describes now."""
+    verdict = request.form_value("decision")
+    if verdict not in ("preview", "keep"):
+        raise BadForm
+    execution = await _find_keepable(request)
+    title = " ".join(request.form_value("title").split())
+    draft = _build_draft(request, execution, request.form_value("name").strip(), title, "yes")
+    if len(draft.title) > MAX_TITLE_CHARS:
+        remark = Remark(text=f"The title is longer than {MAX_TITLE_CHARS} characters; nothing was written.", tone="bad")
+        return _render(request, execution, draft, remark, status=422)
+    found = await request.service.look_at_plans()
+    if verdict == "keep" and draft.is_kept(found):
+        return request.redirect(f"/saved/{draft.name}")
+    try:
+        check_new_name(found, draft.name)
+    except UsageError as error:
+        return _render(request, execution, draft, name_fault=capitalize(escape_text(error.message)), status=422)
+    if verdict == "preview":
+        return _render(request, execution, draft)
+    if request.form_value("seen") != draft.digest:
+        return _render(request, execution, draft, Remark(text=OTHER_FILE), status=409)
+    folder = request.site.settings.home / PLAN_FOLDER
+    try:
+        await anyio.to_thread.run_sync(write_plan, folder, draft.name, draft.document, draft.comment)
+    except PlanwardenError as error:
+        # A form that came twice at once has written the same file meanwhile.
+        if draft.is_kept(await request.service.look_at_plans()):
+            return request.redirect(f"/saved/{draft.name}")
+        remark = Remark(text=f"{capitalize(escape_text(error.message))}. Nothing was written.", tone="bad")
+        return _render(request, execution, draft, remark, status=http_status(error))
+    return request.redirect(f"/saved/{draft.name}")
+
+
+def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, title: str, chosen: str) -> _Draft:
+    """`chosen` is the value that the box of each wanted input has; empty wants all of them."""
+    plan = check_keepable(execution)
+    proposed = propose_inputs(plan, execution.goal)
+    wanted = [found for number, found in enumerate(proposed) if request.form_value(f"input.{number}") == chosen]
+    document = build_document(plan, title, execution.inputs, wanted)
+    who = request.session.principal[:MAX_PERSON_CHARS]
+    comment = escape_text(f"Kept in the inbox by {who} from thread {execution.thread_id}.")
+    return _Draft(
+        name=name,
+        title=title,
+        proposed=proposed,
+        chosen=tuple(wanted),
+        document=document,
+        comment=comment,
+        text=format_plan(document, comment),
+    )
+
+
+async def _find_keepable(request: InboxRequest) -> ExecutionState:
+    """The finished run of the address. Raises `UsageError` where this process has no home of the person to write to."""
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    check_keepable(execution)
+    if request.site.is_shared:
+        raise UsageError(
+            "many processes share this database, and their homes are not yours to write to; run `planwarden plans keep "
+            f"{execution.thread_id} NAME` where your saved plans are"
+        )
+    return execution
+
+
+def _render(
+    request: InboxRequest,
+    execution: ExecutionState,
+    draft: _Draft,
+    remark: Remark | None = None,
+    *,
+    name_fault: str = "",
+    status: int = 200,
+) -> Response:
+    return request.render_page(
+        "keep.html",
+        status=status,
+        remark=remark,
+        execution=execution,
+        name=draft.name,
+        name_fault=name_fault,
+        max_name=MAX_NAME_CHARS,
+        title=draft.title,
+        max_title=MAX_TITLE_CHARS,
+        inputs=[_show_input(number, found, draft.chosen) for number, found in enumerate(draft.proposed)],
+        file=ValueView(draft.text.rstrip("\n")),
+        folder=escape_text(str(request.site.settings.home / PLAN_FOLDER)),
+        seen=draft.digest,
+    )
+
+
+def _show_input(
+    number: int, found: ProposedInput, chosen: Sequence[ProposedInput]
+) -> tuple[str, str, ValueView, str, bool]:
+    """The key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
+    return f"input.{number}", escape_text(found.name), ValueView(found.value), escape_text(found.step_id), found in chosen
+
+
+def _suggest_name(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower())[:MAX_NAME_CHARS].strip("-")
