@@ -172,6 +172,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "console", "The page of a plan says what it is, how it stands and what each step did; a failure stands first."
     ),
     "console:slider": Requirement("console", "A past state of a plan is shown as past, with nothing to press."),
+    "console:other-inputs": Requirement(
+        "console, pages; plans, going on",
+        "A retry or fork takes other inputs from a form with the old ones filled in; side by side shows what differs.",
+    ),
     "console:steer": Requirement(
         "console", "A person stops, retries, forks and rehearses a plan from its page; a form sent twice acts once."
     ),

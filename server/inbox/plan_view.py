@@ -105,6 +105,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     can_cancel: bool
     can_retry: bool
     can_fork: bool
+    can_change: bool
+    """It can go on with other inputs."""
     can_repeat: bool
     """Its plan can be rehearsed and kept."""
     fork_steps: tuple[str, ...]
@@ -136,6 +138,8 @@ def build_plan_view(
     is_finished, has_plan = execution.is_finished, execution.plan is not None
     begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]
     is_own = has_plan and not execution.earlier and not (execution.plan and execution.plan.scopes)
+    can_retry = is_newest and is_finished and has_plan and execution.status in _GOES_ON_FROM
+    can_fork = is_newest and is_finished and bool(begun)
     return PlanView(
         title=_build_title(execution),
         state=_describe_state(execution),
@@ -144,8 +148,9 @@ def build_plan_view(
         facts=tuple(_list_facts(execution)),
         steps=_build_steps(execution, graph, people),
         can_cancel=execution.status in _CAN_STOP and not execution.cancel_requested,
-        can_retry=is_newest and is_finished and has_plan and execution.status in _GOES_ON_FROM,
-        can_fork=is_newest and is_finished and bool(begun),
+        can_retry=can_retry,
+        can_fork=can_fork,
+        can_change=(can_retry or can_fork) and execution.plan is not None and execution.plan.inputs is not None,
         can_repeat=is_finished and is_own,
         fork_steps=tuple(begun[:MAX_ROWS]),
     )

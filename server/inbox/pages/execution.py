@@ -20,6 +20,7 @@ from planwarden.server.api.branches import find_branches
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.plan_view import PlanView, build_plan_view
 from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
+from planwarden.server.inbox.run_differences import list_differences
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
@@ -108,7 +109,8 @@ async def compare_executions(request: InboxRequest) -> Response:
         sides.append((execution, view, Markup(draw_svg(graph, width=SIDE_WIDTH))))
     if sides[0][0].thread_id != sides[1][0].thread_id:
         raise NotFound("these two executions belong to different threads")
-    return request.render_page("compare.html", sides=sides)
+    (before, first, _), (after, second, _) = sides
+    return request.render_page("compare.html", sides=sides, found=list_differences(before, after, first, second))
 
 
 async def download_artifact(request: InboxRequest) -> Response:

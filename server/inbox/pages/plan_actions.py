@@ -4,8 +4,9 @@ Each is what the command line does, for the owner of the execution. A form that 
 the key that its page was made with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -13,6 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.events import Starter
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.execution import find_execution
@@ -41,15 +43,18 @@ async def cancel_execution(request: InboxRequest) -> Response:
 
 async def retry_execution(request: InboxRequest) -> Response:
     """Go on with what is left."""
-    return await _go_on(request, None)
+    return await go_on(request, None)
 
 
 async def fork_execution(request: InboxRequest) -> Response:
     """Run again from the chosen step on."""
-    return await _go_on(request, request.form_value("from"))
+    return await go_on(request, request.form_value("from"))
 
 
-async def _go_on(request: InboxRequest, from_step: str | None) -> Response:
+async def go_on(
+    request: InboxRequest, from_step: str | None, inputs: Mapping[str, JsonValue] | None = None
+) -> Response:
+    """Start what goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
     execution = await find_execution(request, request.http.path_params["execution_id"])
     store, key = request.service.engine.store, _read_key(request)
     newest = (await store.thread(execution.thread_id))[-1].execution_id
@@ -59,11 +64,10 @@ async def _go_on(request: InboxRequest, from_step: str | None) -> Response:
     view = await request.service.retry(
         execution.thread_id,
         from_step=from_step,
+        inputs=inputs,
         key=key,
         wait_seconds=0,
-        requester=Requester(
-            execution.principal, host=HOST, starter=Starter(principal=request.session.principal, channel=CHANNEL)
-        ),
+        requester=_build_requester(request, execution),
     )
     return request.redirect(f"/executions/{view.execution_id}")
 
@@ -80,9 +84,15 @@ async def rehearse_plan(request: InboxRequest) -> Response:
         key=_read_key(request),
         options={"rehearse": True},
         wait_seconds=0,
-        requester=Requester(execution.principal, host=HOST),
+        requester=_build_requester(request, execution),
     )
     return request.redirect(f"/executions/{view.execution_id}")
+
+
+def _build_requester(request: InboxRequest, execution: ExecutionState) -> Requester:
+    """It belongs to the owner of the execution; whoever pressed the button started it."""
+    starter = Starter(principal=request.session.principal, channel=CHANNEL)
+    return Requester(execution.principal, host=HOST, starter=starter)
 
 
 def _read_key(request: InboxRequest) -> str:

@@ -1,6 +1,7 @@
 """The form of a plan's inputs: one field for each declared input, and JSON for what its schema lets in besides."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.inputs import fill_inputs
-from planwarden.server.inbox.forms import FilledForm, InputField, build_form_fields, fill_form
+from planwarden.server.inbox.forms import FilledForm, InputField, build_form_fields, fill_form, format_editable_json
 from planwarden.server.plans.inputs import Schema, list_input_fields
 from planwarden.server.views.facts import escape_text
 
@@ -41,14 +42,22 @@ class GivenInputs(msgspec.Struct, frozen=True, kw_only=True):
         return not self.faults and not self.filled.faults
 
 
-def build_input_fields(inputs: Schema | None) -> tuple[InputField, ...]:
-    """The fields of the plan's inputs, in their order; none for a plan that takes nothing."""
+def build_input_fields(
+    inputs: Schema | None, given: Mapping[str, JsonValue] = MappingProxyType({})
+) -> tuple[InputField, ...]:
+    """The fields of the plan's inputs, in their order; none for a plan that takes nothing.
+
+    They begin with the values that a run was `given`, and with the plan's defaults.
+    """
     if inputs is None:
         return ()
     declared = list(list_input_fields(inputs))
     fields: tuple[InputField, ...] = ()
     if declared:
-        properties: dict[str, JsonValue] = {field.name: field.schema for field in declared}
+        properties: dict[str, JsonValue] = {
+            field.name: {**field.schema, "default": given[field.name]} if field.name in given else field.schema
+            for field in declared
+        }
         required: list[JsonValue] = [field.name for field in declared if field.is_required]
         # A field with a default cannot be left out: the default would come back.
         fields = tuple(
@@ -56,7 +65,10 @@ def build_input_fields(inputs: Schema | None) -> tuple[InputField, ...]:
             for field in build_form_fields({"type": "object", "properties": properties, "required": required})
         )
     takes_more = inputs.get("additionalProperties") not in (None, False) or bool(inputs.get("patternProperties"))
-    return (*fields, _MORE) if takes_more else fields
+    if not takes_more:
+        return fields
+    others = {name: value for name, value in given.items() if all(name != field.name for field in declared)}
+    return (*fields, replace(_MORE, text=format_editable_json(others)) if others else _MORE)
 
 
 def read_given_inputs(inputs: Schema | None, fields: Sequence[InputField], sent: Mapping[str, str]) -> GivenInputs:
@@ -64,7 +76,7 @@ def read_given_inputs(inputs: Schema | None, fields: Sequence[InputField], sent:
     filled = fill_form([field for field in fields if field.key != MORE_KEY], sent)
     values = dict(filled.values)
     if any(field.key == MORE_KEY for field in fields):
-        more = fill_form((_MORE,), sent)
+        more = fill_form([field for field in fields if field.key == MORE_KEY], sent)
         values |= _read_object(more.values.get(""))
         faults = {**filled.faults, **more.faults, **_find_faults_of_more(fields, more.values.get(""))}
         filled = replace(filled, texts={**filled.texts, **more.texts}, faults=faults)

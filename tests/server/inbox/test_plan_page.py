@@ -151,6 +151,8 @@ async def test_a_rehearsal_from_the_page_changes_nothing() -> None:
         await found.warden.service.engine.wait(await found.warden.service.engine.find(rehearsed), 60)
         page = await _open(browser, rehearsed)
         assert "was rehearsed: nothing was changed" in page.words and "erase [1]" not in ledger.lines
+        starter = (await found.warden.service.engine.find(rehearsed)).starter
+        assert starter is not None and (starter.principal, starter.channel) == ("ann", "inbox")
 
 
 @requirement("console:steer")

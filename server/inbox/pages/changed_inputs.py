@@ -1,0 +1,104 @@
+"""The page on which a person runs a finished execution again with other inputs: a retry or a fork, its inputs filled in.
+
+What the form does not change stays as it was. A step that took a changed value and is done already runs again only if
+the person chose it, or one before it; otherwise the page says so, and nothing starts.
+"""
+
+from collections.abc import Sequence
+from secrets import token_urlsafe
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.inbox.answering import Remark, capitalize
+from planwarden.server.inbox.forms import FilledForm
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.pages.execution import find_execution
+from planwarden.server.inbox.pages.plan_actions import go_on
+from planwarden.server.inbox.plan_view import PlanView, build_plan_view
+from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
+from planwarden.server.inbox.saved.input_form import build_input_fields, read_given_inputs
+from planwarden.server.inbox.site import InboxSite
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.graph.plan_graph import PlanGraph
+
+WHAT_IS_LEFT = ""
+"""The choice of a retry; every other one is the step of a fork."""
+
+
+def build_changed_inputs_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    where = f"{INBOX_PATH}/executions/{{execution_id}}/inputs"
+    return (page_route(site, where, show_inputs), form_route(site, f"{where}/run", run_with_inputs))
+
+
+async def show_inputs(request: InboxRequest) -> Response:
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    return await _render(request, execution)
+
+
+async def run_with_inputs(request: InboxRequest) -> Response:
+    """Start the retry or the fork, or show what does not fit; the same form sent twice starts one."""
+    verdict = request.form_value("decision")
+    if verdict not in ("check", "run"):
+        raise BadForm
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    schema = None if execution.plan is None else execution.plan.inputs
+    fields = build_input_fields(schema, execution.inputs)
+    given = read_given_inputs(schema, fields, request.form_values())
+    if not given.is_usable:
+        said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
+        remark = Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
+        return await _render(request, execution, remark, filled=given.filled, status=422)
+    if verdict == "check":
+        remark = Remark(text="These inputs fit the plan; nothing was started.", tone="plain")
+        return await _render(request, execution, remark, filled=given.filled)
+    changed = {
+        name: value
+        for name, value in given.values.items()
+        if name not in execution.inputs or canonical_json(execution.inputs[name]) != canonical_json(value)
+    }
+    try:
+        return await go_on(request, request.form_value("from") or None, changed)
+    except UsageError as error:
+        remark = Remark(text=f"{capitalize(escape_text(error.message))}. Nothing was started.", tone="bad")
+        return await _render(request, execution, remark, filled=given.filled, status=http_status(error))
+
+
+async def _render(
+    request: InboxRequest,
+    execution: ExecutionState,
+    remark: Remark | None = None,
+    *,
+    filled: FilledForm | None = None,
+    status: int = 200,
+) -> Response:
+    view = await _find_choices(request, execution)
+    choices = [(step, f"again from step {step} on") for step in view.fork_steps] if view.can_fork else []
+    if view.can_retry:
+        choices.insert(0, (WHAT_IS_LEFT, "what is left"))
+    return request.render_page(
+        "changed_inputs.html",
+        status=status,
+        remark=remark,
+        execution=execution,
+        view=view,
+        choices=choices,
+        chosen=request.form_value("from"),
+        fields=build_input_fields(None if execution.plan is None else execution.plan.inputs, execution.inputs),
+        filled=filled,
+        key=request.form_value("key") or token_urlsafe(12),
+    )
+
+
+async def _find_choices(request: InboxRequest, execution: ExecutionState) -> PlanView:
+    """How it can go on. Raises `InvalidArguments` when it cannot, or takes no inputs."""
+    headers = await request.service.engine.store.thread(execution.thread_id)
+    is_newest = headers[-1].execution_id == execution.execution_id
+    view = build_plan_view(execution, PlanGraph(rows=(), links=()), is_newest=is_newest, people=())
+    if not view.can_change:
+        why = "its plan takes no inputs" if is_newest and execution.is_finished else "it runs, or a later run goes on"
+        raise InvalidArguments(f"this run cannot be run again with other inputs: {why}")
+    return view
