@@ -777,7 +777,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "inbox:keep": Requirement(
         "console, pages; plans, saved plans",
-        "A person keeps the plan of a finished run from its page: the file that was shown, once, and never over another.",
+        "A person keeps the plan of a finished run from its page: the file as shown, once, and over no other.",
     ),
     "inbox:any-process": Requirement("issue, inbox", "A decision counts in whichever process of the home it is made."),
     "inbox:opens-when-needed": Requirement("issue, inbox", "Nothing listens and no browser opens before it is needed."),

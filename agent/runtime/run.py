@@ -292,9 +292,7 @@ class Run:
             # The store knows a rule that the state does not show, such as one unfinished execution per thread.
             self._refuse(facts, refused)
             return []
-        for command in transaction.commands:
-            if command.then is not None and command.error is None:
-                await command.then()
+        await _follow_commands(transaction)
         for key in arrived:
             del self._inflight[key]
         self._apply_commit(transaction)
@@ -515,6 +513,13 @@ class Run:
         self._waiting.extend(self._unstored)
         self._unstored.clear()
         self.submit(None)
+
+
+async def _follow_commands(transaction: Transaction) -> None:
+    """What the committed commands bring about besides, before anything that they released is performed."""
+    for command in transaction.commands:
+        if command.then is not None and command.error is None:
+            await command.then()
 
 
 async def settle(run: Run, command: Command) -> None:

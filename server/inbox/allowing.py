@@ -6,6 +6,7 @@ question: a form that comes twice finds it.
 """
 
 import logging
+import shlex
 from collections.abc import Mapping
 
 from starlette.responses import Response
@@ -26,10 +27,12 @@ from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.grant_words import build_step_terms
 from planwarden.server.views.voices import describe_proof
+from planwarden.tools.downstream.tools import says_it_only_reads
 
 logger = logging.getLogger(__name__)
 
 MAX_DIGITS = 6
+OWN_SOURCES = ("builtin", "python")
 NOT_IN_ADVANCE = "calls like this one cannot be allowed in advance"
 PLAN_CHANGED = "the saved plan is no longer what this run began with, so its calls cannot be allowed in advance"
 
@@ -73,6 +76,19 @@ def find_step_tool(record: QuestionRecord) -> str | None:
 def _is_written_by_model(execution: ExecutionState, asked: list[tuple[str, str]]) -> bool:
     calls = [find_call(execution, call_id) for call_id, _ in asked]
     return any(call is None or call.by_model for call in calls)
+
+
+def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
+    """The command that lets all calls of a tool run which, as its server says, only reads; empty for every other tool.
+
+    It changes the operator's settings, which no page does.
+    """
+    question = record.suspension.question
+    definition = request.service.engine.tools.get(question.tool_name or "")
+    is_asked = record.view.is_open and question.kind == "approval" and question.risk != "critical"
+    if definition is None or not is_asked or definition.source in OWN_SOURCES or not says_it_only_reads(definition):
+        return ""
+    return escape_text(shlex.join(["planwarden", "trust", definition.source, definition.name]))
 
 
 async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:

@@ -15,7 +15,7 @@ from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.errors import AlreadyDecided, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.server.api.branches import find_branches
-from planwarden.server.inbox.allowing import describe_allowed, find_step_tool
+from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
 from planwarden.server.inbox.forms import FilledForm, InputField, build_argument_fields, build_form_fields
 from planwarden.server.inbox.keys.signing import can_sign, find_signing_obstacle, take_signature
@@ -67,6 +67,7 @@ async def render_question(
         obstacle=await find_signing_obstacle(request, record) if may_sign else None,
         missing=tuple(map(escape_text, find_missing_tools(request.service, record.execution))) if is_open else (),
         allows_step=is_open and find_step_tool(record) is not None,
+        trust_command=find_trust_command(request, record),
         rows=_build_rows(request, record, choice) if record.suspension.question.is_batch else None,
         branches=await find_branches(request.service.engine, record.execution),
         is_news=False,

@@ -15,14 +15,14 @@ from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.changed_inputs import build_changed_inputs_routes
 from planwarden.server.inbox.pages.execution import build_execution_routes
 from planwarden.server.inbox.pages.grants import build_grant_routes
+from planwarden.server.inbox.pages.keep import build_keep_routes
 from planwarden.server.inbox.pages.pairing import build_pairing_routes
 from planwarden.server.inbox.pages.plan_actions import build_plan_action_routes
 from planwarden.server.inbox.pages.plan_list import build_plan_list_routes
 from planwarden.server.inbox.pages.question import build_question_routes
 from planwarden.server.inbox.pages.question_list import build_list_routes
-from planwarden.server.inbox.pages.step_grant import build_step_grant_routes
+from planwarden.server.inbox.pages.step_grants import build_step_grant_routes
 from planwarden.server.inbox.request import NotFound, render_error_page
-from planwarden.server.inbox.saved.keep_page import build_keep_routes
 from planwarden.server.inbox.saved.list_page import build_saved_list_routes
 from planwarden.server.inbox.saved.schedule_form import build_schedule_form_routes
 from planwarden.server.inbox.saved.schedule_page import build_schedule_routes

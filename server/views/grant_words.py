@@ -32,8 +32,8 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
         """All of it."""
         values = " and these values" if self.has_values else ""
         return (
-            f"{self.tool} in step {self.step} of the saved plan {self.plan}, {self.version}, with the arguments that the "
-            f"plan writes there{values}, at most {describe_uses_a_day(self.uses)}, until {self.until}, in runs of "
+            f"{self.tool} in step {self.step} of the saved plan {self.plan}, {self.version}, with the arguments that "
+            f"the plan writes there{values}, at most {describe_uses_a_day(self.uses)}, until {self.until}, in runs of "
             f"{self.whose}; "
             "any change of the plan, the tool or the arguments' source asks again"
         )

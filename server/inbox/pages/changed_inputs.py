@@ -1,4 +1,4 @@
-"""The page on which a person runs a finished execution again with other inputs: a retry or a fork, its inputs filled in.
+"""The page on which a person runs a finished execution again with other inputs: a retry or a fork.
 
 What the form does not change stays as it was. A step that took a changed value and is done already runs again only if
 the person chose it, or one before it; otherwise the page says so, and nothing starts.

@@ -100,15 +100,16 @@ async def show_timeline(request: InboxRequest) -> Response:
 
 
 async def compare_executions(request: InboxRequest) -> Response:
-    """Two executions of one thread side by side, such as a fork and what it began from."""
+    """Two executions of one thread side by side, the earlier one first, such as a fork and what it began from."""
+    found = [await find_execution(request, request.http.path_params[name]) for name in ("other_id", "execution_id")]
+    order = [header.execution_id for header in await request.service.engine.store.thread(found[0].thread_id)]
+    if any(execution.execution_id not in order for execution in found):
+        raise NotFound("these two executions belong to different threads")
     sides: list[tuple[ExecutionState, PlanView, str]] = []
-    for name in ("other_id", "execution_id"):
-        execution = await find_execution(request, request.http.path_params[name])
+    for execution in sorted(found, key=lambda execution: order.index(execution.execution_id)):
         graph = _draw(execution)
         view = build_plan_view(execution, graph, is_newest=False, people=())
         sides.append((execution, view, Markup(draw_svg(graph, width=SIDE_WIDTH))))
-    if sides[0][0].thread_id != sides[1][0].thread_id:
-        raise NotFound("these two executions belong to different threads")
     (before, first, _), (after, second, _) = sides
     return request.render_page("compare.html", sides=sides, found=list_differences(before, after, first, second))
 

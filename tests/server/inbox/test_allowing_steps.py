@@ -91,9 +91,9 @@ async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answ
         assert (grant.assurance, grant.channel, grant.created_by) == ("human", "inbox", "ann")
         assert grant.expires_at - grant.created_at == timedelta(days=90)
         terms = (
-            f"post in step purge of the saved plan Tidy up, version {grant.step.version[:12]}, with the arguments that the "
-            f"plan writes there, at most 2 calls a day (UTC), until 21 February 2027, in runs of local; "
-            "any change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, in the inbox)."
+            f"post in step purge of the saved plan Tidy up, version {grant.step.version[:12]}, with the arguments "
+            "that the plan writes there, at most 2 calls a day (UTC), until 21 February 2027, in runs of local; any "
+            "change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, in the inbox)."
         )
         assert f"Allowed besides: {terms}" in _say(await browser.open(where))
         listed = await browser.open("/inbox/grants")
@@ -213,7 +213,9 @@ async def test_what_a_step_grant_never_covers_is_not_offered_and_not_made(tmp_pa
             assert "allow-step" not in page.text, where
             refused = await browser.open(f"{where}/allow-step")
             assert refused.status == 422 and "cannot be allowed in advance" in refused.words, where
-            sent = await browser.send(f"{where}/allow-step/make", {**_find_tokens(page), "uses": ["2"], "until": ["2026-11-25"]})
+            sent = await browser.send(
+                f"{where}/allow-step/make", {**_find_tokens(page), "uses": ["2"], "until": ["2026-11-25"]}
+            )
             assert sent.status == 422, where
         assert await found.warden.service.grants.list() == ()
 

@@ -7,18 +7,20 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec.structs import replace
+from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.tool import Risk
+from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.grant_words import format_last_day
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, inbox
 from tests.support.wardens import Ledger, confirm, plan, tool_step
@@ -193,9 +195,10 @@ async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_le
         version = step.plan_digest[:12]
         assert "3 of 3 left today (UTC) ends" in words
         assert (
-            f"erase in step erase of the saved plan weekly, version {version}, with the arguments that the plan writes "
-            f"there, at most 3 calls a day (UTC), until {format_last_day(listed.expires_at)}, in runs of everybody; any "
-            "change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, at the terminal)."
+            f"erase in step erase of the saved plan weekly, version {version}, with the arguments that the plan "
+            f"writes there, at most 3 calls a day (UTC), until {format_last_day(listed.expires_at)}, in runs of "
+            "everybody; any change of the plan, the tool or the arguments' source asks again. Allowed by ann (a "
+            "person, at the terminal)."
         ) in words
         file.write_text(json.dumps({"title": "changed", **plan(ERASE)}))
         changed = await browser.open("/inbox/grants")
@@ -241,7 +244,9 @@ async def test_a_grant_that_cannot_be_stored_leaves_the_answer_and_the_page_says
         browser = await _log_in(found)
         asked, page = await _form(browser, found)
         answer = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        assert answer.status == 503 and "was approved, but nothing was allowed besides: the disk is full" in answer.words
+        assert (
+            answer.status == 503 and "was approved, but nothing was allowed besides: the disk is full" in answer.words
+        )
         assert ledger.lines == ["erase [1, 2]"] and await found.warden.service.grants.list() == ()
         shown = await browser.open(f"/inbox/suspensions/{asked}")
         assert "Approved." in shown.words and "Allowed besides" not in shown.words
@@ -320,3 +325,33 @@ async def test_a_confirmation_cannot_be_allowed_in_advance_on_a_page() -> None:
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         assert not re.search(r"/grant\b", page.text)
         assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 422
+
+
+@pytest.mark.parametrize(
+    ("hints", "source", "is_said"),
+    [
+        ({"readOnlyHint": True}, "crm", True),
+        ({"readOnlyHint": True, "destructiveHint": True}, "crm", False),
+        ({}, "crm", False),
+        ({"readOnlyHint": True}, "python", False),
+    ],
+)
+async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_that_trusts_it(
+    hints: dict[str, JsonValue], source: str, is_said: bool
+) -> None:
+    """spec: console, always allow reads of this tool; the first hour, trust. Settings are the operator's file"""
+
+    async def look(arguments: dict[str, JsonValue], context: CallContext) -> str:
+        return "found"
+
+    definition = ToolDefinition(
+        name="crm_look", description="Look.", input_schema={"type": "object"}, source=source, annotations=hints
+    )
+    async with inbox() as found:
+        found.warden.tools.replace_group(source, [Tool(define(definition), look)])
+        browser = await _log_in(found)
+        asked = await found.ask(tool_step("look", "crm_look", {}))
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert ("planwarden trust crm crm_look" in page.words) is is_said
+        # Until then, its calls can be allowed for a while as every other one.
+        assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 200

@@ -1,4 +1,4 @@
-"""A person keeps the plan of a finished run as a saved plan, from its page: the file that was shown, and never another."""
+"""A person keeps the plan of a finished run as a saved plan, from its page: the file that was shown, no other."""
 
 import stat
 from collections.abc import AsyncGenerator

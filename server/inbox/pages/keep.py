@@ -38,7 +38,9 @@ from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.facts import escape_text
 
 MAX_PERSON_CHARS = 100
-OTHER_FILE = "You changed something since this page showed the file. It shows the file as it is now; nothing was written."
+OTHER_FILE = (
+    "You changed something since this page showed the file. It shows the file as it is now; nothing was written."
+)
 
 
 class _Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +172,13 @@ def _show_input(
     number: int, found: ProposedInput, chosen: Sequence[ProposedInput]
 ) -> tuple[str, str, ValueView, str, bool]:
     """The key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
-    return f"input.{number}", escape_text(found.name), ValueView(found.value), escape_text(found.step_id), found in chosen
+    return (
+        f"input.{number}",
+        escape_text(found.name),
+        ValueView(found.value),
+        escape_text(found.step_id),
+        found in chosen,
+    )
 
 
 def _suggest_name(title: str) -> str:

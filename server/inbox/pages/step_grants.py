@@ -1,7 +1,7 @@
 """The page on which a person approves calls of a saved plan's step, and allows those of its later runs.
 
-It makes the grant of `planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for the
-plan as this run began with it.
+It makes the grant of `planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for
+the plan as this run began with it.
 """
 
 from collections.abc import Sequence
