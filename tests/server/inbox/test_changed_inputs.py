@@ -148,3 +148,30 @@ async def test_a_run_that_cannot_go_on_or_takes_no_inputs_offers_no_form() -> No
         assert (await browser.submit(form, press="run")).status == 422
         stranger = found.browser()
         assert (await stranger.send(form.action, form.fields)).status == 403
+
+
+@requirement("console:other-inputs")
+async def test_what_is_too_large_to_be_compared_is_said() -> None:
+    """ours: a bounded page, and no silence about what it leaves out"""
+
+    @planwarden.tool(risk="read", effect="read")
+    async def fetch(size: int) -> str:
+        """Fetch."""
+        return "x" * size
+
+    async with inbox(Ledger(), tools=[fetch]) as found:
+        browser = found.browser()
+        await browser.log_in()
+        document: dict[str, JsonValue] = {
+            **plan(tool_step("a", "fetch", {"size": {"$from": "inputs", "pointer": "/size"}})),
+            "inputs": {"type": "object", "properties": {"size": {"type": "integer"}}},
+        }
+        run = await found.warden.execute_plan(document, inputs={"size": 10_000}, wait_seconds=60)
+        same = await found.warden.retry(run.thread_id, from_step="a", wait_seconds=60)
+        beside = await browser.open(f"/inbox/executions/{same.execution_id}/compare/{run.execution_id}")
+        assert "Nothing that is compared here." in beside.words and "Large values" in beside.words
+        small = await found.warden.retry(run.thread_id, from_step="a", inputs={"size": 3}, wait_seconds=60)
+        beside = await browser.open(f"/inbox/executions/{run.execution_id}/compare/{small.execution_id}")
+        assert "10000" in beside.words and '"xxx"' in beside.words and "x" * 100 not in beside.words
+        # The earlier run stands first, whichever page led here.
+        assert beside.text.index("Earlier: ") < beside.text.index(run.execution_id, beside.text.index("Earlier: "))
