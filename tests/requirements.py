@@ -552,7 +552,11 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, must hold", "Forged, moved, foreign, expired or replayed request state never has a second effect."
     ),
     "app:nonce": Requirement(
-        "issue, MCP App", "app_decide decides with a nonce from _meta only: once, one revision, one principal."
+        "issue, MCP App", "app_decide decides with a nonce from _meta only: one revision, one principal, one decision."
+    ),
+    "app:plan": Requirement(
+        "issue, the console, 6",
+        "The view shows the plan and its state, live, bounded, and as text; the model gets none of it.",
     ),
     "app:assurance": Requirement("issue, MCP App", "The app never decides above `client`."),
     "app:listing": Requirement("issue, MCP App", "Clients that draw no apps see neither the app nor its tool."),

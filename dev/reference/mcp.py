@@ -42,6 +42,7 @@ MEANINGS: Mapping[str, str] = {
     "decision": "What a person decided, see [decision](#decision)",
     "digest": "The question's `digest` as shown; if it has another by now, nothing is decided (`stale_revision`)",
     "reason": "Why, in words",
+    "seen": "The version that the view shows; the same again has no `_meta`",
     "nonce": "From the `_meta` of the result that the view shows",
 }
 """The meaning of each argument. Descriptions in schemas cost every conversation tokens, so most schemas have none."""

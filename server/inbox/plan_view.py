@@ -12,6 +12,7 @@ from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.graph.outline import SIGNS
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
+from planwarden.server.views.standing import GOES_ON_FROM, build_title, describe_progress, describe_state, find_tone
 from planwarden.server.views.suspension import to_utc
 from planwarden.server.views.voices import GOAL_CHARS
 
@@ -21,18 +22,7 @@ PAGE_CHARS = 400_000
 """All values on the page together."""
 MAX_CALLS = 50
 """Calls of one step on the page; those that did not succeed come first."""
-_GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
-_WORDS = {
-    "running": "runs",
-    "planned": "is planned and has not begun",
-    "completed": "is done",
-    "failed": "failed",
-    "rejected": "ended, because a person rejected a part of it",
-    "incomplete": "stopped before its end",
-    "cancelled": "was cancelled",
-    "rehearsed": "was rehearsed: nothing was changed",
-}
 _CALL_WORDS = {
     "proposed": "not made yet",
     "decided": "approved, not made yet",
@@ -138,13 +128,13 @@ def build_plan_view(
     is_finished, has_plan = execution.is_finished, execution.plan is not None
     begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]
     is_own = has_plan and not execution.earlier and not (execution.plan and execution.plan.scopes)
-    can_retry = is_newest and is_finished and has_plan and execution.status in _GOES_ON_FROM
+    can_retry = is_newest and is_finished and has_plan and execution.status in GOES_ON_FROM
     can_fork = is_newest and is_finished and bool(begun)
     return PlanView(
-        title=_build_title(execution),
-        state=_describe_state(execution),
-        tone=_find_tone(execution),
-        progress=_describe_progress(execution),
+        title=build_title(execution),
+        state=describe_state(execution),
+        tone=find_tone(execution),
+        progress=describe_progress(execution),
         facts=tuple(_list_facts(execution)),
         steps=_build_steps(execution, graph, people),
         can_cancel=execution.status in _CAN_STOP and not execution.cancel_requested,
@@ -154,44 +144,6 @@ def build_plan_view(
         can_repeat=is_finished and is_own,
         fork_steps=tuple(begun[:MAX_ROWS]),
     )
-
-
-def _build_title(execution: ExecutionState) -> str:
-    first = next((line.strip() for line in (execution.goal or "").splitlines() if line.strip()), "")
-    if not first and execution.saved_plan is not None:
-        first = execution.saved_plan.name
-    if not first and execution.steps:
-        first = next(iter(execution.steps.values())).step.description
-    return escape_text(first[:GOAL_CHARS]) or "A plan that is being written"
-
-
-def _describe_state(execution: ExecutionState) -> str:
-    if execution.status in ("new", "running") and execution.plan is None:
-        return "is being planned"
-    if execution.status == "suspended":
-        addressees = {found.question.addressee for found in execution.open_suspensions}
-        whom = "a person" if "human" in addressees else "the assistant" if "caller" in addressees else "a time"
-        return f"waits for {whom}"
-    words = _WORDS.get(execution.status, "runs")
-    if execution.cancel_requested and not execution.is_finished:
-        return "is being cancelled"
-    if execution.status == "failed" and execution.error_message:
-        return f"{words}: {escape_text(execution.error_message[:GOAL_CHARS])}"
-    return words
-
-
-def _find_tone(execution: ExecutionState) -> str:
-    if execution.status == "completed":
-        return "good"
-    if execution.status in _GOES_ON_FROM:
-        return "bad"
-    return "warn" if execution.status == "suspended" else "plain"
-
-
-def _describe_progress(execution: ExecutionState) -> str:
-    over = sum(found.status in ("completed", "skipped", "rehearsed") for found in execution.steps.values())
-    count = len(execution.steps)
-    return f"{over} of {count} step{'s' if count != 1 else ''}" if count else ""
 
 
 def _list_facts(execution: ExecutionState) -> Sequence[tuple[str, str]]:

@@ -14,6 +14,7 @@ from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.views.graph.svg import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")
@@ -66,6 +67,8 @@ def load_assets() -> Mapping[str, Asset]:
     loaded: dict[str, Asset] = {}
     for name in ASSETS:
         content = folder.joinpath(name).read_bytes()
+        if name == "inbox.css":
+            content += read_rules().encode()
         version = hashlib.sha256(content).hexdigest()[:12]
         loaded[name] = Asset(content, MEDIA_TYPES[name.rpartition(".")[2]], version)
     return loaded

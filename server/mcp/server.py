@@ -6,6 +6,7 @@ the bearer token where tokens are required.
 """
 
 import logging
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -58,7 +59,8 @@ from planwarden.agent.common.errors import (
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
+from planwarden.server.mcp.app.nonces import Nonces
+from planwarden.server.mcp.app.view import URI, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.frames import StandardInput
 from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
@@ -120,7 +122,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     plans: PlanSource
     """The saved plans, the same for every principal."""
     nonces: Nonces
-    """The nonces of the views that show questions now."""
+    """The nonces with which views decide questions."""
     tasks: Tasks
     """Turns calls into tasks for clients that take tasks."""
     end_streams: Callable[[], None]
@@ -361,7 +363,7 @@ def build_server(
 ) -> PlanwardenServer:
     """A server for the service that `opener` opens while it runs.
 
-    The key seals request states; without one, a key that lives as long as the server does.
+    The key seals request states and the nonces of views; without one, a key that lives as long as the server does.
 
     Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
     `observer` records requests.
@@ -398,7 +400,7 @@ def build_server(
     )
     server.identify = identify_operator if auth is None else identify_bearer
     server.plans = plans or PlanSource(_list_no_plans)
-    server.nonces = Nonces()
+    server.nonces = Nonces(request_state_key or secrets.token_bytes(32))
     server.closed = anyio.Event()
     server.tasks = tasks
     for prompt in PROMPTS:

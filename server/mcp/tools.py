@@ -145,6 +145,7 @@ TOOLS: tuple[McpTool, ...] = (
         properties={"goal": schemas.STRING, **_RUN},
         required=("goal",),
         output=schemas.EXECUTION_OUT,
+        shows_app=True,
     ),
     McpTool(
         name="run_goal",
@@ -155,6 +156,7 @@ TOOLS: tuple[McpTool, ...] = (
         properties={"goal": schemas.STRING, **_RUN},
         required=("goal",),
         output=schemas.EXECUTION_OUT,
+        shows_app=True,
     ),
     McpTool(
         name="execute_plan",
@@ -164,6 +166,7 @@ TOOLS: tuple[McpTool, ...] = (
         handler=plans.execute_plan,
         properties={"plan": schemas.PLAN, "inputs": schemas.OBJECT, "goal": schemas.STRING, **_RUN},
         output=schemas.EXECUTION_OUT,
+        shows_app=True,
     ),
     McpTool(
         name="run_plan",
@@ -173,6 +176,7 @@ TOOLS: tuple[McpTool, ...] = (
         properties={"name": schemas.STRING, "inputs": schemas.OBJECT, **_RUN, "options": schemas.SAME_OPTIONS},
         required=("name",),
         output=schemas.EXECUTION_OUT,
+        shows_app=True,
     ),
     McpTool(
         name="retry_execution",
@@ -190,6 +194,7 @@ TOOLS: tuple[McpTool, ...] = (
         },
         required=("threadId",),
         output=schemas.EXECUTION_OUT,
+        shows_app=True,
     ),
     McpTool(
         name="ask_person",
@@ -286,6 +291,18 @@ APP_TOOLS: tuple[McpTool, ...] = (
         required=("threadId", "suspensionId", "nonce", "content"),
         output=schemas.EXECUTION_OUT,
         destroys=True,
+        shows_app=True,
+        for_app=True,
+    ),
+    McpTool(
+        name="app_show",
+        title="Show the plan in the view",
+        description="For planwarden's own view only.",
+        handler=plans.app_show,
+        properties={**_THREAD, "seen": schemas.STRING, "suspensionId": schemas.STRING},
+        required=("threadId",),
+        output=schemas.EXECUTION_OUT,
+        reads=True,
         shows_app=True,
         for_app=True,
     ),

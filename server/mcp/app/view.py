@@ -1,9 +1,11 @@
-"""The view of open questions that hosts with MCP Apps draw: `ui://planwarden/suspension`.
+"""The view of a plan and its open questions that hosts with MCP Apps draw: `ui://planwarden/suspension`.
 
-A result for these hosts carries its open questions in `_meta`, which the host passes to the view and not to the model.
+A result for these hosts carries the plan (`app.plan`) and its open questions in `_meta`, which the host passes to the
+view and not to the model. While the plan is not over, the view asks again with `app_show`, where the host lets it.
+
 Each question has the three voices of every channel, in fields of their own. A question that a form may decide also has
-that form and a nonce. `app_decide` accepts a decision only with the nonce, once, for that revision of the question and
-from that principal. So a model that calls the tool itself decides nothing, even if its host ignores
+that form and a nonce. `app_decide` accepts a decision only with the nonce, for that revision of the question and from
+that principal. So a model that calls the tool itself decides nothing, even if its host ignores
 `visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
 press its buttons
 (https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
@@ -11,28 +13,24 @@ press its buttons
 
 import base64
 import hashlib
-import hmac
 import re
-import secrets
-from collections import OrderedDict
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 
-import msgspec
 from mcp.server.apps import Apps, ResourceCsp, client_supports_apps
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
 
+from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
+from planwarden.server.views.graph.svg import read_rules
 from planwarden.server.views.suspension import Suspension
 from planwarden.server.views.voices import build_voices, is_whole
 
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"
-NONCE_TTL_S = 3_600.0
-MAX_NONCES = 10_000
 MAX_QUESTIONS = 10
 """In one result."""
 QUESTION_CHARS = 4_000
@@ -40,39 +38,6 @@ QUESTION_CHARS = 4_000
 
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
 """True when the client that sent the current message draws apps; `record_app_support` sets it."""
-
-
-class _IssuedNonce(msgspec.Struct, frozen=True):
-    nonce: str
-    digest: str
-    expires_at: float
-
-
-class Nonces:
-    """The nonces issued to views: at most `MAX_NONCES`, and lost when the process ends."""
-
-    def __init__(self) -> None:
-        self._issued: OrderedDict[tuple[str, str], _IssuedNonce] = OrderedDict()
-
-    def issue(self, principal: str, suspension: Suspension, now: float) -> str:
-        """The nonce for this revision of the question; the same one until it is used or expires."""
-        key = (principal, suspension.suspension_id)
-        found = self._issued.get(key)
-        if found is None or found.digest != suspension.digest or found.expires_at <= now:
-            found = _IssuedNonce(secrets.token_urlsafe(32), suspension.digest, now + NONCE_TTL_S)
-            self._issued[key] = found
-        self._issued.move_to_end(key)
-        if len(self._issued) > MAX_NONCES:
-            self._issued.popitem(last=False)
-        return found.nonce
-
-    def redeem(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
-        """The digest of the revision that the nonce was issued for; None if the nonce is unknown, used or expired."""
-        found = self._issued.get((principal, suspension_id))
-        if found is None or not hmac.compare_digest(found.nonce.encode(), nonce.encode("utf-8", "surrogatepass")):
-            return None
-        del self._issued[principal, suspension_id]
-        return found.digest if found.expires_at > now else None
 
 
 async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
@@ -91,8 +56,8 @@ def build_suspension_app() -> Apps:
         URI,
         build_page(),
         name="suspension",
-        title="A question for you",
-        description="Shows open questions to people, and takes decisions that a form may take.",
+        title="A plan and its questions",
+        description="Shows how a plan stands and its open questions to people; takes decisions that a form may take.",
         csp=ResourceCsp(connect_domains=[], resource_domains=[], frame_domains=[], base_uri_domains=[]),
         prefers_border=True,
     )
@@ -130,6 +95,7 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
 def build_page() -> str:
     """The view as one HTML document; its content security policy admits its script and its style by their hashes."""
     text = files("planwarden.server.mcp.app").joinpath("app.html").read_text(encoding="utf-8")
+    text = text.replace("%GRAPH%", read_rules())
     style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))
     sources = f"script-src {_list_hashes(script)}; style-src {_list_hashes(style)}"
     policy = f"default-src 'none'; {sources}; form-action 'none'; base-uri 'none'"

@@ -12,7 +12,8 @@ from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.requester import Requester
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
-from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
+from planwarden.server.mcp.app.nonces import Nonces
+from planwarden.server.mcp.app.view import META_KEY, build_questions
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
@@ -36,7 +37,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any]
     """They fit the tool's input schema."""
     context: AnyContext
-    nonces: Nonces = msgspec.field(default_factory=Nonces)
+    nonces: Nonces
     shows_app: bool = False
     """True when the host draws this tool's result as an app."""
     before: Execution | None = None
@@ -119,17 +120,26 @@ async def wait_and_show_execution(request: ToolRequest, view: Execution) -> Call
 
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
-    """What the call changed, as a result. For hosts that draw apps, `_meta` carries its questions to a person."""
+    """What the call changed, as a result. For hosts that draw apps, `_meta` carries it to a person."""
     # A server answers its first requests without it.
     from planwarden.server.views.changes import describe_changes
 
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
-    return add_questions(request, view, build_result(changes, format_execution))
+    return await add_app_data(request, view, build_result(changes, format_execution))
 
 
-def add_questions(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
-    """The result; for hosts that draw apps, `_meta` carries the execution's questions to a person."""
+async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
+    """The result; for hosts that draw apps, `_meta` carries the plan and its questions to a person.
+
+    If the call names a question, the plan says what became of it.
+    """
     if not request.shows_app:
         return result
+    # Few hosts draw apps.
+    from planwarden.server.mcp.app.plan import PLAN_KEY, build_plan
+
     now = request.service.engine.store.clock.now()
-    return result.model_copy(update={"meta": {META_KEY: build_questions(view, request.nonces, request.principal, now)}})
+    questions = build_questions(view, request.nonces, request.principal, now)
+    execution = await request.service.engine.find(view.execution_id)
+    plan = build_plan(execution, request.arguments.get("suspensionId"))
+    return result.model_copy(update={"meta": {META_KEY: questions, PLAN_KEY: plan}})

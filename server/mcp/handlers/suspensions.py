@@ -128,7 +128,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
         raise InvalidArguments("the content has no 'decision'; the person says approve or reject")
     now = request.service.engine.store.clock.now()
     nonce = request.arguments["nonce"]
-    digest = request.nonces.redeem(request.principal, request.suspension_id, nonce, now)
+    digest = request.nonces.read(request.principal, request.suspension_id, nonce, now)
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
     authority = Authority(

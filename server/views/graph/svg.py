@@ -5,7 +5,9 @@ forbids styles of other origins than its own; a drawing that stands alone brings
 """
 
 from collections.abc import Iterator
+from functools import cache
 from html import escape
+from importlib.resources import files
 from unicodedata import east_asian_width
 
 from planwarden.server.views.graph.layout import Lane, Layout, lay_out
@@ -21,7 +23,7 @@ RADIUS = 10
 CHARACTER = 7.4
 """Pixels of an average character of 14 pixels' height."""
 
-STYLE = """
+_ALONE = """
 .graph { font: 14px/1.4 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; color-scheme: light dark;
   --ink: #1c2226; --soft: #56606a; --strong: #8b918f; --surface: #ffffff; --good: #14604f; --calm: #2d4f73;
   --warn: #7a4a00; --bad: #96201a; }
@@ -30,25 +32,13 @@ STYLE = """
 @media print { .graph { --ink: #000; --soft: #333; --strong: #555; --surface: #fff; --good: #000; --calm: #000;
   --warn: #000; --bad: #000; } }
 .graph .ground { fill: var(--surface); }
-.graph text { fill: var(--ink); }
-.graph .id { font-weight: 650; }
-.graph .soft { fill: var(--soft); font-size: 12.5px; }
-.graph .link { fill: none; stroke: var(--strong); stroke-width: 1.5; }
-.graph .value { stroke-width: 2.5; }
-.graph .tip { fill: var(--strong); }
-.graph .dot { fill: var(--surface); stroke: var(--strong); stroke-width: 1.75; }
-.graph .sign { font-size: 12px; font-weight: 700; text-anchor: middle; }
-.graph .completed .dot { fill: var(--good); stroke: var(--good); }
-.graph .running .dot { fill: var(--calm); stroke: var(--calm); }
-.graph .failed .dot, .graph .rejected .dot { fill: var(--bad); stroke: var(--bad); }
-.graph .completed .sign, .graph .running .sign, .graph .failed .sign, .graph .rejected .sign { fill: var(--surface); }
-.graph .waiting .dot, .graph .asks .dot { stroke: var(--warn); stroke-width: 2.5; }
-.graph .waiting .sign, .graph .waiting .state, .graph .asks .sign, .graph .asks .state { fill: var(--warn); }
-.graph .failed .state, .graph .rejected .state { fill: var(--bad); }
-.graph .completed .state { fill: var(--good); }
-.graph .running .state { fill: var(--calm); }
-.graph .skipped .dot, .graph .rehearsed .dot { stroke-dasharray: 3 2.5; }
 """
+
+
+@cache
+def read_rules() -> str:
+    """Returns the style sheet of every graph, without its font and colours."""
+    return files("planwarden.server.views.graph").joinpath("graph.css").read_text(encoding="utf-8")
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
@@ -59,12 +49,12 @@ def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH
 
 
 def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alone: bool) -> Iterator[str]:
-    space = ' xmlns="http://www.w3.org/2000/svg"' if stands_alone else ""
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    yield f'<svg{space} class="graph" {size} role="img" aria-label="{escape(graph.summary)}">'
+    named = f'role="img" aria-label="{escape(graph.summary)}"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size} {named}>'
     yield f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>"
     if stands_alone:
-        yield f"<style>{STYLE}</style>"
+        yield f"<style>{_ALONE}{read_rules()}</style>"
         yield f'<rect class="ground" width="{width}" height="{height}"/>'
     x = MARGIN + RADIUS + LANE * layout.columns + (LANE // 2 if layout.columns else 0)
     for link in layout.straight:

@@ -11,7 +11,8 @@ from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from mcp.types import CallToolResult
 
-from planwarden.server.mcp.app.view import MAX_NONCES, META_KEY, NONCE_TTL_S, URI, Nonces, build_page
+from planwarden.server.mcp.app.nonces import NONCE_TTL_S, Nonces
+from planwarden.server.mcp.app.view import META_KEY, URI, build_page
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.views.suspension import Suspension
@@ -234,10 +235,13 @@ async def test_only_hosts_that_draw_apps_see_the_app(tmp_path: Path, era: Era) -
             assert META_KEY not in (result.meta or {})
         tools = {tool.name: tool for tool in (await host.list_tools()).tools}
         assert {name: tool.meta for name, tool in tools.items() if tool.meta} == {
+            **{name: {"ui": {"resourceUri": URI}} for name in ("create_plan", "run_goal", "execute_plan", "run_plan")},
+            "retry_execution": {"ui": {"resourceUri": URI}},
             "ask_person": {"ui": {"resourceUri": URI}},
             "get_execution": {"ui": {"resourceUri": URI}},
             "resume_execution": {"ui": {"resourceUri": URI}},
             "app_decide": {"ui": {"resourceUri": URI, "visibility": ["app"]}},
+            "app_show": {"ui": {"resourceUri": URI, "visibility": ["app"]}},
         }
         seen = [
             tool for tool in tools.values() if "model" in ((tool.meta or {}).get("ui", {}).get("visibility", ["model"]))
@@ -276,21 +280,18 @@ async def _question() -> tuple[Suspension, Suspension]:
 
 
 @requirement("app:nonce")
-async def test_nonces_end_with_time_principal_and_use_and_are_bounded() -> None:
+async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home() -> None:
     first, second = await _question()
-    nonces, now = Nonces(), 1_000.0
+    nonces, now = Nonces(b"k" * 32), 1_000.0
     issued = nonces.issue("ann", first, now)
-    assert nonces.issue("ann", first, now + 1) == issued != nonces.issue("bob", first, now)
-    assert nonces.redeem("bob", first.suspension_id, issued, now) is None
-    assert nonces.redeem("ann", second.suspension_id, issued, now) is None
-    assert nonces.redeem("ann", first.suspension_id, issued, now) == first.digest
-    assert nonces.redeem("ann", first.suspension_id, issued, now) is None
-    late = nonces.issue("ann", second, now)
-    assert nonces.redeem("ann", second.suspension_id, late, now + NONCE_TTL_S) is None
-    oldest = nonces.issue("ann", first, now)
-    for number in range(MAX_NONCES):
-        nonces.issue(f"p{number}", first, now)
-    assert nonces.redeem("ann", first.suspension_id, oldest, now) is None
+    assert nonces.issue("bob", first, now) != issued
+    assert nonces.read("bob", first.suspension_id, issued, now) is None
+    assert nonces.read("ann", second.suspension_id, issued, now) is None
+    assert Nonces(b"j" * 32).read("ann", first.suspension_id, issued, now) is None
+    for forged in ("", ".", "..", issued[:-1], issued.replace(first.digest, second.digest), f"9{issued}", "\udc80"):
+        assert nonces.read("ann", first.suspension_id, forged, now) is None
+    assert Nonces(b"k" * 32).read("ann", first.suspension_id, issued, now) == first.digest
+    assert nonces.read("ann", first.suspension_id, issued, now + NONCE_TTL_S) is None
 
 
 @requirement("app:nonce")

@@ -38,7 +38,7 @@ const look = (name) => {{
     text: view.body.innerText,
     status: view.getElementById("status").textContent,
     focused: view.activeElement.textContent === "Approve",
-    buttons: [...view.querySelectorAll("button")].map((button) => button.textContent),
+    buttons: [...view.querySelectorAll("#questions button")].map((button) => button.textContent),
     unlabelled: [...view.querySelectorAll("input, select")].filter((input) => !input.labels.length).length,
     images: view.images.length,
     ground: frame.contentWindow.getComputedStyle(view.body).backgroundColor,
@@ -142,7 +142,7 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision(tmp_p
     first, after = seen["first"], seen["after"]
     assert first["buttons"] == ["Reject", "Approve"] and first["focused"] is False and first["unlabelled"] == 0
     assert 'to = "Ann"' in first["text"] and "One question is open" in first["status"]
-    assert "You approved it here. The execution is completed." in after["status"] and after["buttons"] == []
+    assert "You approved it here. Nothing is open here." in after["status"] and after["buttons"] == []
     told = [message["params"] for message in sent if message.get("method") == "ui/update-model-context"]
     assert len(told) == 1 and call["arguments"]["nonce"] not in str(told)
     assert any(message.get("method") == "ui/notifications/size-changed" for message in sent)
@@ -195,9 +195,9 @@ async def test_a_refused_decision_is_said_and_the_question_is_shown_afresh(tmp_p
             "structuredContent": {"error": {"message": "It was revised."}},
             "content": [],
         }
-        later: Document = {"app_decide": error, "get_execution": shown}
+        later: Document = {"app_decide": error, "app_show": shown}
         sent, seen = await _drawn(tmp_path, shown, {"press": "Reject"}, later=later)
-    assert [m["params"]["name"] for m in sent if m.get("method") == "tools/call"] == ["app_decide", "get_execution"]
+    assert [m["params"]["name"] for m in sent if m.get("method") == "tools/call"] == ["app_decide", "app_show"]
     [call] = [m["params"] for m in sent if m.get("method") == "tools/call" and m["params"]["name"] == "app_decide"]
     assert call["arguments"]["content"] == {"decision": "reject"}
     assert seen["after"]["status"].startswith("It was revised.") and seen["after"]["buttons"] == ["Reject", "Approve"]

@@ -1,0 +1,73 @@
+"""The plan for the view: how it stands, its graph, what came out and what became of the last decision.
+
+It says what the plan's page in the inbox says, in the same words. Everything is text, except the drawing, in which the
+renderer escapes what others wrote; the view has no other markup from here.
+"""
+
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
+from planwarden.server.views.graph.svg import draw_svg
+from planwarden.server.views.loop_items import PAGE_ITEMS
+from planwarden.server.views.outcome import build_outcome
+from planwarden.server.views.standing import build_title, describe_progress, describe_state, find_tone
+from planwarden.server.views.voices import AGENT_CHARS
+
+PLAN_KEY = "planwarden/plan"
+WIDTH = 620
+"""Pixels of the drawing: what most hosts have room for in a conversation."""
+MAX_RESULTS = 12
+"""Steps whose results the view shows; the latest ones."""
+RESULT_CHARS = 300
+_STANDS_AT = ("waiting", "running", "failed", "rejected")
+
+
+def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue:
+    """Returns the plan for the view and not for the model. `asked` is a question of it: what became of it is told."""
+    graph = None if execution.plan is None else build_graph(execution.plan, execution)
+    suspension = execution.suspensions.get(asked or "")
+    outcome = None if suspension is None else build_outcome(execution, suspension)
+    said = (execution.synthesis or "")[:AGENT_CHARS]
+    return {
+        "threadId": execution.thread_id,
+        "seen": name_version(execution),
+        "title": build_title(execution),
+        "state": f"The plan {describe_state(execution).rstrip('.')}.",
+        "tone": find_tone(execution),
+        "progress": describe_progress(execution),
+        "place": "" if graph is None or execution.status == "completed" else _describe_place(graph),
+        "graph": None if graph is None else draw_svg(graph, width=WIDTH),
+        "results": list[JsonValue](_list_results(execution)),
+        "words": escape_text(said),
+        "outcome": None if outcome is None else {"text": f"{outcome.verdict}. {outcome.text}", "tone": outcome.tone},
+        "isOver": execution.is_finished,
+    }
+
+
+def name_version(execution: ExecutionState) -> str:
+    """Returns a name for what the view shows of the execution; another one after each event."""
+    return f"{execution.execution_id}:{execution.version}"
+
+
+def _describe_place(graph: PlanGraph) -> str:
+    """Where the plan stands: the first step that waits, runs or went wrong; empty if there is none."""
+    for mark in _STANDS_AT:
+        for number, row in enumerate(graph.rows, 1):
+            if row.mark == mark:
+                count = len(graph.rows) + graph.left_out
+                return f"Step {number} of {count}, {row.step_id}: {row.state}."
+    return ""
+
+
+def _list_results(execution: ExecutionState) -> Iterator[JsonValue]:
+    """What the tools of the steps returned that were completed last; what a model wrote is no result."""
+    done = [found for found in execution.steps.values() if found.status == "completed" and found.calls]
+    for found in done[-MAX_RESULTS:]:
+        result, more = found.result, ""
+        if found.items is not None and isinstance(result, list) and len(result) > PAGE_ITEMS:
+            result, more = result[:PAGE_ITEMS], f" and {len(result) - PAGE_ITEMS} more items"
+        yield {"step": escape_text(found.step.step_id), "text": f"{format_value(result, RESULT_CHARS)}{more}"}
