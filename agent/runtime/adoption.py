@@ -165,11 +165,13 @@ class Adoption:
                 self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
                 await self._store.release(lease)
 
-    def next_look(self, late: Collection[str]) -> float:
-        """Steady seconds of the next look at leases that others did not renew; `late` are those of the last look."""
+    def next_look(self, late: Collection[str], looked_at: float) -> float:
+        """Steady seconds of the next look at leases that others did not renew.
+
+        `late` are those of the last look, which began at `looked_at`: what ended while it lasted is due at once.
+        """
         self._silent_owners.retain(late)
-        now = self._store.clock.steady()
-        return min(now + LOOK_S, self._silent_owners.next_look(now))
+        return min(looked_at + LOOK_S, self._silent_owners.next_look(looked_at))
 
     async def take_over(self, execution_id: str) -> None:
         """Continue an execution that has no valid lease, unless its owner may still do something.

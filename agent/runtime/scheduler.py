@@ -134,12 +134,13 @@ class Scheduler:
 
     async def _take_over_orphans(self) -> None:
         """Continue what has no valid lease, and watch the leases that are late."""
+        looked_at = self._store.clock.steady()
         # Asked apart: however many are late, those without a valid lease have their turn.
         orphans = await self._store.orphans(MAX_ROWS)
         late = await self._store.orphans(MAX_ROWS, ahead_s=LATE_S)
         found = list(dict.fromkeys((*orphans, *late)))
         await _for_each(self._adoption.take_over, found)
-        self._look_at = self._adoption.next_look(found)
+        self._look_at = self._adoption.next_look(found, looked_at)
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
         """As `Store.due`; without `adopts` only for the executions that this process knows."""

@@ -42,10 +42,11 @@ class SilentOwners:
         """Forget all but these, whose leases are late."""
         self._seen = {name: seen for name, seen in self._seen.items() if name in execution_ids}
 
-    def next_look(self, now: float) -> float:
-        """Steady seconds at which the next one of them may be replaced; infinite when none is late."""
+    def next_look(self, looked_at: float) -> float:
+        """Steady seconds at which the first of those may be replaced that could not be at a look that began at
+        `looked_at`; infinite when there is none."""
         times = (max(leased_until, seen_at + RENEW_S) for leased_until, seen_at in self._seen.values())
-        return min((at for at in times if at > now), default=math.inf)
+        return min((at for at in times if at > looked_at), default=math.inf)
 
     def find_grace_s(self, header: Header, execution: ExecutionState) -> float:
         """Seconds after the end of its lease for which the owner keeps the execution; infinite at the first look."""

@@ -20,10 +20,11 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.agent.runtime.scheduler import TICK_S
-from planwarden.agent.runtime.silence import RENEW_S, SILENT_S, UNLIMITED_S
+from planwarden.agent.runtime.silence import LOOK_S, RENEW_S, SILENT_S, UNLIMITED_S
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.tools.base import Tool, define
@@ -31,7 +32,15 @@ from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
 from tests.requirements import requirement
 from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, LEASE_S, BackEnd, Postgres
-from tests.support.fakes import EffectLedger, Entry, ForgetfulStore, SilentStore, recording_tool
+from tests.support.fakes import (
+    EffectLedger,
+    Entry,
+    ForgetfulStore,
+    SilentStore,
+    StoreCall,
+    WatchedStore,
+    recording_tool,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +130,12 @@ async def start_mail(engine: Engine, thread_id: str) -> ExecutionState:
     return await engine.create(
         thread_id=thread_id, requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
     )
+
+
+@pytest.fixture
+def no_own_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first turn, an engine takes only those that the test asks for."""
+    monkeypatch.setattr(scheduler, "TICK_S", 3600.0)
 
 
 @pytest.fixture(params=BACK_END_NAMES)
@@ -256,7 +271,8 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
 
 
 @requirement("lease:living")
-@pytest.mark.parametrize("turns_before", [0, 3, 7, 8])
+@pytest.mark.usefixtures("no_own_turns")
+@pytest.mark.parametrize("turns_before", range(int(RENEW_S / TICK_S)))
 async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
     place: Place, turns_before: int
 ) -> None:
@@ -286,6 +302,49 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
         assert LEASE_S <= place.clock.steady() - began <= LEASE_S + TICK_S
         done = await other.wait(await other.find(running.execution_id), 60)
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
+
+
+@requirement("lease:living")
+@pytest.mark.usefixtures("no_own_turns")
+async def test_a_lease_that_ends_while_a_look_lasts_is_due_at_the_next_turn(place: Place) -> None:
+    """ours: a slow look at many late leases must not postpone those that it watched first"""
+    begun, never = [anyio.Event(), anyio.Event()], anyio.Event()
+
+    async def hold() -> None:
+        next(event for event in begun if not event.is_set()).set()
+        await never.wait()
+
+    looks, ends_at = 0, place.clock.steady() + LEASE_S
+
+    async def last_long(moment: StoreCall) -> None:
+        """The look before the end of the leases lasts until then, once the first of them was watched."""
+        nonlocal looks
+        left_s = ends_at - place.clock.steady()
+        if moment.call == "header" and moment.when == "before" and 0 < left_s <= LOOK_S:
+            looks += 1
+            if looks == len(begun):
+                place.clock.advance(left_s)
+
+    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
+    free = recording_tool(place.ledger, "mail", effect="read")
+    async with (
+        engine_on(place.store, Registry([held]), CallerModel()) as owner,
+        engine_on(WatchedStore(place.back_end.connect(), last_long), Registry([free]), CallerModel()) as other,
+    ):
+        running = [await start_mail(owner, thread_id) for thread_id in ("t", "t2")]
+        for event in begun:
+            await event.wait()
+        while looks < len(begun):
+            place.clock.advance(TICK_S)
+            await other.tick()
+        place.clock.advance(TICK_S)
+        await other.tick()
+        looking = place.back_end.connect()
+        owners = [(header := await looking.header(found.execution_id)) and header.owner for found in running]
+        assert owner.owner not in owners
+        for found in running:
+            await other.wait(await other.find(found.execution_id), 60)
+    assert place.ledger.tools_run() == ["mail"] * len(running)
 
 
 @requirement("lease:living")
