@@ -524,6 +524,9 @@ class Engine:
     def _after_commit(self, run: Run) -> None:
         if run.is_foreign or not (run.is_busy or run.lease is not None):
             self._known.remove_run(run)
+        elif run.lease is not None:
+            # A run that was foreign is not among them any more.
+            self._known.runs[run.execution.execution_id] = run
         self._wake_watcher(run)
         if run.execution.version and self._watches.has_listeners:
             self._watches.notify(Commit(execution=run.execution, is_foreign=run.is_foreign))

@@ -411,6 +411,10 @@ class Run:
             self._is_stale = True
             raise
         self.execution = fold(self.execution, tail)
+        if tail and self.is_foreign and not self._inflight:
+            # Its owner may have given it up with what it committed. What nobody owns must continue here, or a command
+            # that sets it going is recorded and nobody follows it.
+            self.is_foreign, self._is_owner_gone = False, True
         if self._context.observer is not None and self.lease is not None:
             now = self._context.store.clock.now()
             for entry in tail:

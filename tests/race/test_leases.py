@@ -1,5 +1,6 @@
 """Who owns an execution when processes stand still, clocks jump, or calls come back late."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ import anyio
 import anyio.lowlevel
 import psycopg
 import pytest
+from anyio import TaskInfo
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
@@ -345,6 +347,60 @@ async def test_a_lease_that_ends_while_a_look_lasts_is_due_at_the_next_turn(plac
         for found in running:
             await other.wait(await other.find(found.execution_id), 60)
     assert place.ledger.tools_run() == ["mail"] * len(running)
+
+
+class Turns:
+    """Hooks into the store of a process: a command and a turn of its scheduler go for one execution at one moment."""
+
+    def __init__(self, looking: Store, running: ExecutionState, *, sees_owner_commit: bool) -> None:
+        """The command's lease is refused; then it reads what the takeover has committed, or commits too late."""
+        self._looking, self._running = looking, running
+        self._held = ("read", 1) if sees_owner_commit else ("append", 2)
+        """The call of the command that waits until the takeover has asked its question."""
+        self.is_claimed, self._may_begin, self._has_asked = anyio.Event(), anyio.Event(), anyio.Event()
+        self._commands: TaskInfo | None = None
+        self._calls: Counter[str] = Counter()
+
+    async def watch(self, moment: StoreCall) -> None:
+        if moment.call == "claim" and moment.when == "after":
+            self.is_claimed.set()
+            await self._may_begin.wait()
+        if not self.is_claimed.is_set() or moment.call not in ("read", "append"):
+            return
+        if self._commands is None:
+            self._commands = anyio.get_current_task()
+        if anyio.get_current_task() != self._commands:
+            header = await self._looking.header(self._running.execution_id)
+            if header is not None and header.status == "suspended":
+                self._has_asked.set()
+        elif moment.when == "before":
+            self._calls[moment.call] += 1
+            if (moment.call, self._calls[moment.call]) == self._held:
+                self._may_begin.set()
+                await self._has_asked.wait()
+
+
+@requirement("lease:living")
+@pytest.mark.usefixtures("no_own_turns")
+@pytest.mark.parametrize("sees_owner_commit", [True, False])
+async def test_what_is_cancelled_while_it_is_taken_over_ends_without_a_question(
+    place: Place, sees_owner_commit: bool
+) -> None:
+    """ours: the takeover asked what became of the call and gave the execution up; nobody followed the command"""
+    async with engine_on(place.back_end.connect(), place.mail.tools(), CallerModel()) as owner:
+        running = await start_mail(owner, "t")
+        await place.mail.is_waiting.wait()
+    turns = Turns(place.back_end.connect(), running, sees_owner_commit=sees_owner_commit)
+    store = WatchedStore(place.back_end.connect(), turns.watch)
+    command = Engine(store, place.mail.tools(), CallerModel(), OperatorPolicy(), adopts=False, grace_s=0.0)
+    async with command, anyio.create_task_group() as tasks:
+        found = await command.find(running.execution_id)
+        place.clock.advance(RENEW_S)
+        tasks.start_soon(command.tick)
+        await turns.is_claimed.wait()
+        done = await command.cancel(found, None)
+        assert (await place.stored(running)).status == done.status == "cancelled"
+    assert place.ledger.tools_run() == []
 
 
 @requirement("lease:living")

@@ -17,7 +17,6 @@ from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.tools.registry import Registry
 
-ATTEMPTS = 3
 MAX_LISTED = 20
 NEWEST = 100
 """The newest executions among which those that still run are looked for, besides those that wait."""
@@ -53,14 +52,8 @@ def handle_cancel(arguments: Namespace) -> int:
 
     async def work() -> ExecutionState:
         async with session.context.open_for_writing() as service:
-            found = execution
-            for _ in range(ATTEMPTS):
-                # What a killed process left is settled at the same moment, and may end with a question.
-                await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
-                found = await service.engine.find(header.execution_id)
-                if found.status != "suspended":
-                    break
-            return found
+            await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
+            return await service.engine.find(header.execution_id)
 
     execution = anyio.run(work)
     _draw_steps(session.terminal, execution)
