@@ -173,19 +173,19 @@ class Adoption:
         self._silent_owners.retain(late)
         return min(looked_at + LOOK_S, self._silent_owners.next_look(looked_at))
 
-    async def take_over(self, execution_id: str) -> None:
-        """Continue an execution that has no valid lease, unless its owner may still do something.
+    async def watch(self, execution_id: str) -> None:
+        """Look at a lease that is late, so that it need not be watched for long once it has ended."""
+        header = await self._store.header(execution_id)
+        if header is not None and header.owner not in (None, self._owner):
+            self._silent_owners.watch(header)
 
-        A lease that is only late is watched from now on.
-        """
+    async def take_over(self, execution_id: str) -> None:
+        """Continue an execution that has no valid lease, unless its owner may still do something."""
         run = self._known.runs.get(execution_id)
         if not self._follows or (run is not None and run.is_busy):
             return
         header = await self._store.header(execution_id)
         if header is None or self._skipped.get(execution_id, -math.inf) > self._store.clock.steady():
-            return
-        if header.owner not in (None, self._owner) and header.leased_until > self._store.clock.steady():
-            self._silent_owners.watch(header)
             return
         # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
         try:

@@ -116,8 +116,6 @@ class Scheduler:
         if self._adopts and now >= self._look_at:
             await self._take_over_orphans()
         elif not self._adopts and is_time_to_renew and (running := self._list_running()):
-            # Asking for orphans frees those whose process is gone, before their leases end.
-            await self._store.orphans(1)
             await _for_each(self._adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
         # What is due again did not go well, and is tried again at the usual pace.
@@ -138,9 +136,9 @@ class Scheduler:
         # Asked apart: however many are late, those without a valid lease have their turn.
         orphans = await self._store.orphans(MAX_ROWS)
         late = await self._store.orphans(MAX_ROWS, ahead_s=LATE_S)
-        found = list(dict.fromkeys((*orphans, *late)))
-        await _for_each(self._adoption.take_over, found)
-        self._look_at = self._adoption.next_look(found, looked_at)
+        await _for_each(self._adoption.take_over, orphans)
+        await _for_each(self._adoption.watch, [name for name in late if name not in orphans])
+        self._look_at = self._adoption.next_look({*orphans, *late}, looked_at)
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
         """As `Store.due`; without `adopts` only for the executions that this process knows."""
