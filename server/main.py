@@ -1,72 +1,38 @@
-"""The command `planwarden`: reads the arguments, runs one command and returns its exit code."""
+"""The command `planwarden`, as a function and as a process of its own.
 
-import json
-import logging
-import os
+A person waits while it starts and ends. The collector of cycles would take a third of that time, and finds nothing: what
+imports make lives until the end, and what lives at the end the system frees at once.
+"""
+
+import gc
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Sequence
-from io import TextIOWrapper
+from collections.abc import Sequence
+from typing import NoReturn
 
-from planwarden.agent.common.errors import (
-    AlreadyDecided,
-    Expired,
-    PlanwardenError,
-    RateLimited,
-    StaleDefinition,
-    StaleRevision,
-    ThreadBusy,
-    UsageError,
-)
 from planwarden.agent.common.imports import import_quickly
-from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
-from planwarden.server.cli.parser import build_parser
-from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 
-_COMMANDS = "planwarden.server.cli.commands"
-_SERVE = "serve:handle_serve"
-_TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
-"""Usage errors of a correct command that came at the wrong time; they exit as failures."""
+_PROGRAM = "planwarden.server.cli.program"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # A character that the terminal cannot show must not stop the command.
-            stream.reconfigure(errors="replace")
-    logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
-    arguments = build_parser().parse_args(argv)
-    try:
-        return _run_command(arguments)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader closed the pipe. Without this the interpreter would fail again when it flushes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT.document.fileno())
-        return FAILED
+    """Runs one command in a process that may be somebody else's, and returns its exit code."""
+    return import_quickly(_PROGRAM).run_program(argv, lambda: None)
 
 
-def _run_command(arguments: Namespace) -> int:
-    if arguments.json or (arguments.handler == _SERVE and not arguments.http):
-        STANDARD_OUTPUT.keep()
+def run() -> NoReturn:
+    """Runs the command that the process was started for, and ends the process."""
+    gc.disable()
     try:
-        return load_handler(arguments.handler)(arguments)
-    except PlanwardenError as error:
-        if arguments.json:
-            document = {"error": {"code": error.code, "message": error.message, "details": error.details}}
-            print(json.dumps(document, indent=2, ensure_ascii=False), file=STANDARD_OUTPUT.document)
-        print(f"planwarden: {error.message}", file=sys.stderr)
-        return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
+        sys.exit(import_quickly(_PROGRAM).run_program(None, _keep_imported))
     finally:
-        STANDARD_OUTPUT.finish()
+        gc.freeze()
 
 
-def load_handler(name: str) -> Callable[[Namespace], int]:
-    """Returns the handler that the parser names as `MODULE:FUNCTION`, and imports nothing of other commands."""
-    module, _, function = name.partition(":")
-    return getattr(import_quickly(f"{_COMMANDS}.{module}"), function)
+def _keep_imported() -> None:
+    """Keeps what was imported out of every later collection."""
+    gc.freeze()
+    gc.enable()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

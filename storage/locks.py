@@ -3,7 +3,7 @@
 `WriteLock` serialises writers on SQLite versions with the WAL-reset bug (https://sqlite.org/wal.html#walresetbug, fixed
 in 3.51.3). `LivenessFile` shows that a process which owns executions is alive.
 
-Both call filelock's descriptor lock instead of its `FileLock`. `FileLock` opens and closes the file each time, which a
+Both lock a descriptor, instead of a path by filelock's `FileLock`. That opens and closes the file each time, which a
 transaction would notice, and it creates a missing file, which would bring a dead owner's file back.
 """
 
@@ -14,9 +14,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import lock_descriptor, unlock_descriptor
-
 from planwarden.agent.common.errors import StoreError
+from planwarden.storage.descriptor_lock import try_lock, unlock
 
 _OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
@@ -57,7 +56,7 @@ class WriteLock:
         try:
             yield
         finally:
-            unlock_descriptor(self._descriptor)
+            unlock(self._descriptor)
 
     @contextmanager
     def held_if_free(self) -> Generator[bool]:
@@ -68,12 +67,12 @@ class WriteLock:
         try:
             yield True
         finally:
-            unlock_descriptor(self._descriptor)
+            unlock(self._descriptor)
 
     def _try(self) -> bool:
         """Raises `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
         try:
-            return lock_descriptor(self._descriptor, blocking=False)
+            return try_lock(self._descriptor)
         except OSError as error:
             raise StoreError(f"cannot lock {str(self._path)!r}: {error.strerror}; nothing was stored") from error
 
@@ -101,7 +100,7 @@ class LivenessFile:
         if owner in self._held:
             return
         descriptor = _open(self._folder / f"{owner}.alive")
-        lock_descriptor(descriptor, blocking=False)
+        try_lock(descriptor)
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
@@ -121,7 +120,7 @@ class LivenessFile:
         except OSError:
             return False
         try:
-            if not lock_descriptor(descriptor, blocking=False):
+            if not try_lock(descriptor):
                 return False
             path.unlink(missing_ok=True)
             return True

@@ -7,10 +7,10 @@ its command runs, so that no command waits for the imports of another one.
 """
 
 import argparse
-from importlib.metadata import version
+from collections.abc import Collection
 from pathlib import Path
 
-from planwarden.server.cli.command_parser import CommandGroup, Parser
+from planwarden.server.cli.command_parser import CommandGroup, Parser, ShowVersion
 from planwarden.server.cli.exit_codes import EXIT_CODES
 from planwarden.server.cli.operator_commands import add_config, add_schedules, add_store, add_tokens, add_tools
 from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
@@ -19,8 +19,8 @@ from planwarden.server.views.states import STATUSES
 GRAPH_FORMS = ("text", "svg", "mermaid")
 
 
-def build_parser() -> Parser:
-    """Returns the parser of the whole command line."""
+def build_parser(words: Collection[str] | None = None) -> Parser:
+    """Returns the parser of the whole command line, or one that reads only commands among the `words` of one."""
     parser = Parser(
         prog="planwarden",
         description="Runs plans durably, proves every promised tool call, and waits for a person where it matters.\n"
@@ -30,12 +30,12 @@ def build_parser() -> Parser:
         parents=[_build_options(None), _build_server_options(None)],
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"planwarden {version('planwarden')}")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show program's version number and exit")
     parser.set_defaults(handler="serve:handle_serve", json=False, http=False, accepts_trust=False, role="both")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     # Without a default, so that a command does not reset what was given before its name.
     options, server_options = _build_options(argparse.SUPPRESS), _build_server_options(argparse.SUPPRESS)
-    commands = CommandGroup(subparsers, options, server_options)
+    commands = CommandGroup(subparsers, options, server_options, words)
     _add_serve(commands)
     _add_executions(commands)
     _add_decisions(commands)

@@ -8,7 +8,7 @@ import pytest
 
 from planwarden.server.cli.command_parser import Parser
 from planwarden.server.cli.parser import build_parser
-from planwarden.server.main import load_handler
+from planwarden.server.cli.program import load_handler
 
 
 def find_handlers(parser: Parser) -> Iterator[str]:

@@ -238,7 +238,7 @@ def test_the_sdk_is_imported_only_to_serve_and_heavy_tools_not_even_then() -> No
     """spec: commands and programs do not pay for MCP; the first answer does not pay for tools nobody called."""
     code = """
 import sys
-import planwarden, planwarden.server.main, planwarden.server.transports.stdio, planwarden.server.views.facts
+import planwarden, planwarden.server.cli.program, planwarden.server.transports.stdio, planwarden.server.views.facts
 assert not {"mcp", "mcp_types", "starlette", "uvicorn"} & set(sys.modules)
 import planwarden.server.mcp.server
 assert not {"trafilatura", "pydantic_ai", "jsonschema", "rich"} & set(sys.modules)

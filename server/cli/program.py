@@ -1,0 +1,71 @@
+"""Reads the arguments of the command line, runs one command and returns its exit code."""
+
+import json
+import logging
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from io import TextIOWrapper
+
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    Expired,
+    PlanwardenError,
+    RateLimited,
+    StaleDefinition,
+    StaleRevision,
+    ThreadBusy,
+    UsageError,
+)
+from planwarden.agent.common.imports import import_quickly
+from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.standard_output import STANDARD_OUTPUT
+
+_COMMANDS = "planwarden.server.cli.commands"
+_SERVE = "serve:handle_serve"
+_TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
+"""Usage errors of a correct command that came at the wrong time; they exit as failures."""
+
+
+def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int:
+    """Runs one command and returns its exit code; calls `imported` when all is imported that the command needs."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A character that the terminal cannot show must not stop the command.
+            stream.reconfigure(errors="replace")
+    logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
+    words = sys.argv[1:] if argv is None else argv
+    arguments = build_parser(words).parse_args(words)
+    try:
+        return _run_command(arguments, imported)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader closed the pipe. Without this the interpreter would fail again when it flushes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT.document.fileno())
+        return FAILED
+
+
+def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
+    if arguments.json or (arguments.handler == _SERVE and not arguments.http):
+        STANDARD_OUTPUT.keep()
+    try:
+        handler = load_handler(arguments.handler)
+        imported()
+        return handler(arguments)
+    except PlanwardenError as error:
+        if arguments.json:
+            document = {"error": {"code": error.code, "message": error.message, "details": error.details}}
+            print(json.dumps(document, indent=2, ensure_ascii=False), file=STANDARD_OUTPUT.document)
+        print(f"planwarden: {error.message}", file=sys.stderr)
+        return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
+    finally:
+        STANDARD_OUTPUT.finish()
+
+
+def load_handler(name: str) -> Callable[[Namespace], int]:
+    """Returns the handler that the parser names as `MODULE:FUNCTION`, and imports nothing of other commands."""
+    module, _, function = name.partition(":")
+    return getattr(import_quickly(f"{_COMMANDS}.{module}"), function)
