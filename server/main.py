@@ -1,6 +1,6 @@
 """The command `planwarden`, as a function and as a process of its own.
 
-A person waits while it starts and ends. The collector of cycles would take a third of that time, and finds nothing: what
+A person waits while it starts and ends. The collector of cycles would take a third of that time and find nothing: what
 imports make lives until the end, and what lives at the end the system frees at once.
 """
 
