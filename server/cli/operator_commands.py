@@ -4,9 +4,21 @@ from pathlib import Path
 
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.cli.command_parser import CommandGroup
-from planwarden.server.cli.hosts import CLIENTS
 
 SHELLS = ("bash", "zsh", "fish")
+HOSTS = (
+    "claude-desktop",
+    "claude-code",
+    "vscode",
+    "cursor",
+    "zed",
+    "codex",
+    "gemini",
+    "goose",
+    "opencode",
+    "jetbrains",
+)
+"""What `hosts.CLIENTS` describes: every command reads the names, and only `config print` the rest."""
 
 
 def add_tools(commands: CommandGroup) -> None:
@@ -153,7 +165,7 @@ def add_config(commands: CommandGroup) -> None:
     """Add what prints files for hosts, services and shells."""
     config = commands.add_group("config", "print", "Configuration for MCP hosts.")
     block = config.add("print", "config:handle_print", "Print the block for a host, ready to paste.", has_json=False)
-    block.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=f"the host: {', '.join(CLIENTS)}")
+    block.add_argument("client", choices=sorted(HOSTS), metavar="CLIENT", help=f"the host: {', '.join(HOSTS)}")
     service = commands.add_group("service", "print", "Files that keep a server running.")
     printing = service.add(
         "print", "service:handle_print", "Print the file for a server of this home over HTTP.", has_json=False

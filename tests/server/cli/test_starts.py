@@ -1,0 +1,92 @@
+"""What a command does while a person waits for it to start and to end, measured without a clock."""
+
+import gc
+import json
+import subprocess
+import sys
+
+import pytest
+
+from planwarden.server.main import main
+from tests.requirements import requirement
+from tests.server.cli.support import ERASE, Cli, clean_environment
+
+AT_MOST = {"list": 246, "show": 246, "reject": 242}
+"""Modules of ours that a command imports; each costs every start about half a millisecond."""
+
+COUNT = """
+import json
+import sys
+
+from planwarden.server.main import main
+
+code = main(sys.argv[1:])
+# Packages hold a docstring and nothing else.
+modules = [name for name, module in sys.modules.items() if not hasattr(module, "__path__")]
+own = [name for name in modules if name.startswith("planwarden.")]
+others = sorted({name.partition(".")[0] for name in sys.modules} & {"filelock", "mcp", "rich", "yaml", "jinja2"})
+print(json.dumps([code, len(own), others]), file=sys.stderr)
+"""
+START = """
+import gc
+import sys
+
+from planwarden.server import main
+from planwarden.server.cli import program
+
+collections = []
+load = program.load_handler
+
+def load_handler(name):
+    handler = load(name)
+
+    def handle(arguments):
+        print(len(collections), gc.isenabled(), gc.get_freeze_count() > 10_000)
+        return handler(arguments)
+
+    return handle
+
+program.load_handler = load_handler
+gc.callbacks.append(lambda phase, _: collections.append(phase))
+sys.argv[1:] = ["--home", sys.argv[1], "list", "--json"]
+main.run()
+"""
+
+
+@pytest.mark.slow
+@requirement("start:commands")
+@pytest.mark.parametrize("command", AT_MOST)
+def test_a_command_imports_what_it_needs(cli: Cli, command: str) -> None:
+    """spec: issue, figures to reach"""
+    suspension_id = cli.run_to_question(ERASE)
+    words = [command, *([suspension_id] if command == "reject" else [])]
+    done = _python(COUNT, "--home", str(cli.home), *words)
+    code, count, others = json.loads(done.stderr.splitlines()[-1])
+    assert (code, others) == (0, [])
+    assert 10 < count <= AT_MOST[command], "import it in the module that needs it, or load it when it is asked for"
+
+
+@pytest.mark.slow
+@requirement("start:commands")
+def test_the_collector_rests_until_a_command_runs_and_then_passes_over_what_was_imported(cli: Cli) -> None:
+    """ours: collections took a third of the time of a command, half of it at the end"""
+    done = _python(START, str(cli.home))
+    assert (done.returncode, done.stderr.strip()) == (0, "0 True True")
+
+
+def test_a_command_in_the_process_of_another_program_leaves_its_collector_alone(cli: Cli) -> None:
+    """ours"""
+    before = gc.isenabled(), gc.get_freeze_count()
+    assert main(["--home", str(cli.home), "list"]) == 0
+    assert (gc.isenabled(), gc.get_freeze_count()) == before
+
+
+def _python(code: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        timeout=120,
+        check=False,
+    )
