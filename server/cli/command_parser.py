@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         return super().add_argument(*names, **options) if self.is_read else _NO_ACTION
 
-    def add_subparsers(self, **options: Any) -> "Subparsers":
+    def add_subparsers(self, **options: Any) -> Any:
         return super().add_subparsers(**options) if self.is_read else Parser(add_help=False).add_subparsers(**options)
 
     def add_mutually_exclusive_group(self, **options: Any) -> Any:
