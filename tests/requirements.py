@@ -781,7 +781,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "inbox:any-process": Requirement("issue, inbox", "A decision counts in whichever process of the home it is made."),
     "inbox:one-place": Requirement(
-        "console, pages", "A home has one inbox at one port; when the process that serves it ends, the next one goes on."
+        "console, pages", "A home has one inbox at one port; when its process ends, the next one serves it."
     ),
     "inbox:opens-when-needed": Requirement("issue, inbox", "Nothing listens and no browser opens before it is needed."),
     "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),

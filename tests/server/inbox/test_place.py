@@ -338,3 +338,25 @@ class TestTab:
                     await expect(banner).to_be_hidden(timeout=60_000)
                     await _ask(second)
                     await expect(page.locator(".questions .question")).to_have_count(2, timeout=60_000)
+
+    @needs_signals
+    @requirement("inbox:unreachable")
+    async def test_a_tab_says_that_nobody_answers_while_the_process_is_stopped(self, home: Path) -> None:
+        """ours: the connection stands, and nothing comes over it"""
+        from playwright.async_api import expect
+
+        assert CHROMIUM is not None
+        with anyio.fail_after(180):
+            async with launch_browser(CHROMIUM) as browser, Client(_server(home)) as client:
+                page = await (await browser.new_context()).new_page()
+                url: str = (await _ask(client))["howToAnswer"]["inboxUrl"]
+                await page.goto(await _make_link(home, url.rpartition("/suspensions")[0]))
+                await page.click("main button[type=submit]")
+                await expect(page.locator(".questions .question")).to_have_count(1)
+                banner, stopped = page.locator("#unreachable"), _find_pid(home)
+                os.kill(stopped, signal.SIGSTOP)
+                try:
+                    await expect(banner).to_contain_text("planwarden cannot be reached", timeout=60_000)
+                finally:
+                    os.kill(stopped, signal.SIGCONT)
+                await expect(banner).to_be_hidden(timeout=60_000)
