@@ -784,6 +784,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A person keeps the plan of a finished run from its page: the file as shown, once, and over no other.",
     ),
     "inbox:any-process": Requirement("issue, inbox", "A decision counts in whichever process of the home it is made."),
+    "inbox:one-place": Requirement(
+        "console, pages", "A home has one inbox at one port; when its process ends, the next one serves it."
+    ),
     "inbox:opens-when-needed": Requirement("issue, inbox", "Nothing listens and no browser opens before it is needed."),
     "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),
     "inbox:no-script": Requirement("issue, bad input", "Everything can be decided without script."),

@@ -7,7 +7,7 @@ decision needs a session, a form that belongs to this session, and the digest of
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from planwarden.server.inbox.keys.page import build_key_routes
@@ -35,6 +35,7 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
     """The inbox of one home. It answers only requests with one of the given `Host` headers."""
     return Starlette(
         routes=[
+            Route("/", _lead_to_inbox, methods=["GET"]),
             Route(f"{INBOX_PATH}/static/{{name}}", _serve_asset, methods=["GET"]),
             *build_pairing_routes(site),
             *build_question_routes(site),
@@ -55,6 +56,10 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
         middleware=[Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin)],
         exception_handlers={404: _serve_not_found, 405: _serve_not_found},
     )
+
+
+async def _lead_to_inbox(request: Request) -> Response:
+    return RedirectResponse(INBOX_PATH, status_code=303)
 
 
 async def _serve_asset(request: Request) -> Response:

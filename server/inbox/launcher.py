@@ -1,12 +1,15 @@
-"""The inbox of a process without a port: it opens on a free loopback port when a question first needs a person.
+"""The inbox of a process without a port of its own: at one place for all of the home's processes.
 
-Before that, the process listens on no port and imports no web framework. Several processes of one home may each open an
-inbox. Each inbox shows all open questions of the database, and a decision counts in whichever inbox a person makes it.
+Before a question first needs a person, no process of the home listens and none imports a web framework. From then on
+the first one serves the inbox, see `place.py`, and the others look once a second whether they have to go on with it: a
+page that is open goes on too, because sessions, codes and everything else that it needs are in the store. A look costs
+two calls of the operating system. A decision counts whichever process serves the page.
 """
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
+from importlib import import_module
 
 import anyio
 import anyio.to_thread
@@ -17,15 +20,17 @@ from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
-from planwarden.server.inbox.sockets import InboxSockets, open_sockets
+from planwarden.server.inbox.place import InboxPlace
+from planwarden.server.inbox.sockets import InboxSockets
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings, find_operator
-from planwarden.storage.ports.sessions import sessions_of
 
 logger = logging.getLogger(__name__)
 
 QUIET_S = 60.0
 """The launcher opens no browser for so long after it opened one, or after a person used the inbox."""
+LOOK_AGAIN_S = 1.0
+"""How often a process looks whether the one that serves the inbox has ended."""
 
 Opener = Callable[[str], bool]
 
@@ -38,21 +43,47 @@ class InboxLauncher:
         self._service = service
         self._tasks = tasks
         self._opener = opener if settings.opens_inbox and has_display(settings.environment) else None
-        self._url: str | None = None
+        self._place = InboxPlace(settings)
+        self._is_wanted = False
+        self._is_serving = False
+        self._problem = ""
         self._shown_suspensions = set[str]()
         self._opened_at = float("-inf")
         self._active_at = float("-inf")
 
     def address(self) -> str | None:
-        if self._url is None:
-            try:
-                listening = open_sockets()
-            except OSError as error:
-                logger.warning("cannot open the inbox: %s; decide with `planwarden approve` in a terminal", error)
-                return None
-            self._url = f"{listening.base_url}{INBOX_PATH}"
-            self._tasks.start_soon(self._serve, listening, self._url)
-        return self._url
+        self._is_wanted = True
+        self._look()
+        return self._service.inbox_url
+
+    async def stand_by(self) -> None:
+        """Serve the inbox as soon as nobody else does, once the home has had one."""
+        while True:
+            if self._is_wanted or self._place.is_known:
+                self._look()
+            await anyio.sleep(LOOK_AGAIN_S)
+
+    def leave(self) -> None:
+        """Let another process of the home serve the inbox."""
+        self._place.leave()
+        self._service.inbox_url = None
+
+    def _look(self) -> None:
+        """Serve the inbox from now on, unless a process does; the service says where it is."""
+        if self._is_serving:
+            return
+        listening, problem = None, ""
+        try:
+            listening = self._place.take()
+        except OSError as error:
+            problem = str(error)
+        if problem and problem != self._problem:
+            logger.warning("cannot open the inbox: %s; decide with `planwarden approve` in a terminal", problem)
+        self._problem = problem
+        self._service.inbox_url = self._place.url
+        if listening is not None:
+            self._is_serving = True
+            self._tasks.start_soon(self._serve, listening)
 
     def on_commit(self, commit: Commit | None) -> None:
         """Open the inbox while an execution of this process waits for a person."""
@@ -99,26 +130,29 @@ class InboxLauncher:
         if not await anyio.to_thread.run_sync(opener, page):
             logger.warning("cannot open a browser; the inbox is at %s, run `planwarden inbox` to log in", url)
 
-    async def _serve(self, listening: InboxSockets, url: str) -> None:
-        # Imported here: a server that never needs a person never imports the web framework.
-        from planwarden.server.inbox.app import build_inbox_app
-        from planwarden.server.inbox.site import InboxSite
-
-        site = InboxSite(
-            service=lambda: self._service,
-            settings=self._settings,
-            on_activity=self.record_activity,
-            origin=listening.origin,
-        )
+    async def _serve(self, listening: InboxSockets) -> None:
         try:
-            async with announce_inbox(self._service, url):
-                await serve_app(build_inbox_app(site, lambda: listening.host_headers), *listening.sockets)
-        except PlanwardenError as error:
-            # The server continues without an inbox; the next question tries again.
-            logger.warning("cannot open the inbox: %s", error.message)
-            self._url = self._service.inbox_url = None
+            # Imported here, and on a thread: a server that never needs a person never imports the web framework.
+            for module in ("planwarden.server.inbox.app", "uvicorn"):
+                await anyio.to_thread.run_sync(import_module, module)
+            from planwarden.server.inbox.app import build_inbox_app
+            from planwarden.server.inbox.health import HealthMiddleware
+            from planwarden.server.inbox.site import InboxSite
+
+            site = InboxSite(
+                service=lambda: self._service,
+                settings=self._settings,
+                on_activity=self.record_activity,
+                origin=listening.origin,
+            )
+            app = HealthMiddleware(build_inbox_app(site, lambda: listening.host_headers))
+            await serve_app(app, *listening.sockets)
+        # Whatever fails here, the protocol goes on.
+        except Exception:
+            logger.exception("the inbox ended; another process opens it again, or this one")
         finally:
-            listening.close()
+            self._is_serving = False
+            self.leave()
 
 
 @asynccontextmanager
@@ -126,29 +160,16 @@ async def with_launcher(
     settings: Settings, service: Service, *, opener: Opener = open_page
 ) -> AsyncGenerator[InboxLauncher]:
     """Let the service open an inbox when it needs one, until the block ends."""
-    async with anyio.create_task_group() as tasks:
-        launcher = InboxLauncher(settings, service, tasks, opener=opener)
-        service.inbox_opener = launcher
-        stop = service.engine.listen(launcher.on_commit)
-        try:
-            yield launcher
-        finally:
-            stop()
-            service.inbox_opener = None
-            tasks.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
-    """Let the other processes of the home find the inbox at `url` until the block ends."""
-    store, owner = service.engine.store, service.engine.ids.new()
-    sessions = sessions_of(store)
-    await sessions.open_inbox(owner, url, store.clock.now())
-    service.inbox_url = url
-    try:
-        yield
-    finally:
-        service.inbox_url = None
-        # A closed store raises; its liveness file has ended the entry already.
-        with anyio.CancelScope(shield=True), suppress(PlanwardenError):
-            await sessions.close_inbox(owner)
+    with ExitStack() as stack:
+        async with anyio.create_task_group() as tasks:
+            launcher = InboxLauncher(settings, service, tasks, opener=opener)
+            stack.callback(launcher.leave)
+            service.inbox_opener = launcher
+            stop = service.engine.listen(launcher.on_commit)
+            tasks.start_soon(launcher.stand_by)
+            try:
+                yield launcher
+            finally:
+                stop()
+                service.inbox_opener = None
+                tasks.cancel_scope.cancel()

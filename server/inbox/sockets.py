@@ -49,13 +49,23 @@ class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):
             listener.close()
 
 
+def open_port(port: int) -> InboxSockets | None:
+    """Listen on this port at every address of `localhost`; None if it is not free at one of them."""
+    try:
+        opened = pair_socket(socket.create_server(("127.0.0.1", port), backlog=BACKLOG))
+    except OSError:
+        return None
+    if opened.has_all_addresses:
+        return opened
+    opened.close()
+    return None
+
+
 def open_sockets() -> InboxSockets:
     """Listen on a free port, if possible on every address of `localhost`. Raises `OSError` if no port is free."""
     for _ in range(ATTEMPTS):
-        opened = pair_socket(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
-        if opened.has_all_addresses:
+        if (opened := open_port(0)) is not None:
             return opened
-        opened.close()
     return pair_socket(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
 
 

@@ -106,6 +106,9 @@ class _Approvals(ReminderSettings):
 
 class _Inbox(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """Where the inbox of the home's stdio servers and of `planwarden inbox` is on this machine. By default 8766, or
+    the port that the home got when that one was taken."""
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the hash of a passphrase that is asked for besides the one-time code, relative to this file;
     `planwarden inbox --set-passphrase` writes it. PostgreSQL holds the hash instead, also without this setting, which
@@ -197,6 +200,8 @@ class Settings:
     """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
     opens_inbox: bool = True
     """Whether a server may open a browser when a person must decide."""
+    inbox_port: int | None = None
+    """Where the inbox is on this machine; None for where it was, at first 8766."""
     passphrase_file: Path | None = None
     """File with the hash of the passphrase that the inbox asks for besides a one-time code."""
     servers: ServerList = field(default_factory=ServerList)
@@ -282,6 +287,7 @@ def load_settings(
         http=parsed.http,
         trust_caller_over_network=parsed.approvals.trust_caller_over_network,
         opens_inbox=parsed.approvals.open_inbox == "auto",
+        inbox_port=parsed.inbox.port,
         passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
         servers=_read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None)
         if has_servers

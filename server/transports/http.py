@@ -11,8 +11,9 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 
+import anyio
 import h11
 import httpx2
 import uvicorn
@@ -24,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.common.errors import PlanwardenError, StoreError, UsageError
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
@@ -39,7 +40,7 @@ from planwarden.server.auth.network import (
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.launcher import announce_inbox
+from planwarden.server.inbox.health import HealthMiddleware
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import pair_socket
@@ -54,8 +55,8 @@ from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware
 from planwarden.server.transports.cut_off import CutOffMiddleware
-from planwarden.server.transports.health import HealthMiddleware
 from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
+from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
 
 PATH = "/mcp"
@@ -94,7 +95,7 @@ async def serve_http(
         async with (
             warden,
             _open_authentication(warden, host, taken) as auth,
-            announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{taken}'}{INBOX_PATH}"),
+            _announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{taken}'}{INBOX_PATH}"),
         ):
             names = AllowedNames.from_settings(settings.http, host, taken)
             store = warden.service.engine.store
@@ -212,12 +213,28 @@ def _build_service_opener(warden: Warden) -> ServiceOpener:
     return opened
 
 
+@asynccontextmanager
+async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
+    """Lets `planwarden inbox` find the inbox at `url` until the block ends."""
+    store, owner = service.engine.store, service.engine.ids.new()
+    sessions = sessions_of(store)
+    await sessions.open_inbox(owner, url, store.clock.now())
+    service.inbox_url = url
+    try:
+        yield
+    finally:
+        service.inbox_url = None
+        # A closed store raises; its liveness file has ended the entry already.
+        with anyio.CancelScope(shield=True), suppress(PlanwardenError):
+            await sessions.close_inbox(owner)
+
+
 def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
-    """Adds the inbox under its own path; everything else, lifespan events too, goes to `app`."""
+    """Adds the inbox under its own path, to which `/` leads; everything else, lifespan events too, goes to `app`."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        is_inbox = scope["type"] == "http" and (path == INBOX_PATH or path.startswith(f"{INBOX_PATH}/"))
+        is_inbox = scope["type"] == "http" and (path in ("/", INBOX_PATH) or path.startswith(f"{INBOX_PATH}/"))
         await (inbox if is_inbox else app)(scope, receive, send)
 
     return dispatch

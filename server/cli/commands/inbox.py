@@ -7,6 +7,7 @@ same user that makes its own terminal; nothing here can.
 
 import getpass
 from argparse import Namespace
+from collections.abc import Sequence
 
 import anyio
 import anyio.to_thread
@@ -20,16 +21,21 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.launcher import announce_inbox
+from planwarden.server.inbox.health import HEALTH_PATH, HealthMiddleware
 from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
 from planwarden.server.inbox.passphrase import InboxPassphrase
+from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.sockets import open_sockets
+from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.settings.secrets import find_secrets, open_secrets
 from planwarden.storage.ports.sessions import sessions_of
+
+ANSWER_S = 3.0
+"""How long an inbox may take to say that it is there."""
+LOOK_AGAIN_S = 0.1
 
 
 def handle_inbox(arguments: Namespace) -> int:
@@ -70,12 +76,16 @@ def open_inbox(context: CliContext, terminal: Terminal, name: str | None, *, ope
         async with context.open_for_writing() as service:
             store = service.engine.store
             await InboxPassphrase(context.settings, find_secrets(context.settings, store)).read()
-            running = await sessions_of(store).inboxes()
             codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
-            if running:
-                await _show_codes(terminal, running[0], codes, opens_browser=opens_browser)
-            else:
-                await _serve_inbox(context, terminal, service, codes, opens_browser=opens_browser)
+            place = InboxPlace(context.settings)
+            try:
+                found = await _find_inbox(terminal, place, await sessions_of(store).inboxes())
+                if isinstance(found, str):
+                    await _show_codes(terminal, found, codes, opens_browser=opens_browser)
+                else:
+                    await _serve_inbox(context, terminal, service, found, codes, opens_browser=opens_browser)
+            finally:
+                place.leave()
 
     anyio.run(work)
 
@@ -127,14 +137,54 @@ def forget_passphrase(context: CliContext) -> bool:
     return anyio.run(work)
 
 
+async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence[str]) -> InboxSockets | str:
+    """The address of an inbox that runs, or the sockets of the one that has to run here.
+
+    `announced` are the addresses of servers with a port of their own.
+    """
+    until = anyio.current_time() + 2 * ANSWER_S
+    while (listening := place.take()) is None:
+        if place.url is not None and await _answers(place.url):
+            return place.url
+        if anyio.current_time() >= until:
+            # A host that was stopped with Ctrl-Z stops its server too.
+            terminal.say(f"The inbox at {place.url or 'its port'} does not answer; is its process stopped?")
+            return open_sockets()
+        # The process that serves it has just begun or just ended.
+        await anyio.sleep(LOOK_AGAIN_S)
+    for url in announced:
+        if await _answers(url):
+            place.leave()
+            return url
+    return listening
+
+
+async def _answers(url: str) -> bool:
+    """Whether an inbox is there. That it is one of this home is for the caller to know."""
+    import httpx2
+
+    try:
+        async with httpx2.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
+            found = await client.get(f"{url.removesuffix(INBOX_PATH)}{HEALTH_PATH}")
+        return found.status_code == 200
+    except httpx2.HTTPError:
+        return False
+
+
 async def _serve_inbox(
-    context: CliContext, terminal: Terminal, service: Service, codes: PairingCodes, *, opens_browser: bool
+    context: CliContext,
+    terminal: Terminal,
+    service: Service,
+    listening: InboxSockets,
+    codes: PairingCodes,
+    *,
+    opens_browser: bool,
 ) -> None:
-    listening = open_sockets()
-    url = f"{listening.base_url}{INBOX_PATH}"
     site = InboxSite(service=lambda: service, settings=context.settings, origin=listening.origin)
-    async with announce_inbox(service, url), anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_app, build_inbox_app(site, lambda: listening.host_headers), *listening.sockets)
+    app = HealthMiddleware(build_inbox_app(site, lambda: listening.host_headers))
+    service.inbox_url = url = f"{listening.base_url}{INBOX_PATH}"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_app, app, *listening.sockets)
         await _show_codes(terminal, url, codes, opens_browser=opens_browser)
         terminal.say(TerminalLine((("The inbox runs here until Ctrl-C.", "dim"),)))
 

@@ -1,10 +1,12 @@
 """Helpers of the inbox tests: an inbox on a warden, and a browser without JavaScript that fills in forms."""
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlencode
 
 import httpx2
@@ -245,3 +247,33 @@ class _Reader(HTMLParser):
 
 def _to_header_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class Person:
+    """A browser on a real port."""
+
+    def __init__(self) -> None:
+        self.client = httpx2.AsyncClient()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.client.aclose()
+
+    async def open(self, url: str) -> Page:
+        return read(await self.client.get(url))
+
+    async def press(self, url: str, ending: str, **fields: str) -> Page:
+        """Open the page and send its form."""
+        page = await self.open(url)
+        form = page.form(ending)
+        values = {**{name: value[0] for name, value in form.fields.items()}, **fields}
+        origin = re.match(r"https?://[^/]+", url)
+        assert origin is not None, url
+        return read(await self.client.post(f"{origin[0]}{form.action}", data=values, headers={"origin": origin[0]}))
+
+    async def approve(self, inbox_url: str, link: str) -> Page:
+        """Log in with a link and approve the question at the address."""
+        assert (await self.press(link, "/pair")).status == 303
+        return await self.press(inbox_url, "/decision", decision="approve")

@@ -7,65 +7,31 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
+from tempfile import TemporaryDirectory
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
-import httpx2
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 import planwarden
-from planwarden.agent.common.errors import StoreError
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.transports.http import serve_http
 from planwarden.server.views.encoding import to_json
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, PtyTerminal, command_line, make_home, start_on_terminal
-from tests.server.inbox.support import Page, read
+from tests.server.inbox.support import Person
 from tests.server.mcp.support import ok
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 DESKTOP = {"DISPLAY": ":0"}
 DANGER = tool_step("e", "erase", {"ids": [1]})
-
-
-class Person:
-    """A browser on a real port."""
-
-    def __init__(self) -> None:
-        self.client = httpx2.AsyncClient()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.client.aclose()
-
-    async def open(self, url: str) -> Page:
-        return read(await self.client.get(url))
-
-    async def press(self, url: str, ending: str, **fields: str) -> Page:
-        """Open the page and send its form."""
-        page = await self.open(url)
-        form = page.form(ending)
-        values = {**{name: value[0] for name, value in form.fields.items()}, **fields}
-        origin = re.match(r"https?://[^/]+", url)
-        assert origin is not None, url
-        return read(await self.client.post(f"{origin[0]}{form.action}", data=values, headers={"origin": origin[0]}))
-
-    async def approve(self, inbox_url: str, link: str) -> Page:
-        """Log in with a link and approve the question at the address."""
-        assert (await self.press(link, "/pair")).status == 303
-        return await self.press(inbox_url, "/decision", decision="approve")
 
 
 @asynccontextmanager
@@ -81,8 +47,8 @@ async def _launch(
         anyio.from_thread.run_sync(called.set)
         return True
 
-    settings = Settings(home=Path("/nonexistent"), environment=environment, opens_inbox=opens_inbox)
-    with anyio.fail_after(60):
+    with TemporaryDirectory() as home, anyio.fail_after(60):
+        settings = Settings(home=Path(home), environment=environment, opens_inbox=opens_inbox)
         async with warden(ledger) as made, with_launcher(settings, made.service, opener=opener):
             yield made, opened, called
 
@@ -365,21 +331,3 @@ def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path, environment={})
     assert (settings.opens_inbox, settings.passphrase_file) == (False, tmp_path / "p")
     assert load_settings(home=tmp_path / "none", environment={}).opens_inbox
-
-
-@pytest.mark.anyio
-async def test_a_server_continues_without_an_inbox_that_it_cannot_register() -> None:
-    """ours: the server does not end because a page could not be opened"""
-    ledger = Ledger()
-    async with _launch(ledger) as (made, _, _):
-        store = made.service.engine.store
-        assert isinstance(store, MemoryStore)
-
-        async def full(owner: str, url: str, at: float) -> None:
-            raise StoreError("the disk is full")
-
-        store.sessions.open_inbox = full  # pyright: ignore[reportAttributeAccessIssue]
-        asked = await made.execute_plan(plan(DANGER))
-        while made.service.inbox_url is not None:
-            await anyio.lowlevel.checkpoint()
-        assert asked.suspensions and (await made.get_execution(asked.thread_id)).status == "suspended"

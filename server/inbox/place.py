@@ -1,0 +1,159 @@
+"""The one place of a home's inbox: a port that stays the same, and which of the home's processes serves there.
+
+A lock in the home admits one process. The operating system drops it when that process ends, however it ends, and the
+next one that takes it listens at the same port, which a file in the home remembers. A process that is stopped, and not
+ended, keeps both. Processes that work on another store with the settings of the same home have a place of their own.
+"""
+
+import hashlib
+import logging
+import os
+import time
+from contextlib import ExitStack
+
+import msgspec
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.sockets import InboxSockets, open_port, open_sockets
+from planwarden.server.settings.configuration import DATABASE, Settings
+from planwarden.storage.locks import WriteLock
+
+logger = logging.getLogger(__name__)
+
+PORT = 8766
+"""The port of an inbox for which the settings name none."""
+NEXT_PORTS = range(PORT + 1, PORT + 20)
+"""Tried in this order when the wanted port is taken; then any free one."""
+PATIENCE_S = 3.0
+"""How long the port of a process that has just ended may stay busy before another program must have it."""
+MAX_RECORD_BYTES = 1_000
+HOSTS = ("localhost", "127.0.0.1")
+
+
+class PlaceRecord(msgspec.Struct, frozen=True):
+    """What the home remembers of its inbox."""
+
+    port: int
+    host: str
+    """Of links to it: `localhost`, or `127.0.0.1` where another program may be behind that name."""
+    pid: int
+    """Of the process that serves it, or served it last."""
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}{INBOX_PATH}"
+
+
+class InboxPlace:
+    """The place as one process sees it."""
+
+    def __init__(self, settings: Settings) -> None:
+        home, path = settings.home, settings.store.path
+        scope = "" if path == home / DATABASE else f"-{_digest(str(path or settings.store.database))}"
+        self._record_path = home / f"inbox{scope}.json"
+        self._lock_path = home / f"inbox{scope}.lock"
+        self._wanted_port = settings.inbox_port
+        self._held = ExitStack()
+        self._busy_since: float | None = None
+        self.url: str | None = None
+        """Where the inbox was at the last `take`, whichever process serves it; None where nobody did."""
+
+    @property
+    def is_known(self) -> bool:
+        """The home has had an inbox, so there may be links that lead to it and pages that wait for it."""
+        return self._record_path.exists()
+
+    def take(self) -> InboxSockets | None:
+        """The sockets that this process has to serve from now on; None if another process serves the inbox.
+
+        None as well while the port of a process that has just ended is busy. Without a lock, any free port has to do.
+
+        Raises:
+            OSError: no port is free.
+        """
+        self.url = None
+        try:
+            listening = self._take_locked()
+        except StoreError as error:
+            logger.warning("the port of the inbox will change: %s", error.message)
+            listening = open_sockets()
+            self._held.callback(listening.close)
+        if listening is not None:
+            self.url = f"{listening.base_url}{INBOX_PATH}"
+        return listening
+
+    def leave(self) -> None:
+        """Let the next process have the place; it finds the port free as soon as it has the lock."""
+        self._held.close()
+        self.url = None
+
+    def read(self) -> PlaceRecord | None:
+        """What the home remembers; None if that is nothing, or nothing that can be read."""
+        try:
+            with self._record_path.open("rb") as file:
+                found = msgspec.json.decode(file.read(MAX_RECORD_BYTES), type=PlaceRecord)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        return found if found.port in range(1, 65_536) and found.host in HOSTS else None
+
+    def _take_locked(self) -> InboxSockets | None:
+        with ExitStack() as stack:
+            lock = WriteLock(self._lock_path)
+            stack.callback(lock.close)
+            is_free = stack.enter_context(lock.held_if_free())
+            known = self.read()
+            if not is_free:
+                self._busy_since = None
+                self.url = None if known is None else known.url
+                return None
+            listening = self._listen(known)
+            if listening is not None:
+                stack.callback(listening.close)
+                self._remember(listening)
+                self._held = stack.pop_all()
+            return listening
+
+    def _listen(self, known: PlaceRecord | None) -> InboxSockets | None:
+        """Listen at the port of the settings, else where the inbox was, else near its usual port."""
+        last = None if known is None else known.port
+        first = self._wanted_port or last or PORT
+        for port in dict.fromkeys((first, last or first, *NEXT_PORTS)):
+            listening = open_port(port)
+            if listening is None and port == last and self._may_be_closing():
+                return None
+            if listening is not None:
+                break
+        else:
+            listening = open_sockets()
+        self._busy_since = None
+        if listening.port != first:
+            logger.warning(
+                "port %d is not free, so the inbox is at %s from now on; [inbox] port in planwarden.toml names another",
+                first,
+                listening.base_url,
+            )
+        return listening
+
+    def _may_be_closing(self) -> bool:
+        """A process that is killed loses its lock a moment before its port."""
+        now = time.monotonic()
+        if self._busy_since is None:
+            self._busy_since = now
+        return now - self._busy_since < PATIENCE_S
+
+    def _remember(self, listening: InboxSockets) -> None:
+        host = HOSTS[0] if listening.has_all_addresses else HOSTS[1]
+        record = PlaceRecord(port=listening.port, host=host, pid=os.getpid())
+        # Only the holder of the lock writes, so this name is its own.
+        beside = self._record_path.with_suffix(".tmp")
+        try:
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(record))
+            os.replace(beside, self._record_path)
+        except OSError as error:
+            raise StoreError(f"cannot write {str(self._record_path)!r}: {error.strerror}") from error
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -1,0 +1,362 @@
+"""One place for the inbox of a home: the same port, whichever of its processes serves there, and however that ends."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from planwarden.server.inbox import place as place_module
+from planwarden.server.inbox.place import InboxPlace
+from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.inbox.sockets import open_sockets
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.storage.location import StoreLocation
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.cli.support import ERASE, Cli, command_line, make_home, start_on_terminal
+from tests.server.inbox.support import Person, read
+from tests.server.mcp.support import ok
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.scene import launch_browser
+
+AGAIN_S = 0.05
+needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL and no SIGSTOP")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return _make_home(tmp_path / "home")
+
+
+def _make_home(folder: Path) -> Path:
+    made = make_home(folder)
+    with (made / "planwarden.toml").open("a") as file:
+        file.write('[approvals]\nopen_inbox = "never"\n')
+    return made
+
+
+def _server(home: Path) -> StdioServerParameters:
+    return StdioServerParameters(command=command_line()[0], args=[*command_line()[1:], "--home", str(home), "serve"])
+
+
+def _find_pid(home: Path) -> int:
+    """The process that serves the inbox of the home."""
+    record = InboxPlace(Settings(home=home)).read()
+    assert record is not None
+    return record.pid
+
+
+async def _make_link(home: Path, inbox: str) -> str:
+    """A link as `planwarden inbox` prints it."""
+    store = SqliteStore.open(home / "planwarden.db")
+    codes = await InboxAccess(store).make_codes("ann", "terminal")
+    await store.close()
+    return f"{inbox}/pair?code={codes.link}"
+
+
+async def _ask(client: Client) -> dict[str, Any]:
+    """A question that needs a person, once it says where the inbox is."""
+    asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
+    while True:
+        listed = await ok(client, "list_suspensions", threadId=asked["threadId"])
+        [question] = listed["suspensions"]
+        if question["howToAnswer"]["inboxUrl"] is not None:
+            return question
+        await anyio.sleep(AGAIN_S)
+
+
+async def _wait_for_answer(person: Person, url: str) -> httpx2.Response:
+    """The page, as a tab that tries again gets it."""
+    while True:
+        try:
+            return await person.client.get(url)
+        except httpx2.HTTPError:
+            await anyio.sleep(AGAIN_S)
+
+
+@asynccontextmanager
+async def _serve_until_killed(home: Path) -> AsyncGenerator[Client]:
+    """A server and its host. The host does not mind if its server is gone in the end."""
+    async with Client(_server(home)) as client:
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@needs_signals
+@requirement("inbox:one-place")
+async def test_a_tab_goes_on_when_the_process_that_served_it_is_killed(home: Path) -> None:
+    """spec: console, the next takes over; the session and the form of the tab stay valid"""
+    with anyio.fail_after(120):
+        async with _serve_until_killed(home) as first, Client(_server(home)) as second, Person() as person:
+            url: str = (await _ask(first))["howToAnswer"]["inboxUrl"]
+            inbox = url.rpartition("/suspensions")[0]
+            assert (await person.press(await _make_link(home, inbox), "/pair")).status == 303
+            open_tab = await person.open(url)
+            form = open_tab.form("/decision")
+            other = await _ask(second)
+            assert other["howToAnswer"]["inboxUrl"].startswith(f"{inbox}/suspensions/")
+            killed = _find_pid(home)
+            os.kill(killed, signal.SIGKILL)
+            again = read(await _wait_for_answer(person, url))
+            assert again.status == 200 and _find_pid(home) != killed
+            fields = {**{name: value[0] for name, value in form.fields.items()}, "decision": "reject"}
+            origin = inbox.removesuffix("/inbox")
+            answer = await person.client.post(f"{origin}{form.action}", data=fields, headers={"origin": origin})
+            assert answer.status_code == 303
+            assert "rejected by ann" in (await person.open(url)).words
+            answered = await person.press(other["howToAnswer"]["inboxUrl"], "/decision", decision="approve")
+            assert answered.status == 303
+            assert (home / "ledger").read_text() == "erase [1, 2] none\n"
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@requirement("inbox:one-place")
+async def test_of_processes_that_start_at_once_exactly_one_serves_and_all_lead_to_it(home: Path) -> None:
+    """spec: console, whichever host started it; without a login there is only a health check"""
+    urls: list[str] = []
+
+    async def ask(client: Client) -> None:
+        urls.append((await _ask(client))["howToAnswer"]["inboxUrl"])
+
+    with anyio.fail_after(120):
+        async with (
+            Client(_server(home)) as one,
+            Client(_server(home)) as two,
+            Client(_server(home)) as three,
+            Client(_server(home)) as four,
+            Person() as person,
+        ):
+            async with anyio.create_task_group() as tasks:
+                for client in (one, two, three, four):
+                    tasks.start_soon(ask, client)
+            [inbox] = {url.rpartition("/suspensions")[0] for url in urls}
+            assert len(set(urls)) == 4
+            origin = inbox.removesuffix("/inbox")
+            health = await person.client.get(f"{origin}/healthz")
+            assert (health.status_code, health.text) == (200, "ok\n")
+            led = await person.client.get(origin)
+            assert (led.status_code, led.headers["location"]) == (303, "/inbox")
+            assert (await person.press(await _make_link(home, inbox), "/pair")).status == 303
+            assert "4 waiting for a decision" in " ".join((await person.open(inbox)).words.split())
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@needs_signals
+@requirement("inbox:one-place")
+async def test_the_port_is_the_same_after_all_processes_have_ended(home: Path) -> None:
+    """spec: console, its port stays the same; a tab that waits goes on without a new question"""
+    with anyio.fail_after(120):
+        async with Person() as person:
+            async with Client(_server(home)) as client:
+                url: str = (await _ask(client))["howToAnswer"]["inboxUrl"]
+                link = await _make_link(home, url.rpartition("/suspensions")[0])
+                assert (await person.press(link, "/pair")).status == 303
+            with pytest.raises(httpx2.ConnectError):
+                await person.client.get(url)
+            async with Client(_server(home)) as client:
+                await client.list_tools()
+                await ok(client, "list_suspensions")
+                assert (await _wait_for_answer(person, url)).status_code == 200
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@needs_signals
+@requirement("inbox:one-place")
+async def test_while_the_process_that_serves_is_stopped_a_terminal_still_lets_a_person_in(home: Path) -> None:
+    """ours: Ctrl-Z in a host stops its server, which keeps its port"""
+    with anyio.fail_after(120):
+        async with Client(_server(home)) as client, Person() as person:
+            question = await _ask(client)
+            stopped = _find_pid(home)
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                page = await anyio.to_thread.run_sync(_read_link_at_terminal, home)
+                terminal, link = page
+                try:
+                    inbox = link.partition("/pair")[0]
+                    assert not question["howToAnswer"]["inboxUrl"].startswith(f"{inbox}/")
+                    assert (await person.press(link, "/pair")).status == 303
+                    asked = f"{inbox}/suspensions/{question['suspensionId']}"
+                    assert (await person.open(asked)).status == 200
+                finally:
+                    terminal.process.send_signal(signal.SIGINT)
+                    await anyio.to_thread.run_sync(terminal.finish)
+                    terminal.close()
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            healthz = question["howToAnswer"]["inboxUrl"].partition("/inbox")[0] + "/healthz"
+            assert (await _wait_for_answer(person, healthz)).status_code == 200 and _find_pid(home) == stopped
+
+
+def _read_link_at_terminal(home: Path) -> Any:
+    terminal = start_on_terminal(Cli(home), "inbox", "--no-open", columns=200)
+    terminal.expect("does not answer; is its process stopped?")
+    terminal.expect("Good for one browser")
+    text = "".join(line.strip() for line in terminal.text.splitlines())
+    return terminal, text[text.index("browser:") + len("browser:") :].partition("or open")[0]
+
+
+@requirement("inbox:one-place")
+def test_one_of_a_home_has_the_place_and_the_next_one_gets_the_same(home: Path) -> None:
+    """spec: console"""
+    first, second = InboxPlace(Settings(home=home)), InboxPlace(Settings(home=home))
+    assert not first.is_known
+    listening = first.take()
+    assert listening is not None and first.url == f"{listening.base_url}/inbox" and first.is_known
+    url = first.url
+    assert second.take() is None and second.url == url
+    first.leave()
+    assert second.take() is not None and second.url == url
+    second.leave()
+    assert oct((home / "inbox.json").stat().st_mode)[-3:] == "600"
+
+
+@requirement("inbox:one-place")
+def test_another_home_and_another_store_have_places_of_their_own(tmp_path: Path) -> None:
+    """spec: the second does not take over, or answer for, the first"""
+    settings = [
+        Settings(home=_make_home(tmp_path / "one")),
+        Settings(home=_make_home(tmp_path / "two")),
+        Settings(home=tmp_path / "two", given_store=StoreLocation(path=tmp_path / "other.db")),
+    ]
+    places = [InboxPlace(found) for found in settings]
+    taken = [place.take() for place in places]
+    ports = [listening.port for listening in taken if listening is not None]
+    assert len(set(ports)) == 3
+    for place in places:
+        place.leave()
+    # The first one is not there: the others still do not take its port.
+    for place, port in list(zip(places, ports, strict=True))[1:]:
+        listening = place.take()
+        assert listening is not None and listening.port == port
+        place.leave()
+
+
+@requirement("inbox:one-place")
+def test_a_port_that_another_program_took_is_named_and_the_new_one_stays(
+    home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spec: say so in words, fall to another port, remember it"""
+    with closing(open_sockets()) as foreign:
+        asked = replace(Settings(home=home), inbox_port=foreign.port)
+        place = InboxPlace(asked)
+        with caplog.at_level(logging.WARNING):
+            other = place.take()
+        assert other is not None and other.port != foreign.port
+        [said] = [record.getMessage() for record in caplog.records]
+        assert f"port {foreign.port} is not free" in said and other.base_url in said
+        port = other.port
+        place.leave()
+    # Without the wish of the settings it stays where it was, also if the port is free again.
+    stays = InboxPlace(Settings(home=home))
+    listening = stays.take()
+    assert listening is not None and listening.port == port
+    stays.leave()
+    # A program that takes the port while nobody serves: first it could be one of ours that is ending.
+    with closing(socket.create_server(("127.0.0.1", port))):
+        assert stays.take() is None and stays.url is None
+        monkeypatch.setattr(place_module, "PATIENCE_S", 0.0)
+        moved = stays.take()
+        assert moved is not None and moved.port != port
+        stays.leave()
+
+
+@requirement("inbox:one-place")
+@pytest.mark.parametrize("content", [b"", b"{", b'{"port":0,"host":"localhost","pid":1}', b"[" * 5_000, b"\xff"])
+def test_a_damaged_memory_is_no_memory(home: Path, content: bytes) -> None:
+    """ours"""
+    (home / "inbox.json").write_bytes(content)
+    place = InboxPlace(Settings(home=home))
+    assert place.read() is None and place.take() is not None and place.read() is not None
+    place.leave()
+
+
+@requirement("inbox:one-place")
+def test_links_of_the_memory_lead_to_this_machine_only(home: Path) -> None:
+    """ours: a one-time code must not go elsewhere"""
+    (home / "inbox.json").write_bytes(b'{"port":80,"host":"evil.example","pid":1}')
+    assert InboxPlace(Settings(home=home)).read() is None
+
+
+def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> None:
+    """ours: the folder of the home cannot be made"""
+    (tmp_path / "file").touch()
+    place = InboxPlace(Settings(home=tmp_path / "file" / "home"))
+    assert place.take() is not None and place.url is not None
+    place.leave()
+
+
+def test_the_port_of_the_settings_is_read(home: Path) -> None:
+    """spec: [inbox] port"""
+    with (home / "planwarden.toml").open("a") as file:
+        file.write("[inbox]\nport = 9911\n")
+    assert load_settings(home=home, environment={}).inbox_port == 9911
+
+
+class TestTab:
+    """A tab in a real browser."""
+
+    pytestmark = DRIVES_CHROMIUM
+
+    @needs_signals
+    @requirement("inbox:one-place", "inbox:unreachable")
+    async def test_a_tab_says_that_nobody_answers_until_the_next_process_does(self, home: Path) -> None:
+        """spec: console, the banner; also coming back"""
+        from playwright.async_api import expect
+
+        assert CHROMIUM is not None
+        with anyio.fail_after(180):
+            async with launch_browser(CHROMIUM) as browser:
+                page = await (await browser.new_context()).new_page()
+                async with _serve_until_killed(home) as first:
+                    url: str = (await _ask(first))["howToAnswer"]["inboxUrl"]
+                    await page.goto(await _make_link(home, url.rpartition("/suspensions")[0]))
+                    await page.click("main button[type=submit]")
+                    await expect(page.locator(".questions .question")).to_have_count(1)
+                    os.kill(_find_pid(home), signal.SIGKILL)
+                    banner = page.locator("#unreachable")
+                    await expect(banner).to_contain_text("planwarden cannot be reached", timeout=60_000)
+                async with Client(_server(home)) as second:
+                    await ok(second, "list_suspensions")
+                    await expect(banner).to_be_hidden(timeout=60_000)
+                    await _ask(second)
+                    await expect(page.locator(".questions .question")).to_have_count(2, timeout=60_000)
+
+    @needs_signals
+    @requirement("inbox:unreachable")
+    async def test_a_tab_says_that_nobody_answers_while_the_process_is_stopped(self, home: Path) -> None:
+        """ours: the connection stands, and nothing comes over it"""
+        from playwright.async_api import expect
+
+        assert CHROMIUM is not None
+        with anyio.fail_after(180):
+            async with launch_browser(CHROMIUM) as browser, Client(_server(home)) as client:
+                page = await (await browser.new_context()).new_page()
+                url: str = (await _ask(client))["howToAnswer"]["inboxUrl"]
+                await page.goto(await _make_link(home, url.rpartition("/suspensions")[0]))
+                await page.click("main button[type=submit]")
+                await expect(page.locator(".questions .question")).to_have_count(1)
+                banner, stopped = page.locator("#unreachable"), _find_pid(home)
+                os.kill(stopped, signal.SIGSTOP)
+                try:
+                    await expect(banner).to_contain_text("planwarden cannot be reached", timeout=60_000)
+                finally:
+                    os.kill(stopped, signal.SIGCONT)
+                await expect(banner).to_be_hidden(timeout=60_000)
