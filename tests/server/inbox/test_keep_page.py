@@ -167,7 +167,7 @@ async def test_hostile_words_of_a_goal_stay_words_in_the_page_and_the_file(tmp_p
     async with _open(tmp_path) as (found, browser):
         run = await _run(found, goal="<b>x</b>: \u202e{{7*7}} # - 'q' Ada\n# second")
         page, form = await _form(browser, run)
-        assert "<b>x</b>" not in page.text and "49" not in page.words
+        assert "<b>x</b>" not in page.text and "{{7*7}}" in page.words
         kept = await browser.submit(form, press="keep", name="odd")
         assert kept.status == 303
         [saved] = await found.warden.plans()
