@@ -5,14 +5,13 @@ forbids styles of other origins than its own; a drawing that stands alone brings
 """
 
 from collections.abc import Iterator
-from functools import cache
 from html import escape
-from importlib.resources import files
 from unicodedata import east_asian_width
 
 from planwarden.server.views.graph.layout import Lane, Layout, lay_out
 from planwarden.server.views.graph.outline import SIGNS, write_outline
 from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph
+from planwarden.server.views.graph.style import read_rules
 
 WIDTH = 760
 """Pixels; longer texts are cut."""
@@ -33,12 +32,6 @@ _ALONE = """
   --warn: #000; --bad: #000; } }
 .graph .ground { fill: var(--surface); }
 """
-
-
-@cache
-def read_rules() -> str:
-    """Returns the style sheet of every graph, without its font and colours."""
-    return files("planwarden.server.views.graph").joinpath("graph.css").read_text(encoding="utf-8")
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
