@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import signal
 import socket
 import sys
@@ -33,7 +34,17 @@ from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.scene import launch_browser
 
 AGAIN_S = 0.05
+OWN_PORTS = range(20_000, 30_000)
+"""Below those that systems give to connections."""
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL and no SIGSTOP")
+
+
+@pytest.fixture(autouse=True)
+def usual_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places of this process are not where those of other tests are."""
+    port = random.choice(OWN_PORTS)
+    monkeypatch.setattr(place_module, "PORT", port)
+    monkeypatch.setattr(place_module, "NEXT_PORTS", range(port + 1, port + 20))
 
 
 @pytest.fixture
@@ -42,9 +53,10 @@ def home(tmp_path: Path) -> Path:
 
 
 def _make_home(folder: Path) -> Path:
+    """A home with a port of its own: inboxes of other tests take the usual one as soon as it is free."""
     made = make_home(folder)
     with (made / "planwarden.toml").open("a") as file:
-        file.write('[approvals]\nopen_inbox = "never"\n')
+        file.write(f'[approvals]\nopen_inbox = "never"\n[inbox]\nport = {random.choice(OWN_PORTS)}\n')
     return made
 
 
@@ -73,7 +85,7 @@ async def _ask(client: Client) -> dict[str, Any]:
     while True:
         listed = await ok(client, "list_suspensions", threadId=asked["threadId"])
         [question] = listed["suspensions"]
-        if question["howToAnswer"]["inboxUrl"] is not None:
+        if question["howToAnswer"].get("inboxUrl") is not None:
             return question
         await anyio.sleep(AGAIN_S)
 
@@ -305,8 +317,7 @@ def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> 
 
 def test_the_port_of_the_settings_is_read(home: Path) -> None:
     """spec: [inbox] port"""
-    with (home / "planwarden.toml").open("a") as file:
-        file.write("[inbox]\nport = 9911\n")
+    (home / "planwarden.toml").write_text("[inbox]\nport = 9911\n")
     assert load_settings(home=home, environment={}).inbox_port == 9911
 
 
