@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,31 +19,7 @@ MAX_QUOTED_CHARS = 200
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a usage error in one sentence, with the word that was probably meant.
-
-    One that is not `is_read` stands for a command that the command line does not name. It keeps nothing, because to
-    build the parsers of all commands takes longer than to read the arguments of one.
-    """
-
-    def __init__(self, *, is_read: bool = True, **options: Any) -> None:
-        self.is_read = is_read
-        if is_read:
-            super().__init__(**options)
-
-    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        return super().add_argument(*names, **options) if self.is_read else _NO_ACTION
-
-    def add_subparsers(self, **options: Any) -> Any:
-        return super().add_subparsers(**options) if self.is_read else Parser(add_help=False).add_subparsers(**options)
-
-    def add_mutually_exclusive_group(self, **options: Any) -> Any:
-        if self.is_read:
-            return super().add_mutually_exclusive_group(**options)
-        return Parser(add_help=False).add_mutually_exclusive_group(**options)
-
-    def set_defaults(self, **defaults: Any) -> None:
-        if self.is_read:
-            super().set_defaults(**defaults)
+    """Reports a usage error in one sentence, with the word that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
@@ -90,9 +66,6 @@ class ShowVersion(argparse.Action):
         parser.exit()
 
 
-_NO_ACTION = argparse.Action((), "nothing")
-
-
 class CommandGroup(msgspec.Struct, frozen=True):
     """Adds commands to one level of the command line."""
 
@@ -101,18 +74,11 @@ class CommandGroup(msgspec.Struct, frozen=True):
     """--home, --store and --model, which every command takes."""
     server_options: Parser
     """--mcp-config, which commands take that may call tools."""
-    words: Collection[str] | None = None
-    """Only commands among them are read; None for all."""
-
-    def is_read(self, name: str) -> bool:
-        return self.words is None or name in self.words
 
     def add(self, name: str, handler: str, text: str, *, has_json: bool = True, uses_servers: bool = False) -> Parser:
         """Add a command and return its parser, which still lacks the command's own arguments."""
         parents = [self.options, self.server_options] if uses_servers else [self.options]
-        parser = self.subparsers.add_parser(
-            name, help=text, description=text, parents=parents, allow_abbrev=False, is_read=self.is_read(name)
-        )
+        parser = self.subparsers.add_parser(name, help=text, description=text, parents=parents, allow_abbrev=False)
         parser.set_defaults(handler=handler)
         if has_json:
             parser.add_argument("--json", action="store_true", help="print one JSON document on standard output")
@@ -126,9 +92,8 @@ class CommandGroup(msgspec.Struct, frozen=True):
         With a `handler` it also does something without one of them.
         """
         if handler is None:
-            parser = self.subparsers.add_parser(name, help=text, description=text, is_read=self.is_read(name))
+            parser = self.subparsers.add_parser(name, help=text, description=text)
         else:
             parser = self.add(name, handler, text)
         subparsers = parser.add_subparsers(metavar=commands, required=handler is None, parser_class=Parser)
-        words = self.words if self.is_read(name) else ()
-        return CommandGroup(subparsers, self.options, self.server_options, words)
+        return CommandGroup(subparsers, self.options, self.server_options)

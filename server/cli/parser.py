@@ -7,7 +7,6 @@ its command runs, so that no command waits for the imports of another one.
 """
 
 import argparse
-from collections.abc import Collection
 from pathlib import Path
 
 from planwarden.server.cli.command_parser import CommandGroup, Parser, ShowVersion
@@ -19,8 +18,8 @@ from planwarden.server.views.states import STATUSES
 GRAPH_FORMS = ("text", "svg", "mermaid")
 
 
-def build_parser(words: Collection[str] | None = None) -> Parser:
-    """Returns the parser of the whole command line, or one that reads only commands among the `words` of one."""
+def build_parser() -> Parser:
+    """Returns the parser of the whole command line."""
     parser = Parser(
         prog="planwarden",
         description="Runs plans durably, proves every promised tool call, and waits for a person where it matters.\n"
@@ -35,7 +34,7 @@ def build_parser(words: Collection[str] | None = None) -> Parser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     # Without a default, so that a command does not reset what was given before its name.
     options, server_options = _build_options(argparse.SUPPRESS), _build_server_options(argparse.SUPPRESS)
-    commands = CommandGroup(subparsers, options, server_options, words)
+    commands = CommandGroup(subparsers, options, server_options)
     _add_serve(commands)
     _add_executions(commands)
     _add_decisions(commands)

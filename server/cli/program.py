@@ -36,8 +36,7 @@ def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int
             # A character that the terminal cannot show must not stop the command.
             stream.reconfigure(errors="replace")
     logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
-    words = sys.argv[1:] if argv is None else argv
-    arguments = build_parser(words).parse_args(words)
+    arguments = build_parser().parse_args(argv)
     try:
         return _run_command(arguments, imported)
     except KeyboardInterrupt:
