@@ -249,14 +249,14 @@ async def test_hostile_text_is_text() -> None:
         mail: dict[str, JsonValue] = {
             "to": script,
             "subject": "</textarea><button>Approve</button>",
-            "body": f"{script}\n{{{{7*7}}}}",
+            "body": f"{script}\n{{{{1234*5678}}}}",
         }
         second = await d.found.run_to_question(tool_step("m", "send_mail", mail))
         await d.log_in()
         for path in ("", f"/suspensions/{asked}", f"/suspensions/{second}", f"/review?id={asked}&id={second}"):
             await d.page.goto(f"{d.found.url}{path}")
             assert await d.page.locator("main img[src=x]").count() == 0
-            assert "49" not in await d.page.inner_text("main")
+            assert "7006652" not in await d.page.inner_text("main")
         await d.page.goto(f"{d.found.url}/suspensions/{second}")
         assert await d.page.get_by_role("button", name="Approve").count() == 1
         await d.page.click("text=Edit the arguments first")
