@@ -97,8 +97,10 @@ class Scheduler:
                 await anyio.sleep(left_s)
 
     async def tick(self) -> bool:
-        """One turn, after the one that is being taken. True when more is due than it took care of, and the next turn
-        must not wait."""
+        """One turn, after the one that is being taken.
+
+        True when more is due than it took care of, and the next turn must not wait.
+        """
         async with self._turn:
             return await self._take_turn()
 
