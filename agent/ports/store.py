@@ -275,10 +275,11 @@ class Store(Protocol):
         """Extend the lease. Raises `LeaseLost` when somebody else holds it, or nobody."""
         ...
 
-    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
-        """Ids of running executions that nobody valid owns: those of processes that are gone have no owner any more.
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
+        """Ids of running executions that nobody valid owns, the oldest first: processes that are gone own nothing.
 
-        With `ahead_s` also those whose lease ends within so many seconds.
+        With `ahead_s` also those whose lease ends within so many seconds; with `after` only those that are newer than
+        the execution of that id, which is all of them when there is none.
         """
         ...
 

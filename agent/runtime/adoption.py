@@ -10,7 +10,7 @@ from planwarden.agent.core.plan import Plan
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.peers import Peers
-from planwarden.agent.ports.store import Lease, Store
+from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import load_execution
@@ -173,19 +173,29 @@ class Adoption:
         self._silent_owners.retain(late)
         return min(looked_at + LOOK_S, self._silent_owners.next_look(looked_at))
 
-    async def watch(self, execution_id: str) -> None:
-        """Look at a lease that is late, so that it need not be watched for long once it has ended."""
+    async def look_at(self, execution_id: str) -> None:
+        """Watch a lease that is late, and continue the execution once that has ended."""
         header = await self._store.header(execution_id)
-        if header is not None and header.owner not in (None, self._owner):
+        if header is None:
+            return
+        is_valid = header.owner is not None and header.leased_until > self._store.clock.steady()
+        if header.owner not in (None, self._owner):
             self._silent_owners.watch(header)
+        if not is_valid and self.count_room() > 0:
+            await self._take_over(header)
 
     async def take_over(self, execution_id: str) -> None:
-        """Continue an execution that has no valid lease, unless its owner may still do something."""
+        """Continue an execution whose lease has ended or whose owner is gone, unless somebody may still do something."""
+        header = await self._store.header(execution_id)
+        if header is not None:
+            await self._take_over(header)
+
+    async def _take_over(self, header: Header) -> None:
+        execution_id = header.execution_id
         run = self._known.runs.get(execution_id)
         if not self._follows or (run is not None and run.is_busy):
             return
-        header = await self._store.header(execution_id)
-        if header is None or self._skipped.get(execution_id, -math.inf) > self._store.clock.steady():
+        if self._skipped.get(execution_id, -math.inf) > self._store.clock.steady():
             return
         # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
         try:

@@ -295,9 +295,6 @@ class Engine:
 
     async def cancel(self, execution: ExecutionState, reason: str | None) -> ExecutionState:
         """Stop the execution and its running calls. A finished execution stays as it is."""
-        if execution.status == "running":
-            # Asking for orphans frees those whose process is gone, so that this process can end them now.
-            await self.store.orphans(1)
         return await self._command(execution, commands.cancel(reason))
 
     async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState:
@@ -524,6 +521,10 @@ class Engine:
     def _after_commit(self, run: Run) -> None:
         if run.is_foreign or not (run.is_busy or run.lease is not None):
             self._known.remove_run(run)
+            other = self._known.runs.get(run.execution.execution_id)
+            if other is not None and other.execution.version < run.execution.version:
+                # The store tells a process only of what others commit.
+                other.refresh()
         elif run.lease is not None:
             # A run that was foreign is not among them any more.
             self._known.runs[run.execution.execution_id] = run

@@ -286,6 +286,8 @@ class Run:
             await self._catch_up()
             return None
         except LeaseLost:
+            if transaction.recorded and self._may_acquire(follows=follows) and await self._takes_from_dead():
+                return None
             await self._lose_lease(facts)
             return None if facts else []
         except (UsageError, StartRefused) as refused:
@@ -352,7 +354,7 @@ class Run:
             recorded=transaction.recorded,
             expected_version=self.execution.version,
             lease=self.lease,
-            acquire=self.lease is None and not self.is_foreign and follows,
+            acquire=self._may_acquire(follows=follows),
             release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
             owner=self._context.owner,
             guards=transaction.guards,
@@ -395,13 +397,23 @@ class Run:
             self._context.tasks.start_soon(self._work, job)
         return facts
 
+    def _may_acquire(self, *, follows: bool) -> bool:
+        return self.lease is None and not self.is_foreign and follows
+
     async def _claim(self) -> None:
         """Own the execution before repeating a call that needs no new event."""
-        confirmed_at = self._context.store.clock.steady()
-        self.lease = await self._context.store.claim(self.execution.execution_id, self._context.owner)
-        self._confirmed_at = confirmed_at
-        if self.lease is None:
+        if not await self._takes_from_dead():
             raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
+
+    async def _takes_from_dead(self) -> bool:
+        """Take what nobody owns, or a process that is gone: a claim finds that out, an append does not.
+
+        What a silent process holds is left to those who watch it.
+        """
+        store, confirmed_at = self._context.store, self._context.store.clock.steady()
+        self.lease = await store.claim(self.execution.execution_id, self._context.owner, silent_s=math.inf)
+        self._confirmed_at = confirmed_at
+        return self.lease is not None
 
     async def _catch_up(self) -> None:
         self._is_stale = False

@@ -63,6 +63,10 @@ class Scheduler:
         """The questions that the last turn found due."""
         self._renewed_at = self._look_at = -math.inf
         """Steady seconds: when leases were renewed, and when those of others are looked at again."""
+        self._looked_at = -math.inf
+        """Steady seconds: when the look that is being taken began."""
+        self._late: list[str] = []
+        """The late leases that this look has come to; it takes several turns where they are many."""
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -133,14 +137,18 @@ class Scheduler:
         return len(leases) == CLAIMED_AT_ONCE
 
     async def _take_over_orphans(self) -> None:
-        """Continue what has no valid lease, and watch the leases that are late."""
-        looked_at = self._store.clock.steady()
-        # Asked apart: however many are late, those without a valid lease have their turn.
-        orphans = await self._store.orphans(MAX_ROWS)
-        late = await self._store.orphans(MAX_ROWS, ahead_s=LATE_S)
-        await _for_each(self._adoption.take_over, orphans)
-        await _for_each(self._adoption.watch, [name for name in late if name not in orphans])
-        self._look_at = self._adoption.next_look({*orphans, *late}, looked_at)
+        """Watch the leases that are late, and continue what has no valid one: `MAX_ROWS` at a turn.
+
+        Some cannot be continued here, or not yet; they must not hide the others.
+        """
+        if not self._late:
+            self._looked_at = self._store.clock.steady()
+        late = await self._store.orphans(MAX_ROWS, ahead_s=LATE_S, after=self._late[-1] if self._late else "")
+        self._late += late
+        await _for_each(self._adoption.look_at, late)
+        if len(late) < MAX_ROWS:
+            self._look_at = self._adoption.next_look(frozenset(self._late), self._looked_at)
+            self._late = []
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
         """As `Store.due`; without `adopts` only for the executions that this process knows."""

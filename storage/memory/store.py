@@ -432,12 +432,13 @@ class MemoryStore:
     def _leased_until(self) -> float:
         return self._clock.steady() + self._lease_s
 
-    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
-        until = self._clock.steady() + ahead_s
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
+        until, headers = self._clock.steady() + ahead_s, [row.header for row in self._rows.values()]
+        first = next((place for place, header in enumerate(headers, 1) if header.execution_id == after), 0)
         return tuple(
-            row.header.execution_id
-            for row in self._rows.values()
-            if row.header.status == "running" and (row.header.owner is None or row.header.leased_until <= until)
+            header.execution_id
+            for header in headers[first:]
+            if header.status == "running" and (header.owner is None or header.leased_until <= until)
         )[:limit]
 
     async def renew(self, owner: str, execution_ids: Collection[str]) -> None:

@@ -171,10 +171,11 @@ UPDATE executions AS x SET owner = $1, fence = x.fence + 1,
 FROM free WHERE x.number = free.number RETURNING x.execution_id, x.fence, x.number, x.leased_until - nullif(free.leased_until, 0);
 
 -- name: orphans
--- Running executions without a lease that is valid in so many seconds.
+-- Running executions without a lease that is valid in so many seconds, those that are newer than the given one.
 SELECT execution_id FROM executions WHERE status = 'running'
   AND (owner IS NULL OR leased_until <= coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2)
-ORDER BY number LIMIT $3;
+  AND number > coalesce((SELECT number FROM executions WHERE execution_id = $3), 0)
+ORDER BY number LIMIT $4;
 
 -- name: owners
 -- The owners of leases, valid or not.

@@ -330,9 +330,9 @@ class PostgresStore:
         rows.sort(key=lambda row: row[2])
         return tuple(Lease(str(row[0]), owner, int(row[1]), left_s=row[3]) for row in rows)
 
-    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
         await self._expire_dead_owners()
-        rows = await self._reader.fetch("orphans", (self._find_times()[1], ahead_s, limit))
+        rows = await self._reader.fetch("orphans", (self._find_times()[1], ahead_s, after, limit))
         return tuple(row[0] for row in rows)
 
     async def _expire_dead_owners(self) -> None:

@@ -246,8 +246,9 @@ WHERE status = 'running' AND owner IS NULL AND execution_id NOT IN (SELECT value
 ORDER BY number LIMIT ?;
 
 -- name: orphans
--- Running executions without a lease that is valid after the given time.
+-- Running executions without a lease that is valid after the given time, those that are newer than the given one.
 SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL OR leased_until <= ?)
+  AND number > coalesce((SELECT number FROM executions WHERE execution_id = ?), 0)
 ORDER BY number LIMIT ?;
 
 -- name: owners

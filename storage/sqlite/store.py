@@ -281,9 +281,10 @@ class SqliteStore:
 
         return await self._writer.run(take)
 
-    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
         await self._expire_dead_owners()
-        return tuple(row[0] for row in await self._reader.fetch("orphans", (self._clock.steady() + ahead_s, limit)))
+        rows = await self._reader.fetch("orphans", (self._clock.steady() + ahead_s, after, limit))
+        return tuple(row[0] for row in rows)
 
     async def _expire_dead_owners(self) -> None:
         """A process that died without releasing its leases need not be waited for."""

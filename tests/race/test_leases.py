@@ -125,9 +125,13 @@ class Place:
 
 
 async def start_mail(engine: Engine, thread_id: str) -> ExecutionState:
+    return await start_call(engine, thread_id, "mail")
+
+
+async def start_call(engine: Engine, thread_id: str, tool_name: str) -> ExecutionState:
     """A started execution of one call."""
-    call: JsonValue = [{"toolName": "mail", "arguments": {}}]
-    step: JsonValue = {"id": "mail", "description": "mail", "toolCalls": call}
+    call: JsonValue = [{"toolName": tool_name, "arguments": {}}]
+    step: JsonValue = {"id": tool_name, "description": tool_name, "toolCalls": call}
     plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.tool_facts())
     return await engine.create(
         thread_id=thread_id, requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
@@ -362,7 +366,7 @@ class Turns:
         self._calls: Counter[str] = Counter()
 
     async def watch(self, moment: StoreCall) -> None:
-        if moment.call == "claim" and moment.when == "after":
+        if moment.call == "claim" and moment.when == "after" and not self.is_claimed.is_set():
             self.is_claimed.set()
             await self._may_begin.wait()
         if not self.is_claimed.is_set() or moment.call not in ("read", "append"):
@@ -401,6 +405,146 @@ async def test_what_is_cancelled_while_it_is_taken_over_ends_without_a_question(
         done = await command.cancel(found, None)
         assert (await place.stored(running)).status == done.status == "cancelled"
     assert place.ledger.tools_run() == []
+
+
+@requirement("lease:living")
+@pytest.mark.usefixtures("no_own_turns")
+async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_takeover_repeats(place: Place) -> None:
+    """ours: the store tells a process only of what others commit, and the command was its own"""
+    is_repeated, never = anyio.Event(), anyio.Event()
+
+    async def hold() -> None:
+        is_repeated.set()
+        await never.wait()
+
+    is_claimed, is_refused = anyio.Event(), anyio.Event()
+    appends = 0
+
+    async def meet(moment: StoreCall) -> None:
+        """The command is refused when the takeover has claimed, and recorded when that has repeated the call."""
+        nonlocal appends
+        if moment.call == "claim" and moment.when == "after" and not is_claimed.is_set():
+            is_claimed.set()
+            await is_refused.wait()
+        if is_claimed.is_set() and moment.call == "append" and moment.when == "before":
+            appends += 1
+            if appends == 2:
+                is_refused.set()
+                await is_repeated.wait()
+
+    begun = anyio.Event()
+
+    async def begin() -> None:
+        begun.set()
+        await never.wait()
+
+    first = recording_tool(place.ledger, "mail", effect="read", before=begin)
+    async with engine_on(place.back_end.connect(), Registry([first]), CallerModel()) as owner:
+        running = await start_mail(owner, "t")
+        await begun.wait()
+    again = recording_tool(place.ledger, "mail", effect="read", before=hold)
+    store = WatchedStore(place.back_end.connect(), meet)
+    command = Engine(store, Registry([again]), CallerModel(), OperatorPolicy(), adopts=False, grace_s=0.0)
+    async with command, anyio.create_task_group() as tasks:
+        found = await command.find(running.execution_id)
+        place.clock.advance(RENEW_S)
+        tasks.start_soon(command.tick)
+        await is_claimed.wait()
+        done = await command.wait(await command.cancel(found, None), 600)
+    assert (done.status, place.ledger.tools_run()) == ("cancelled", [])
+
+
+@requirement("lease:living")
+@pytest.mark.usefixtures("no_own_turns")
+async def test_a_command_that_changes_nothing_takes_nothing_from_a_living_owner(place: Place) -> None:
+    """ours: after a sleep all leases have run out, and only those who watched an owner may replace it"""
+    begun, never = anyio.Event(), anyio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await never.wait()
+
+    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
+    free = recording_tool(place.ledger, "mail", effect="read")
+    async with (
+        engine_on(place.store, Registry([held]), CallerModel()) as owner,
+        engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
+    ):
+        running = await start_mail(owner, "t")
+        await begun.wait()
+        place.clock.advance(LEASE_S + UNLIMITED_S)
+        await other.withdraw(await other.find(running.execution_id), "nothing", "there is no such question")
+        header = await place.back_end.connect().header(running.execution_id)
+        assert header is not None and header.owner == owner.owner
+    assert place.ledger.tools_run() == []
+
+
+@requirement("lease:living")
+@pytest.mark.usefixtures("no_own_turns")
+async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_ended(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: a look went by the age of the executions, and always came to the same ones"""
+    monkeypatch.setattr(scheduler, "MAX_ROWS", 2)
+    begun, never = [anyio.Event() for _ in range(3)], anyio.Event()
+
+    async def hold() -> None:
+        next(event for event in begun if not event.is_set()).set()
+        await never.wait()
+
+    held = [
+        recording_tool(place.ledger, "mail", effect="effect", before=hold),
+        recording_tool(place.ledger, "look", effect="read", before=hold),
+    ]
+    free = [recording_tool(place.ledger, "mail", effect="effect"), recording_tool(place.ledger, "look", effect="read")]
+    async with (
+        engine_on(place.store, Registry(held), CallerModel()) as owner,
+        engine_on(place.back_end.connect(), Registry(free), CallerModel()) as other,
+    ):
+        kept = [await start_call(owner, thread_id, "mail") for thread_id in ("t", "t2")]
+        ended = await start_call(owner, "t3", "look")
+        for event in begun:
+            await event.wait()
+        for _ in range(int((LEASE_S + RENEW_S) / TICK_S)):
+            place.clock.advance(TICK_S)
+            await other.tick()
+        done = await other.wait(await other.find(ended.execution_id), 60)
+        assert done.status == "completed"
+        assert [(await place.stored(found)).status for found in kept] == ["running", "running"]
+    assert place.ledger.tools_run() == ["look"]
+
+
+@requirement("lease:living")
+@pytest.mark.usefixtures("no_own_turns")
+async def test_a_full_process_leaves_what_a_silent_one_had_to_one_that_has_room(place: Place) -> None:
+    """ours: it took over what it had no room for"""
+    begun, never = [anyio.Event(), anyio.Event()], anyio.Event()
+
+    async def hold() -> None:
+        next(event for event in begun if not event.is_set()).set()
+        await never.wait()
+
+    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
+    free = recording_tool(place.ledger, "mail", effect="read")
+    busy = Engine(
+        place.back_end.connect(), Registry([held]), CallerModel(), OperatorPolicy(), concurrency=1, grace_s=0.0
+    )
+    async with (
+        busy,
+        engine_on(place.store, Registry([held]), CallerModel()) as owner,
+        engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
+    ):
+        await start_mail(busy, "t")
+        running = await start_mail(owner, "t2")
+        for event in begun:
+            await event.wait()
+        looking = place.back_end.connect()
+        while (header := await looking.header(running.execution_id)) and header.owner == owner.owner:
+            place.clock.advance(TICK_S)
+            for engine in (busy, other):
+                await engine.tick()
+        done = await other.wait(await other.find(running.execution_id), 60)
+    assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
 
 
 @requirement("lease:living")

@@ -422,6 +422,8 @@ async def test_orphans_are_the_running_executions_that_nobody_valid_owns(store: 
     clock.advance(LEASE_S)
     assert await store.orphans(10) == ("e0", "e1", "e2", "e3")
     assert await store.orphans(2) == ("e0", "e1")
+    assert await store.orphans(2, after="e1") == await store.orphans(9, after="e1") == ("e2", "e3")
+    assert await store.orphans(2, after="e3") == () and await store.orphans(1, after="unknown") == ("e0",)
 
 
 @requirement("store:orphans")

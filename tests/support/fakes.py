@@ -247,8 +247,8 @@ class WatchedStore:
     async def confirm(self, lease: Lease) -> None:
         await self._call("confirm", lambda: self.inner.confirm(lease))
 
-    async def orphans(self, limit: int, *, ahead_s: float = 0.0) -> tuple[str, ...]:
-        return await self._call("orphans", lambda: self.inner.orphans(limit, ahead_s=ahead_s))
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
+        return await self._call("orphans", lambda: self.inner.orphans(limit, ahead_s=ahead_s, after=after))
 
     async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
         await self._call("renew", lambda: self.inner.renew(owner, execution_ids))

@@ -64,7 +64,10 @@ class Worker:
         count = len(self.lines)
         self.send(question)
         self.wait_for(count + 1)
-        assert len(self.lines) > count, self._errors
+        if len(self.lines) == count:
+            # Its errors are complete when the thread that reads them has ended.
+            self.kill()
+            raise AssertionError(f"it ended with {self.process.returncode}: {self._errors}")
         return self.lines[count]
 
     def send(self, question: JsonValue) -> None:
