@@ -40,6 +40,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "docs/reference/plans",
         "A used plan's steps stand in the place of its step, take only what it gives them, and are recorded.",
     ),
+    "plans:use-model": Requirement(
+        "docs/reference/plans",
+        "A model's plan, its revision and a person's edit can use saved plans; each step's origin is in the log.",
+    ),
     "loop:large": Requirement(
         "docs/reference/plans",
         "A loop goes through a list of 10,000 items and 4 MiB out of a large result; each item fits into arguments.",

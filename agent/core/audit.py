@@ -92,8 +92,10 @@ def build_audit_entries(
         if type(item.event) not in _AUDITED:
             continue
         event = item.event
-        is_start = isinstance(event, ev.ExecutionCreated)
-        found = _describe_start(event) if is_start else _build_entry(event, execution)
+        if isinstance(event, ev.PlanAccepted | ev.PlanRevised):
+            found = _describe_plan(event, execution)
+        else:
+            found = _build_entry(event, execution)
         if found is not None:
             kind, suspension_id, facts = found
             event_digest = digest(msgspec.to_builtins(event, enc_hook=plain_value))[:DIGEST_CHARS]
@@ -112,7 +114,8 @@ def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
 
 _AUDITED: frozenset[type[ev.Event]] = frozenset(
     {
-        ev.ExecutionCreated,
+        ev.PlanAccepted,
+        ev.PlanRevised,
         ev.Suspended,
         ev.SuspensionRevised,
         ev.SuspensionEndorsed,
@@ -126,14 +129,16 @@ _AUDITED: frozenset[type[ev.Event]] = frozenset(
 """Events that may add a row."""
 
 
-def _describe_start(event: ev.ExecutionCreated) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
-    """The row of a run of a saved plan; None for every other start."""
-    saved = event.saved_plan
+def _describe_plan(
+    event: ev.PlanAccepted | ev.PlanRevised, execution: ExecutionState
+) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+    """The row of a saved plan that runs, or of those that another plan uses from now on; None for every other plan."""
+    saved = execution.saved_plan if isinstance(event, ev.PlanAccepted) else None
     facts: dict[str, JsonValue] = {} if saved is None else {"plan": saved.name, "version": saved.digest}
     if event.used_plans:
         facts["uses"] = {used.name: used.digest for used in event.used_plans}
-    if facts and event.starter is not None:
-        facts |= {"principal": event.starter.principal, "channel": event.starter.channel}
+    if facts and execution.starter is not None:
+        facts |= {"principal": execution.starter.principal, "channel": execution.starter.channel}
     return ("plan_run", None, facts) if facts else None
 
 

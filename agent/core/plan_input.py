@@ -6,6 +6,7 @@ the schema for MCP; it is short, because every conversation pays for it.
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Annotated, Any, Literal, cast
 
@@ -168,6 +169,17 @@ def plan_schema(*, described: bool = False) -> dict[str, JsonValue]:
     """Returns the JSON Schema of a plan for its writer, with the fields' short descriptions if `described`."""
     whole = _whole_schema()
     return _shorten(whole, whole["$defs"], described=described)
+
+
+@cache
+def using_plan_schema() -> dict[str, JsonValue]:
+    """Returns the JSON Schema of a plan for a model that can use saved plans in the place of steps."""
+    schema: Any = deepcopy(plan_schema())
+    schema["properties"]["todoList"]["items"]["properties"] |= {
+        USE: {"type": "string", "description": "name of a saved plan"},
+        "inputs": {"type": "object"},
+    }
+    return schema
 
 
 @cache

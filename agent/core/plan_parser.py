@@ -37,6 +37,7 @@ from planwarden.agent.core.plan_input import (
 )
 from planwarden.agent.core.scopes import Needs, Scopes, find_needs, find_schema_faults, find_scope_faults, keep_taken
 from planwarden.agent.core.step_control import find_control_faults, read_control
+from planwarden.agent.core.used_plans import UsedPlans, map_origins
 
 MAX_NAMED = 100_000
 """Steps of an unchecked plan whose tools are looked for."""
@@ -50,11 +51,12 @@ def parse_plan(
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
     known: Plan | None = None,
+    used: UsedPlans = (),
 ) -> tuple[Plan, tuple[str, ...]]:
     """Returns the checked plan, and warnings: what was dropped from a model's plan, and what looks like a placeholder.
 
     What a run is given is checked by `planwarden.agent.core.inputs`; plans in the place of `use` steps are put there
-    before, by `planwarden.agent.core.uses`.
+    before, by `planwarden.agent.core.uses`, which says what is `used`: of these steps a model wrote nothing.
     `earlier` has what bindings to other executions of the thread lead to; None if there are none. The arguments of
     steps of the `known` plan are not checked again.
 
@@ -71,7 +73,7 @@ def parse_plan(
         raise InvalidPlan(
             "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
         )
-    _check_has_no_uses(entries, author)
+    _check_has_no_uses(entries)
     problems, warnings = check_keys(document, entries, author)
     inputs = document.get("inputs") if isinstance(document, dict) else None
     if isinstance(inputs, dict):
@@ -106,12 +108,12 @@ def parse_plan(
     check_graph(steps, list_foreign_references(plan), earlier)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
     written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
-    placeholders = list_placeholders(written)
-    if author == "caller":
-        # Whoever sends a plan may mean it: a test does run against example.org.
-        warnings.extend(f"{found}; it is used as it stands" for found in placeholders[:MAX_TOLD])
-        placeholders = []
-    check_tools(steps, written, tools, placeholders)
+    saved = map_origins(used)
+    meant = [call for call in written if author == "caller" or call.step_id in saved]
+    # Whoever sends or saves a plan may mean it: a test does run against example.org.
+    warnings.extend(f"{found}; it is used as it stands" for found in list_placeholders(meant)[:MAX_TOLD])
+    guessed = [] if author == "caller" else [call for call in written if call.step_id not in saved]
+    check_tools(steps, written, tools, list_placeholders(guessed))
     return plan, tuple(warnings)
 
 
@@ -137,14 +139,13 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     return found
 
 
-def _check_has_no_uses(entries: list[JsonValue], author: Author) -> None:
-    """Raises `InvalidPlan` for a step that stands for a saved plan."""
+def _check_has_no_uses(entries: list[JsonValue]) -> None:
+    """Raises `InvalidPlan` for a step in whose place nobody put the saved plan that it uses."""
     used = next((entry for entry in entries if isinstance(entry, dict) and entry.get(USE) is not None), None)
     if used is not None:
-        who = "the plan of a model" if author == "model" else "a changed plan"
         text = (
-            f"step {str(used.get('id'))[:MAX_ID_CHARS]!r} uses the saved plan {str(used[USE])[:MAX_ID_CHARS]!r}, which "
-            f"{who} cannot do; write its steps instead"
+            f"step {str(used.get('id'))[:MAX_ID_CHARS]!r} uses the saved plan {str(used[USE])[:MAX_ID_CHARS]!r}, and "
+            "there are no saved plans here"
         )
         raise InvalidPlan(text, details={"problems": [text]})
 

@@ -13,9 +13,16 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_input import call_schema, plan_schema
+from planwarden.agent.core.plan_input import call_schema, plan_schema, using_plan_schema
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.usable_plans import (
+    MAX_LISTED_CHARS,
+    MAX_NAMED_CHARS,
+    UsablePlans,
+    choose_plans,
+    write_plan_lines,
+)
 from planwarden.agent.core.verify import find_missing_tools
 
 MAX_RESULT_CHARS = 2_000
@@ -41,6 +48,11 @@ REASONING_STEP = (
 REVISION = """If the data shows that steps which have not begun are wrong, add "revise": a list of \
 {"op": "add", "step": {...}, "after": ID}, {"op": "change", "id": ID, "set": {...}}, {"op": "remove", "id": ID} or \
 {"op": "move", "id": ID, "after": ID}."""
+
+USING = """Saved plans{more}. A step {{"id", "description", "use": NAME, "inputs": {{...}}}} stands for one, instead \
+of requiredTools and toolCalls; its steps are called ID.STEP then. Inputs with ? may be left out."""
+
+USING_IN_REVISION = 'A step to add may be {"id": ID, "use": NAME, "inputs": {...}} with one of these saved plans.'
 
 SYNTHESIS = (
     """Write the answer to the goal from the record: what was done, rejected, skipped or failed. Claim nothing else."""
@@ -99,6 +111,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     """Names of offered tools; the model has to call at least one of them."""
     answer_schema: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    plans: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """The saved plans that `text` lists, and the digest of each."""
     revision: str = ""
     """How to revise steps that have not begun, in text; empty if there is none, or if a call is due first."""
     used_sources: frozenset[str] = frozenset()
@@ -116,8 +130,13 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return _join(self.system, self.revision, self.form)
 
 
-def build_planning_prompt(execution: ExecutionState, manifests: Sequence[str], total_tools: int) -> Prompt:
-    """Returns the prompt for a plan; after a refusal it says precisely why the last plan was refused."""
+def build_planning_prompt(
+    execution: ExecutionState, manifests: Sequence[str], total_tools: int, plans: UsablePlans | None = None
+) -> Prompt:
+    """Returns the prompt for a plan; after a refusal it says precisely why the last plan was refused.
+
+    `plans` are the saved plans that it can use; without any the prompt does not speak of them.
+    """
     parts: list[str] = []
     if execution.context:
         parts.append(fence("done before in this thread", execution.context))
@@ -125,6 +144,12 @@ def build_planning_prompt(execution: ExecutionState, manifests: Sequence[str], t
     listed = "\n".join(manifests) or "(none)"
     more = f" (the {len(manifests)} best matches of {total_tools})" if total_tools > len(manifests) else ""
     parts.append(f"Tools{more}, name: purpose [risk, ...]:\n{listed}")
+    chosen = [] if plans is None else choose_plans(plans, execution.goal or "")
+    lines = write_plan_lines(chosen, MAX_LISTED_CHARS, described=True)
+    if plans is not None and lines:
+        total = len(plans.plans)
+        some = f" (the {len(lines)} best matches of {total})" if total > len(lines) else ""
+        parts.append(_list_plans(USING.format(more=some), lines))
     if execution.refusals:
         parts.append(f"Your last plan was refused: {execution.refusals[-1]}\nSend the whole plan again, corrected.")
     return Prompt(
@@ -133,16 +158,29 @@ def build_planning_prompt(execution: ExecutionState, manifests: Sequence[str], t
         goal=fence("goal", execution.goal or ""),
         task=_join(*parts),
         form='Answer with {"todoList": [...]}.',
-        answer_schema=plan_schema(),
+        answer_schema=using_plan_schema() if lines else plan_schema(),
+        plans={plan.name: plan.digest for plan, _ in zip(chosen, lines, strict=False)},
         used_sources=execution.sources,
         is_enforcement=bool(execution.refusals),
     )
 
 
-def build_step_prompt(execution: ExecutionState, state: StepState, others: Iterable[ToolDefinition] = ()) -> Prompt:
+def may_revise(execution: ExecutionState, state: StepState) -> bool:
+    """Whether the prompt of the step offers to revise the plan: steps are left, and no call is due first."""
+    has_more = any(other.status == "pending" for other in execution.steps.values())
+    return has_more and not find_missing_tools(state)
+
+
+def build_step_prompt(
+    execution: ExecutionState,
+    state: StepState,
+    others: Iterable[ToolDefinition] = (),
+    plans: UsablePlans | None = None,
+) -> Prompt:
     """Returns the prompt for a step's calls or text; an enforcement prompt if the last answer was prose without calls.
 
     `others` are tools that the model may call in addition to the required ones (flexible mode), shown as manifests.
+    `plans` are the saved plans that a revision can use.
     """
     step = state.step
     missing = find_missing_tools(state)
@@ -163,7 +201,10 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
         form = 'Answer with {"toolCalls": [{"toolName": ..., "arguments": {...}}]}.'
     else:
         form = 'Answer with {"content": "..."}' + (' or {"toolCalls": [...]}.' if is_tool_step or optional else ".")
-    has_more = any(other.status == "pending" for other in execution.steps.values())
+    is_revisable = may_revise(execution, state)
+    if is_revisable and plans is not None and plans.plans:
+        lines = write_plan_lines(choose_plans(plans, step.description), MAX_NAMED_CHARS, described=False)
+        parts.append(_list_plans(USING_IN_REVISION, lines))
     return Prompt(
         purpose="step",
         step_id=step.step_id,
@@ -176,7 +217,7 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
         optional=tuple(definition.name for definition in optional),
         required=missing,
         answer_schema=step_answer_schema(),
-        revision=REVISION if has_more and not missing else "",
+        revision=REVISION if is_revisable else "",
         used_sources=execution.sources,
         is_enforcement=state.enforcing,
     )
@@ -208,6 +249,10 @@ def summarize(execution: ExecutionState) -> str:
         unproven = " without the required calls" if state.status == "completed" and state.validation == "failed" else ""
         lines.append(f"{state.step.step_id} {state.status}{unproven}{proof}{why} - {_cut(state.step.description, 120)}")
     return "\n".join(lines)
+
+
+def _list_plans(said: str, lines: list[str]) -> str:
+    return said + "\n" + fence("saved plans", "\n".join(lines))
 
 
 def _write_enforcement(state: StepState, missing: tuple[str, ...]) -> str:

@@ -6,6 +6,8 @@ new field goes to the end and has a default.
 
 from typing import Literal
 
+import msgspec
+
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.core.tool import OnTimeout, RemoteCall, Risk
 
@@ -101,6 +103,8 @@ class Question(StoredStruct):
     """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
     instructions: str = ""
     """For the caller: how it answers such a question; most questions of a kind have the same."""
+    plans: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """For the caller: the saved plans that the prompt lists, and the digest of each."""
 
     @property
     def is_batch(self) -> bool:

@@ -1,41 +1,41 @@
-"""Whether an execution runs a saved plan exactly as its files said, and what a retry or fork keeps of that.
+"""What a retry or fork keeps of the saved plans that a plan was made of.
 
-`saved_plan` and `used_plans` say what the accepted plan was made of. Whoever revises the plan afterwards, a model or a
-person in a review, makes another plan of it, and the versions say only where it came from. What is granted to a saved
-plan holds for the exact plan alone.
+`saved_plan` says of which saved plan an execution is a run. Whoever revises the plan afterwards, a model or a person in
+a review, makes another plan of it. Steps that stay as they are keep the plan that they came from.
 """
 
 from typing import NamedTuple
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import Plan, plan_to_json
+from planwarden.agent.core.plan import Plan, PlanStep, plan_to_json
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.used_plans import UsedPlans, combine_used
 
 
 class PlanVersions(NamedTuple):
     """What a plan was made of."""
 
     saved: ev.PlanVersion | None = None
-    used: tuple[ev.PlanVersion, ...] = ()
+    used: UsedPlans = ()
 
 
-def is_saved_version(execution: ExecutionState) -> bool:
-    """Whether the plan is, step for step, what the saved plan says whose version the execution recorded.
-
-    False as soon as anybody revised the plan, also when the revisions cancel each other out.
-    """
-    return execution.saved_plan is not None and execution.plan is not None and not execution.is_revised
-
-
-def keep_versions(source: ExecutionState, plan: Plan, used: tuple[ev.PlanVersion, ...] = ()) -> PlanVersions:
+def keep_versions(source: ExecutionState, plan: Plan, used: UsedPlans = ()) -> PlanVersions:
     """Returns what an execution with `plan` records that goes on from `source`: the same versions for the same plan.
 
-    A plan that differs, or that was revised before, is no saved version; it records those that it was sent to use.
+    A plan that differs, or that was revised before, is no saved version. It records the plans that it was sent to use,
+    and those that its unchanged steps came from.
     """
-    if source.plan is None or source.is_revised or not _is_same(source.plan, plan):
+    if source.plan is None:
         return PlanVersions(used=used)
-    return PlanVersions(source.saved_plan, source.used_plans)
+    is_saved = not source.is_revised and _is_same(source.plan, plan)
+    before = {step.step_id: step for step in source.plan.steps}
+    kept = {step.step_id for step in plan.steps if _is_same_step(before.get(step.step_id), step)}
+    return PlanVersions(source.saved_plan if is_saved else None, combine_used(source.used_plans, used, kept))
+
+
+def _is_same_step(one: PlanStep | None, other: PlanStep) -> bool:
+    return one is not None and _is_same(Plan(steps=(one,)), Plan(steps=(other,)))
 
 
 def _is_same(one: Plan, other: Plan) -> bool:

@@ -517,9 +517,10 @@ class ExecutionState(FrozenStruct):
     """Steps that run again although an earlier execution ran them."""
     rejected_before: frozenset[str] = frozenset()
     """Steps that were rejected in the execution that it goes on from."""
-    used_plans: tuple[ev.PlanVersion, ...] = ()
+    used_plans: tuple[ev.UsedPlan, ...] = ()
+    """Those that stand in the plan as it is now."""
     is_revised: bool = False
-    """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` and `used_plans` say."""
+    """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` says."""
     starter: ev.Starter | None = None
     """As in `ExecutionCreated`."""
 
@@ -532,6 +533,7 @@ class ExecutionState(FrozenStruct):
         """It runs a saved plan from the beginning, and nobody changed the plan or the arguments of a call of it."""
         return (
             self.saved_plan is not None
+            and self.plan is not None
             and self.retry_of is None
             and not self.is_revised
             and not any(found.question.edits for found in self.suspensions.values())

@@ -10,20 +10,25 @@ often it is used, and the expansion ends as soon as it has too many steps.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, measure_at_least
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, UsageError
 from planwarden.agent.common.form import list_pydantic_faults, tidy
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, find_binding_faults, find_bindings, find_references
 from planwarden.agent.core.inputs import fill_bound_inputs, find_inputs_faults
+from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.arguments import CHECK_LIMIT
 from planwarden.agent.core.plan_input import (
+    ENGINE_KEYS,
     MAX_ID_CHARS,
     MAX_STEPS,
     SCOPE_SCHEMAS,
@@ -35,6 +40,8 @@ from planwarden.agent.core.plan_input import (
     plan_form,
 )
 from planwarden.agent.core.renaming import rename_bindings, rename_step
+from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
+from planwarden.agent.core.used_plans import UsedPlans
 
 MAX_USE_DEPTH = 5
 """Plans within each other, the outermost one not counted."""
@@ -46,15 +53,15 @@ MAX_SHOWN = 20
 OUTERMOST = "the plan"
 
 Entry = dict[str, JsonValue]
-FindPlan = Callable[[str], JsonValue]
-"""Returns the document of a saved plan, or raises a `UsageError` that says which there are."""
+_DROPPED = ENGINE_KEYS | {"stepType", "expectedOutcome"}
+"""Keys of a step that a model may fill in where it uses a plan; they change nothing."""
 
 
 class ExpandedPlan(NamedTuple):
     document: JsonValue
     """As `parse_plan` takes it."""
-    used: tuple[str, ...]
-    """Names of the saved plans in it, each once."""
+    used: UsedPlans = ()
+    """The saved plans in it."""
 
 
 class _Body(msgspec.Struct):
@@ -69,6 +76,10 @@ class _Body(msgspec.Struct):
     size_bytes: int
     longest: tuple[str, ...]
     """The longest chain of plans that it uses."""
+    used: list[ev.UsedPlan]
+    own: list[str]
+    """Ids of the steps that are its own."""
+    digest: str = ""
 
 
 def may_use_plans(document: JsonValue) -> bool:
@@ -80,24 +91,35 @@ def may_use_plans(document: JsonValue) -> bool:
 
 
 def expand_uses(
-    document: JsonValue, find_plan: FindPlan, *, name: str | None = None, max_steps: int = MAX_STEPS
+    document: JsonValue,
+    plans: UsablePlans | None,
+    *,
+    name: str | None = None,
+    max_steps: int = MAX_STEPS,
+    author: Author = "caller",
 ) -> ExpandedPlan:
     """Returns the plan with each used plan in its place.
 
-    `name` is that of the plan itself, if it is a saved one.
+    `plans` are None as long as nobody has read them. `name` is that of the plan itself, if it is a saved one. What an
+    `author` may write around a used plan differs as in `parse_plan`; a saved plan is always a caller's.
 
     Raises:
+        UsablePlansNeeded: it may use saved plans, and nobody has read them.
         InvalidPlan: with every fault: unknown plans, circles, chains longer than `MAX_USE_DEPTH`, wrong inputs.
         LimitExceeded: nested too deeply, too large, or more than `max_steps` steps in all.
     """
     check_depth(document)
     document = tidy(document, plan_form())
     if not isinstance(document, dict) or not may_use_plans(document) or all(key in document for key in STEPS_KEYS):
-        return ExpandedPlan(document, ())
+        return ExpandedPlan(document)
+    if author == "model":
+        document = _drop_empty_uses(document)
     if not any(entry.get(USE) is not None for entry in _list_entries(document)):
         # What was sent as text is no step; whoever checks the plan next says so.
-        return ExpandedPlan(document, ())
-    expander = _Expander(find_plan, max_steps)
+        return ExpandedPlan(document)
+    if plans is None:
+        raise UsablePlansNeeded
+    expander = _Expander(plans, max_steps, author)
     body = expander.expand(document, (name or OUTERMOST,))
     if expander.faults:
         problems = expander.faults[:MAX_FAULTS]
@@ -110,15 +132,16 @@ def expand_uses(
     for key, added in ((SCOPES, body.scopes), (SCOPE_SCHEMAS, body.schemas)):
         given = document.get(key)
         expanded[key] = {**(given if isinstance(given, dict) else {}), **added}
-    return ExpandedPlan(expanded, tuple(expander.bodies))
+    return ExpandedPlan(expanded, tuple(body.used))
 
 
 class _Expander:
-    def __init__(self, find_plan: FindPlan, max_steps: int) -> None:
+    def __init__(self, plans: UsablePlans, max_steps: int, author: Author) -> None:
         self.faults: list[str] = []
         self.bodies: dict[str, _Body | None] = {}
         """By name of a saved plan; None for one with faults."""
-        self._find_plan = find_plan
+        self._plans = plans
+        self._author: Author = author
         self._max_steps = max_steps
         self._check_left = CHECK_LIMIT
         self._links = 0
@@ -131,7 +154,7 @@ class _Expander:
             self.faults.append(f"{_in_plan(chain)}the list of steps has something that is no step")
         inputs = document.get(INPUTS)
         size = measure_at_least(document, MAX_EXPANDED_BYTES)
-        body = _Body([], {}, {}, inputs if isinstance(inputs, dict) else None, size, ())
+        body = _Body([], {}, {}, inputs if isinstance(inputs, dict) else None, size, (), [], [])
         uses = {str(entry["id"]): found for entry in entries if (found := self._read_use(entry, chain, body))}
         children = {step_id: _name_steps(step_id, found[1]) for step_id, found in uses.items()}
         self._check_names(entries, children, chain)
@@ -146,6 +169,7 @@ class _Expander:
                 if (confirmed := self._spread(entry.get("confirms"), children, None)) is not None:
                     changed["confirms"] = confirmed
                 body.steps.append({**entry, **changed})
+                body.own.append(str(step_id))
                 previous = [step_id] if isinstance(step_id, str) else None
             elif isinstance(step_id, str) and step_id in uses:
                 _place(uses[step_id][0], uses[step_id][1], needed or [], entry.get("when"), body)
@@ -157,6 +181,14 @@ class _Expander:
         if entry.get(USE) is None:
             return None
         where = f"{_in_plan(chain)}step {str(entry.get('id'))[:MAX_ID_CHARS]!r}"
+        is_by_model = self._author == "model" and len(chain) == 1
+        if is_by_model:
+            # Models fill in every key that they know of.
+            entry = {
+                key: value
+                for key, value in entry.items()
+                if key in USE_KEYS or not (key in _DROPPED or value in (None, [], {}, ""))
+            }
         if unknown := entry.keys() - {*USE_KEYS}:
             from planwarden.agent.common.misnomers import describe_unknown_keys
 
@@ -171,6 +203,8 @@ class _Expander:
         found = self._find_body(use.use, chain, where)
         if found is None:
             return None
+        if is_by_model:
+            self.faults.extend(f"{where}: inputs{fault}" for fault in islice(find_placeholders(use.inputs), MAX_FAULTS))
         body.size_bytes += found.size_bytes
         body.longest = max(body.longest, (use.use, *found.longest), key=len)
         if body.size_bytes > MAX_EXPANDED_BYTES:
@@ -187,11 +221,13 @@ class _Expander:
         if name not in self.bodies and len(path) <= MAX_USE_DEPTH + 1:
             self.bodies[name] = None
             try:
-                document = self._find_plan(name)
+                saved = self._plans.find(name)
             except UsageError as error:
                 self.faults.append(f"{where}: {error.message}")
                 return None
-            self.bodies[name] = self._read_body(document, path)
+            body = self.bodies[name] = self._read_body(saved.document, path)
+            if body is not None:
+                body.digest = saved.digest
         found = self.bodies.get(name)
         whole = path if found is None else (*path, *found.longest)
         if len(whole) > MAX_USE_DEPTH + 1:
@@ -307,6 +343,15 @@ class _Expander:
 def _place(use: UseInput, found: _Body, needed: list[JsonValue], when: JsonValue, body: _Body) -> None:
     """Adds the steps of the used plan and what its own used plans are given."""
     prefix = f"{use.id}."
+    body.used.append(
+        ev.UsedPlan(
+            name=use.use, digest=found.digest, place=use.id, step_ids=tuple(prefix + name for name in found.own)
+        )
+    )
+    body.used.extend(
+        replace(inner, place=prefix + inner.place, step_ids=tuple(prefix + name for name in inner.step_ids))
+        for inner in found.used
+    )
     for step in found.steps:
         renamed = rename_step(step, prefix)
         if not renamed.get("dependencies"):
@@ -323,6 +368,18 @@ def _list_entries(document: JsonValue) -> list[Entry]:
     """Returns the steps that are objects."""
     steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
     return [entry for entry in steps if isinstance(entry, dict)] if isinstance(steps, list) else []
+
+
+def _drop_empty_uses(document: Entry) -> Entry:
+    """Models fill in every key that they know of: an empty one uses nothing."""
+    steps = document.get("todoList", document.get("steps"))
+    if not isinstance(steps, list):
+        return document
+    kept = [
+        {key: value for key, value in entry.items() if key != USE or value != ""} if isinstance(entry, dict) else entry
+        for entry in steps
+    ]
+    return {**{key: value for key, value in document.items() if key not in STEPS_KEYS}, "todoList": kept}
 
 
 def _has_only_entries(document: Entry) -> bool:

@@ -41,12 +41,15 @@ from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.usable_plans import NoPlans, UsablePlans, UsablePlansNeeded
+from planwarden.agent.core.used_plans import UsedPlans
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.agent.ports.usable_plan_source import UsablePlanSource
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
@@ -89,6 +92,7 @@ class Engine:
         grace_s: float = GRACE_S,
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
+        plans: UsablePlanSource | None = None,
     ) -> None:
         """Without `adopts` it continues only executions that it was asked about: a process that ends soon must not
         begin what it cannot finish, and it takes at most `concurrency` at a time from others. Without `follows` it
@@ -96,13 +100,14 @@ class Engine:
         continue, see `Adoption`.
         Running calls have `grace_s` seconds to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
-        after commits.
+        after commits. `plans` are the saved plans that a model's plan, and a person's edit of one, can use.
         """
         self._grace_s = grace_s
         self._outbox = outbox
         self._observer = observer
         self.store = store
         self.tools = tools
+        self.plans = plans
         self.ids: Ids = ids or RandomIds()
         self.owner = self.ids.new()
         self.grants = GrantCache(policy)
@@ -112,7 +117,7 @@ class Engine:
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
         self._max_steps = max_steps
-        self._performer = Performer(self._approval, model, max_steps=max_steps)
+        self._performer = Performer(self._approval, model, self._look_at_plans, max_steps=max_steps)
         self._transactions = TransactionContext(self._approval, self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._known = KnownExecutions()
@@ -155,6 +160,7 @@ class Engine:
             transactions=self._transactions,
             performer=self._performer,
             find_earlier=self.find_earlier,
+            look_at_plans=self._look_at_plans,
             tasks=self._tasks,
             owner=self.owner,
             policy=self._policy_digest,
@@ -215,7 +221,7 @@ class Engine:
         plan_only: bool = False,
         context: str | None = None,
         saved_plan: ev.PlanVersion | None = None,
-        used_plans: tuple[ev.PlanVersion, ...] = (),
+        used_plans: UsedPlans = (),
         start: StartRequest | None = None,
         retry: Retry | None = None,
     ) -> ExecutionState:
@@ -244,14 +250,15 @@ class Engine:
             host=requester.host,
             saved_plan=saved_plan,
             retry_of=None if retry is None else retry.execution_id,
-            used_plans=used_plans,
             starter=requester.starter,
         )
         new = new_execution(execution_id, thread_id, requester.principal)
         if plan is None:
             return await self._create(new, created, start=start)
         pins = build_pins(plan, self.tool_facts())
-        accepted = ev.PlanAccepted(plan=plan, warnings=warnings, pins=pins, earlier=earlier, inputs=inputs or {})
+        accepted = ev.PlanAccepted(
+            plan=plan, warnings=warnings, pins=pins, earlier=earlier, inputs=inputs or {}, used_plans=used_plans
+        )
         if retry is not None and retry.taken is not None:
             return await self._create(new, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
         try:
@@ -321,12 +328,14 @@ class Engine:
         ruling = Ruling()
         earlier: dict[Reference, EarlierResult | str] = {}
         wanted: frozenset[Reference] = frozenset()
+        plans: UsablePlans | None = None
+        needs_plans = False
 
         def build(state: ExecutionState, now: float) -> EventBatch:
-            nonlocal ruling, wanted
+            nonlocal ruling, wanted, needs_plans
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
-            wanted = frozenset()
+            wanted, needs_plans = frozenset[Reference](), False
             try:
                 ruling = rule_on_answer(
                     self._approval,
@@ -338,9 +347,13 @@ class Engine:
                     max_steps=self._max_steps,
                     now=now,
                     earlier=earlier,
+                    plans=plans,
                 )
             except EarlierNeeded as needed:
                 wanted = needed.wanted
+                return EventBatch()
+            except UsablePlansNeeded:
+                needs_plans = True
                 return EventBatch()
             return EventBatch(ruling.events, ruling.guard)
 
@@ -349,8 +362,9 @@ class Engine:
                 await then()
 
         answered = await self._command(execution, build, follow)
-        while wanted:
-            earlier |= await self.find_earlier(execution, wanted)
+        while wanted or needs_plans:
+            earlier |= await self.find_earlier(execution, wanted) if wanted else {}
+            plans = await self._look_at_plans() if needs_plans else plans
             answered = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
@@ -379,6 +393,9 @@ class Engine:
     async def find_earlier(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
         """What the other executions of its owner's thread have for references of the execution's plan."""
         return await find_earlier(self.store, self.find, execution, wanted)
+
+    async def _look_at_plans(self) -> UsablePlans:
+        return NoPlans() if self.plans is None else await self.plans.look()
 
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None

@@ -37,12 +37,13 @@ from planwarden.agent.core.fold import fold
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.store import Append, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
-from planwarden.agent.runtime.perform import Performer
+from planwarden.agent.runtime.perform import LookAtPlans, Performer
 from planwarden.agent.runtime.transaction import (
     Command,
     EventBatch,
@@ -77,6 +78,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     performer: Performer
     find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
     """What the thread's earlier executions have for the references of an execution's plan."""
+    look_at_plans: LookAtPlans
     tasks: TaskGroup
     owner: str
     policy: str
@@ -102,6 +104,7 @@ class _LookedUp:
     def __init__(self) -> None:
         self.parts: dict[PartAddress, ArtifactPart] = {}
         self.earlier: dict[Reference, EarlierResult | str] = {}
+        self.plans: UsablePlans | None = None
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -317,6 +320,7 @@ class Run:
                 is_owner_gone=self._is_owner_gone,
                 parts=found.parts,
                 earlier=found.earlier,
+                plans=found.plans,
             )
             try:
                 transaction.build(facts)
@@ -325,6 +329,8 @@ class Run:
                 found.parts |= await read_wanted(self._context.store, self.execution.thread_id, needed.wanted, new)
             except EarlierNeeded as needed:
                 found.earlier |= await self._context.find_earlier(self.execution, needed.wanted)
+            except UsablePlansNeeded:
+                found.plans = await self._context.look_at_plans()
             else:
                 return transaction
 

@@ -37,10 +37,17 @@ from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
-from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt, build_synthesis_prompt
+from planwarden.agent.core.prompts import (
+    Prompt,
+    build_planning_prompt,
+    build_step_prompt,
+    build_synthesis_prompt,
+    may_revise,
+)
 from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
@@ -90,7 +97,12 @@ class PromptJob(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        return f"prompt {self.prompt.purpose} {self.prompt.step_id or ''}"
+        return name_prompt(self.prompt.purpose, self.prompt.step_id)
+
+
+def name_prompt(purpose: ev.Purpose, step_id: str | None) -> str:
+    """Returns the key of the job that prompts for it."""
+    return f"prompt {purpose} {step_id or ''}"
 
 
 class ListingJob(msgspec.Struct, frozen=True):
@@ -129,10 +141,13 @@ class Transaction:
         is_owner_gone: bool = True,
         parts: Mapping[PartAddress, ArtifactPart],
         earlier: Earlier,
+        plans: UsablePlans | None,
     ) -> None:
+        """`plans` are None as long as nobody has read the saved plans."""
         self._context = context
         self._approval = replace(context.approval, parts=parts) if parts else context.approval
         self._earlier = earlier
+        self._plans = plans
         self._now = now
         self._inflight = inflight
         self._follow = follow
@@ -252,17 +267,19 @@ class Transaction:
         """
         missing = tuple(filter(self._approval.tools.is_awaited, names))
         if missing:
-            self._add_once(ListingJob(missing))
+            job = ListingJob(missing)
+            if not self._has_job(job.key):
+                self.jobs.append(job)
         return bool(missing)
 
     def _prompt_model(self, purpose: ev.Purpose, step_id: str | None) -> None:
         if step_id is not None and self._awaits(*self.execution.steps[step_id].step.required_tools):
             return
-        self._add_once(PromptJob(self._build_prompt(purpose, step_id)))
+        if not self._has_job(name_prompt(purpose, step_id)):
+            self.jobs.append(PromptJob(self._build_prompt(purpose, step_id)))
 
-    def _add_once(self, job: Job) -> None:
-        if job.key not in self._inflight and all(job.key != other.key for other in self.jobs):
-            self.jobs.append(job)
+    def _has_job(self, key: str) -> bool:
+        return key in self._inflight or any(key == other.key for other in self.jobs)
 
     def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
         context, execution = self._context, self.execution
@@ -270,7 +287,7 @@ class Transaction:
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
         earlier: Earlier = {**self._earlier, **execution.earlier}
         try:
-            plan, difference = revise(
+            plan, difference, used = revise(
                 execution.plan,
                 patch,
                 pending=pending,
@@ -278,6 +295,7 @@ class Transaction:
                 max_steps=context.max_steps,
                 earlier=earlier,
                 taken={taken.step_id for taken in execution.earlier},
+                plans=self._plans,
             )
         except (InvalidPlan, LimitExceeded) as error:
             return ev.RevisionRefused(step_id=step_id, message=error.message)
@@ -292,6 +310,7 @@ class Transaction:
             earlier=tuple(
                 found for found in list_earlier_results(plan, earlier) if found.reference not in execution.earlier
             ),
+            used_plans=used,
         )
 
     def _is_prompting(self) -> bool:
@@ -315,6 +334,7 @@ class Transaction:
                 execution,
                 [found.manifest for found in choose_tools(self._approval.tools, execution.goal or "")],
                 total,
+                self._need_plans(),
             )
         if purpose == "synthesize":
             return build_synthesis_prompt(execution)
@@ -326,7 +346,12 @@ class Transaction:
                 for d in choose_tools(self._approval.tools, state.step.description)
                 if d.name not in state.step.required_tools
             ]
-        return build_step_prompt(execution, state, others)
+        return build_step_prompt(execution, state, others, self._need_plans() if may_revise(execution, state) else None)
+
+    def _need_plans(self) -> UsablePlans:
+        if self._plans is None:
+            raise UsablePlansNeeded
+        return self._plans
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:

@@ -17,10 +17,12 @@ from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, list_earlier_results
 from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
 from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.used_plans import UsedPlans, list_versions
 from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.threads import Threads
 
 if TYPE_CHECKING:
+    from planwarden.agent.core.uses import ExpandedPlan
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.api.granted_steps import CheckedPlan
     from planwarden.server.views.forecast import Forecast
@@ -34,7 +36,7 @@ class ParsedPlan(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     earlier: tuple[EarlierResult, ...]
     """What it takes from earlier executions of its thread."""
-    used_plans: tuple[ev.PlanVersion, ...]
+    used_plans: UsedPlans
     """The saved plans that stand in it."""
 
 
@@ -58,8 +60,8 @@ class PlanChecker:
         self._options = options
         self._max_steps = max_steps
 
-    async def expand(self, plan: JsonValue, name: str | None) -> tuple[JsonValue, tuple[ev.PlanVersion, ...]]:
-        """Returns the plan with the saved plans that it uses in their places, and which versions these are.
+    async def expand(self, plan: JsonValue, name: str | None) -> "ExpandedPlan":
+        """Returns the plan with the saved plans that it uses in their places, and which these are.
 
         `name` is that of the plan, if it is a saved one. Raises `InvalidPlan` or `LimitExceeded`.
         """
@@ -102,7 +104,7 @@ class PlanChecker:
         saved = await self._saved.find(name)
         found = await self.check(saved.document, name=saved.name, thread_id=None, principal="")
         version = ev.PlanVersion(name=saved.name, digest=saved.digest)
-        return CheckedPlan(version=version, used=found.used_plans, plan=found.plan)
+        return CheckedPlan(version=version, used=list_versions(found.used_plans), plan=found.plan)
 
     async def forecast(
         self,
@@ -126,9 +128,9 @@ class PlanChecker:
         has_inputs = inputs is not None or not required
         filled = fill_inputs(parsed.inputs, inputs) if has_inputs else {}
         saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
-        created = ev.ExecutionCreated(options=self._options, saved_plan=saved, used_plans=checked.used_plans)
+        created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
         execution = apply(new_execution("", "", principal), created, 0.0)
-        execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled), 0.0)
+        execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled, used_plans=checked.used_plans), 0.0)
         calls = self._engine.forecast(execution, has_inputs=has_inputs)
         return build_forecast(parsed, calls, is_whole=True, warnings=checked.warnings)
 

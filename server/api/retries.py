@@ -17,6 +17,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.saved_version import keep_versions
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.takeover import take_over
+from planwarden.agent.core.used_plans import UsedPlans
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.retry import Retry, prepare_retry
 
@@ -34,7 +35,7 @@ class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Those that it does not name stay, where the plan takes the same inputs."""
     plan: JsonValue
     """With the plans that it uses in their places; None for the plan of the execution."""
-    used_plans: tuple[ev.PlanVersion, ...]
+    used_plans: UsedPlans
     """These plans."""
     requester: Requester
 

@@ -1,12 +1,16 @@
 """What a service knows of saved plans: their list, and the plan that a name stands for now."""
 
+from typing import TYPE_CHECKING
+
 from pydantic import JsonValue
 
-from planwarden.agent.core import events as ev
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.saved_plans import SavedPlanLine
+
+if TYPE_CHECKING:
+    from planwarden.agent.core.uses import ExpandedPlan
 
 
 class SavedPlans:
@@ -19,18 +23,14 @@ class SavedPlans:
         """Returns the plan as its file is now. Raises `UnknownPlan`."""
         return (await self.look()).find(name)
 
-    async def expand(
-        self, plan: JsonValue, *, name: str | None, max_steps: int
-    ) -> tuple[JsonValue, tuple[ev.PlanVersion, ...]]:
+    async def expand(self, plan: JsonValue, *, name: str | None, max_steps: int) -> "ExpandedPlan":
         """Returns the plan with the saved plans that it uses in their places, and which these are."""
         # Most plans use none, and a server has answered before the first one does.
-        from planwarden.agent.core.uses import may_use_plans
-        from planwarden.server.plans.expansion import expand_plan
+        from planwarden.agent.core.uses import ExpandedPlan, expand_uses, may_use_plans
 
         if not may_use_plans(plan):
-            return plan, ()
-        document, used = expand_plan(plan, await self.look(), name=name, max_steps=max_steps)
-        return document, tuple(ev.PlanVersion(name=found.name, digest=found.digest) for found in used)
+            return ExpandedPlan(plan)
+        return expand_uses(plan, await self.look(), name=name, max_steps=max_steps)
 
     async def read_versions(self) -> dict[str, str] | None:
         """Returns the versions of the usable plans by name; None without a library, as nothing is known then."""

@@ -47,6 +47,7 @@ from planwarden.tools.delegate.chain import MAX_DEPTH
 
 # A server answers its first requests before there is an engine, and without importing one.
 if TYPE_CHECKING:
+    from planwarden.agent.core.uses import ExpandedPlan
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.plans.folders import PlanCatalogue
     from planwarden.server.plans.library import PlanLibrary
@@ -242,8 +243,8 @@ class Service:
         """Returns what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
         return await self._saved.look()
 
-    async def expand_plan(self, plan: JsonValue, name: str | None) -> tuple[JsonValue, tuple[ev.PlanVersion, ...]]:
-        """Returns the plan with the saved plans that it uses in their places, and which versions these are.
+    async def expand_plan(self, plan: JsonValue, name: str | None) -> "ExpandedPlan":
+        """Returns the plan with the saved plans that it uses in their places, and which these are.
 
         `name` is that of the plan, if it is a saved one. Raises `InvalidPlan` or `LimitExceeded`.
         """
@@ -264,10 +265,11 @@ class Service:
         """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
         # A server has answered before the first plan comes.
         from planwarden.agent.core.inputs import fill_inputs
+        from planwarden.agent.core.used_plans import list_versions
 
         name = None if saved_plan is None else saved_plan.name
         checked = await self._checker.check(plan, name=name, thread_id=thread_id, principal=requester.principal)
-        if shown is not None and shown != (saved_plan, *checked.used_plans):
+        if shown is not None and shown != (saved_plan, *list_versions(checked.used_plans)):
             raise PlanChanged
         filled = fill_inputs(checked.plan.inputs, inputs)
         thread, combined, _ = await self._threads.prepare(thread_id, requester.principal, call)

@@ -46,7 +46,14 @@ async def record_decision(
         return await _answer(request.service, record, decision, authority, wait_s, then)
     engine = request.service.engine
     recorder = Engine(
-        engine.store, engine.tools, CallerModel(), engine.grants.policy, ids=engine.ids, adopts=False, follows=False
+        engine.store,
+        engine.tools,
+        CallerModel(),
+        engine.grants.policy,
+        ids=engine.ids,
+        adopts=False,
+        follows=False,
+        plans=engine.plans,
     )
     async with recorder:
         service = Service(recorder, ev.Options(), max_steps=0)

@@ -4,7 +4,8 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -12,9 +13,9 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
-from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.agent.core.used_plans import list_versions
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.suspension import Suspension, build_suspension_view, format_instant, to_utc
@@ -94,6 +95,17 @@ class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run's own plan was changed since, by a model or in a review; left out otherwise."""
 
 
+class UsedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved plan that stands in the plan of an execution."""
+
+    name: str
+    """As it was called when it was put there."""
+    version: str
+    """Digest of the content that was put there, whatever the file says by now."""
+    steps: tuple[str, ...]
+    """The steps that are as it says them; not those that a model or a person changed since."""
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The result of every tool that works on an execution."""
 
@@ -117,8 +129,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Model replies, tokens and calls that it used."""
     saved_plan: SavedPlanRun | None = None
     """The saved plan that it runs, with its version; left out for every other plan."""
-    used_plans: tuple[SavedPlanRun, ...] = ()
-    """The saved plans that its plan uses, with their versions; left out if there are none."""
+    used_plans: tuple[UsedPlanRun, ...] = ()
+    """The saved plans that its plan uses, with their versions and steps; left out if there are none."""
     warnings: tuple[str, ...] = ()
     """What was dropped from a model's plan; left out if nothing was."""
     observations: tuple[Observation, ...] | None = None
@@ -137,8 +149,17 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that a channel adds to its own answers."""
 
 
-def _show_version(state: ExecutionState, plan: ev.PlanVersion) -> SavedPlanRun:
+def _show_saved(state: ExecutionState) -> SavedPlanRun | None:
+    plan = state.saved_plan
+    if plan is None:
+        return None
     return SavedPlanRun(name=plan.name, version=plan.digest, changed=True if state.is_revised else None)
+
+
+def _show_used(state: ExecutionState) -> Iterator[UsedPlanRun]:
+    for plan in list_versions(state.used_plans):
+        uses = (used.step_ids for used in state.used_plans if (used.name, used.digest) == (plan.name, plan.digest))
+        yield UsedPlanRun(name=plan.name, version=plan.digest, steps=tuple(chain.from_iterable(uses)))
 
 
 def build_execution_view(
@@ -169,8 +190,8 @@ def build_execution_view(
             output_tokens=state.usage.output_tokens,
             tool_calls=state.usage.tool_calls,
         ),
-        saved_plan=None if state.saved_plan is None else _show_version(state, state.saved_plan),
-        used_plans=tuple(_show_version(state, used) for used in state.used_plans),
+        saved_plan=_show_saved(state),
+        used_plans=tuple(_show_used(state)),
         warnings=state.warnings,
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),

@@ -4,8 +4,7 @@ import msgspec
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
-
-MAX_PLANS = 5
+from planwarden.agent.core.used_plans import find_origin
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,10 +12,8 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
     saved_plan: ev.PlanVersion | None = None
     """The saved plan that it runs."""
-    step_plans: tuple[ev.PlanVersion, ...] = ()
-    """The saved plan in it that the step belongs to; several where the log does not say which of them."""
-    step_place: str = ""
-    """The step in whose place that plan stands."""
+    step_plan: ev.UsedPlan | None = None
+    """The saved plan within its plan that the step came from, as the log says; None if somebody changed the step."""
     retry_of: str | None = None
     """The execution that it goes on from."""
     taken_over: tuple[str, ...] = ()
@@ -28,24 +25,11 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_lineage(execution: ExecutionState, step_id: str | None) -> Lineage:
     """Returns where the execution comes from, and where the step does."""
-    place = _find_place(execution, step_id or "")
     return Lineage(
         saved_plan=execution.saved_plan,
-        step_plans=execution.used_plans[:MAX_PLANS] if place else (),
-        step_place=place,
+        step_plan=None if step_id is None else find_origin(execution.used_plans, step_id),
         retry_of=execution.retry_of,
         taken_over=tuple(name for name, state in execution.steps.items() if state.taken_from is not None),
         is_rehearsal=execution.options.rehearse,
         is_revised=execution.is_revised,
     )
-
-
-def _find_place(execution: ExecutionState, step_id: str) -> str:
-    """The step in whose place a saved plan stands to which the step belongs; empty if nothing proves that one does."""
-    # A server answers its first requests without the plans in plans.
-    from planwarden.agent.core.scopes import SUFFIX
-
-    scopes = {} if execution.plan is None else execution.plan.scopes or {}
-    parts = step_id.split(".")
-    places = (".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1))
-    return next((place for place in places if f"{place}{SUFFIX}" in scopes), "")

@@ -21,7 +21,6 @@ def apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: flo
         "host": event.host,
         "saved_plan": event.saved_plan,
         "retry_of": event.retry_of,
-        "used_plans": event.used_plans,
         "starter": event.starter,
         **_add_client(execution, event.client_id),
     }

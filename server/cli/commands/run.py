@@ -45,7 +45,7 @@ def run_plan(
 
     async def start(service: Service) -> ExecutionState:
         if not await report_known_key(session, service, key) and given.document is not None:
-            document, _ = await service.expand_plan(given.document, given.name)
+            document = (await service.expand_plan(given.document, given.name)).document
             await service.wait_for_tools(read_tool_names(document))
             _check_needs_no_model(session.context, service, document)
         if given.name is not None:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.used_plans import list_versions
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Header, Store
 from planwarden.agent.runtime.log_reader import fold_log
@@ -330,7 +331,7 @@ def _draw_execution(
         terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
     for fact in list_lineage_facts(build_lineage(execution, None)):
         terminal.say(TerminalLine(((f"{fact.name}: ", "dim"), fact.text)))
-    for used in execution.used_plans:
+    for used in list_versions(execution.used_plans):
         terminal.say(TerminalLine((("Uses: ", "dim"), format_version(used))))
     if len(headers) > 1:
         terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError, UnknownPlan
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.used_plans import list_versions
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.inbox.request import NotFound
@@ -112,7 +113,8 @@ async def find_shown_plan(service: Service, name: str) -> ShownPlan | BrokenPlan
         return build_broken_plan(fault)
     used: tuple[ev.PlanVersion, ...] = ()
     try:
-        _, used = await service.expand_plan(saved.document, saved.name)
+        expanded = await service.expand_plan(saved.document, saved.name)
+        used = list_versions(expanded.used)
     except (InvalidPlan, LimitExceeded, UnknownPlan):
         # The forecast says so.
         pass

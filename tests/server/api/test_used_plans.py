@@ -95,10 +95,14 @@ async def test_nested_plans_run_with_what_earlier_steps_found_and_each_of_them_i
         ("last", "completed"),
     ]
     used = {"party": versions["party"], "greet": versions["greet"]}
-    assert to_json(done)["usedPlans"] == [{"name": name, "version": version} for name, version in used.items()]
+    steps = {"party": ["party.each"], "greet": ["party.host.write", "party.short.write"]}
+    assert to_json(done)["usedPlans"] == [
+        {"name": name, "version": version, "steps": steps[name]} for name, version in used.items()
+    ]
     assert [row.facts["uses"] for row in rows] == [used]
-    created = log[0].event
-    assert isinstance(created, ev.ExecutionCreated) and [found.name for found in created.used_plans] == [*used]
+    accepted = log[1].event
+    assert isinstance(accepted, ev.PlanAccepted)
+    assert [found.place for found in accepted.used_plans] == ["party", "party.host", "party.short"]
     # Wherever a process dies, the stored log alone leads to the same arguments.
     execution, intended = new_execution(done.execution_id, done.thread_id, "ann"), 0
     for recorded in log:

@@ -44,6 +44,7 @@ async def test_a_question_of_a_saved_plan_names_it_with_its_version_and_the_plan
         assert f"wipe, version {used.version[:12]}, used as step old" in page.words
         shown = await browser.open(f"/inbox/executions/{run.execution_id}")
         assert f"tidy, version {version[:12]}" in shown.words
+        assert f"from saved plan wipe, version {used.version[:12]}" in shown.words
         await browser.submit(page.form("/decision"), press="approve")
         history = await browser.open("/inbox/history")
         assert f"Saved plan: tidy, version {version[:12]}" in history.words and "Step 1 of 1" in history.words
