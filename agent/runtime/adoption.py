@@ -185,7 +185,7 @@ class Adoption:
             await self._take_over(header)
 
     async def take_over(self, execution_id: str) -> None:
-        """Continue an execution whose lease has ended or whose owner is gone, unless somebody may still do something."""
+        """Continue an execution whose lease ended or whose owner is gone, unless somebody may still do something."""
         header = await self._store.header(execution_id)
         if header is not None:
             await self._take_over(header)
