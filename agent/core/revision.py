@@ -112,7 +112,7 @@ def revise(
 
 def _name_added(draft: "_Draft", used: UsedPlans) -> Difference:
     """The difference with the steps of used plans in the places of those that use them."""
-    using = {step["id"] for step in draft.steps if step.get(USE) is not None}
+    using = {str(step["id"]) for step in draft.steps if step.get(USE) is not None}
     added: list[str] = []
     for step_id in draft.difference.added:
         places = [found for found in used if found.place == step_id or found.place.startswith(f"{step_id}.")]

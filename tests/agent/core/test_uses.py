@@ -345,22 +345,20 @@ def test_a_revision_adds_a_saved_plan_only_as_new_steps_and_names_exactly_those(
     kept = KeptPlans.of({"inner": plan(tool_step("end", "find"))})
     parsed, _ = parse_plan(plan(tool_step("a", "find"), tool_step("b", "find")), author="caller", tools=TOOLS)
 
-    def change(*operations: JsonValue) -> list[str]:
-        found = revise(parsed, [*operations], pending=["a", "b"], tools=TOOLS, max_steps=50, plans=kept)
-        return found.difference.added
+    def revised(*operations: Json) -> list[str]:
+        patch: list[JsonValue] = [*operations]
+        return revise(parsed, patch, pending=["a", "b"], tools=TOOLS, max_steps=50, plans=kept).difference.added
+
+    def add(step: Json, **where: JsonValue) -> Json:
+        return {"op": "add", "step": step, **where}
 
     cleared: Json = {"use": "inner", "toolCalls": [], "requiredTools": [], "dependencies": []}
     with pytest.raises(InvalidPlan, match="step 'b' cannot be changed into a saved plan; remove it, and add"):
-        change({"op": "change", "id": "b", "set": cleared})
-    again: Json = {"op": "add", "step": use("b", "inner"), "after": "a"}
-    assert change({"op": "remove", "id": "b"}, again) == ["b.end"]
-    beside: list[JsonValue] = [{"op": "add", "step": step} for step in (tool_step("c", "find"), use("c.d", "inner"))]
-    assert change(*beside) == ["c", "c.d.end"]
+        revised({"op": "change", "id": "b", "set": cleared})
+    assert revised({"op": "remove", "id": "b"}, add(use("b", "inner"), after="a")) == ["b.end"]
+    assert revised(add(tool_step("c", "find")), add(use("c.d", "inner"))) == ["c", "c.d.end"]
     with pytest.raises(InvalidPlan, match=r"'a\.end' is called as a step of the plan that 'a' uses"):
-        change(
-            {"op": "remove", "id": "a"},
-            *({"op": "add", "step": s} for s in (use("a", "inner"), tool_step("a.end", "find"))),
-        )
+        revised({"op": "remove", "id": "a"}, add(use("a", "inner")), add(tool_step("a.end", "find")))
 
 
 def reply_with(document: JsonValue, plans: KeptPlans, shown: dict[str, str] | None = None) -> ev.Event:
