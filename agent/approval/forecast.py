@@ -6,7 +6,7 @@ is known.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -75,7 +75,7 @@ def forecast_calls(
     return tuple(found)
 
 
-def _list_planned(state: StepState) -> tuple[Call, ...]:
+def _list_planned(state: StepState) -> Sequence[Call]:
     """The calls of the step; of a loop that has not begun, those of one item."""
     if state.step.loop is None or state.items is not None:
         return state.calls

@@ -15,7 +15,7 @@ Rules:
                                                     proposed -> rehearsed
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -281,7 +281,8 @@ class ModelOutage(FrozenStruct):
 class StepState(FrozenStruct):
     step: PlanStep
     status: StepStatus = "pending"
-    calls: tuple[Call, ...] = ()
+    calls: Sequence[Call] = ()
+    """A tuple, or a `LongTuple`."""
     turns: tuple[ModelTurn, ...] = ()
     retries: int = 0
     """Enforcement prompts spent."""
@@ -317,9 +318,9 @@ class StepState(FrozenStruct):
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
         """The calls of one item, in order."""
         size = len(self.step.tool_calls)
-        return self.calls[index * size : (index + 1) * size]
+        return tuple(self.calls[index * size : (index + 1) * size])
 
-    def list_known_calls(self) -> tuple[Call, ...]:
+    def list_known_calls(self) -> Sequence[Call]:
         """Without those of a step that was taken over which have no result; only the earlier log says why."""
         return self.calls if self.taken_from is None else tuple(call for call in self.calls if call.origin)
 

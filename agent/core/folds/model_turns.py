@@ -32,7 +32,7 @@ def apply_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) 
             for number, proposed in enumerate(event.calls, first)
         )
         turn = ModelTurn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
-        state = replace(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False, outage=None)
+        state = replace(state, calls=(*state.calls, *calls), turns=(*state.turns, turn), enforcing=False, outage=None)
         changes["steps"] = replace_step(execution, state)
     return changes
 

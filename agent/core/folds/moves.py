@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.frontier import move_frontier
+from planwarden.agent.core.long_tuple import replace_at
 from planwarden.agent.core.state import CALL_TRANSITIONS, STEP_TRANSITIONS, Call, CallStatus, ExecutionState, StepState
 
 FieldChanges = dict[str, Any]
@@ -51,8 +52,7 @@ def move_call(execution: ExecutionState, call: Call, event: ev.Event, **changes:
     moved = replace(call, status=next_call_status(call, event), **changes)
     before = execution.steps[call.step_id]
     place = int(call.call_id.rpartition(":")[2]) - 1
-    calls = (*before.calls[:place], moved, *before.calls[place + 1 :])
-    state = move_step(execution, call.step_id, event, calls=calls)
+    state = move_step(execution, call.step_id, event, calls=replace_at(before.calls, place, moved))
     return replace_step(execution, state if state.items is None else _count_items(state, moved))
 
 
