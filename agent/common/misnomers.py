@@ -1,4 +1,4 @@
-"""What models call things that are called otherwise here: the one table of wrong keys, and names that are nearly right.
+"""What models call things that are called otherwise here: the one table of wrong keys.
 
 A wrong key is never taken for the right one, because a guess may change what runs. It is refused with the right key.
 """
@@ -55,7 +55,6 @@ INNER_KEYS: Mapping[str, tuple[str, ...]] = {
     "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts")
 }
 """By key: what is written beside it, and belongs inside."""
-_MAX_COMPARED = 2_000
 
 
 def _join(name: str) -> str:
@@ -91,17 +90,3 @@ def _find_place(wrong: str, known: Collection[str]) -> str | None:
     plain = _join(wrong)
     inner = ((outer, key) for outer, keys in INNER_KEYS.items() if outer in known for key in keys)
     return next((f"{outer}.{key}" for outer, key in inner if _join(key) == plain), None)
-
-
-def find_right_name(wrong: str, names: Iterable[str]) -> str | None:
-    """Returns the name that was probably meant: joined otherwise, with a prefix too many or too few, or mistyped."""
-    plain = _join(wrong[:MAX_NAME_CHARS])
-    joined = {_join(name): name for name, _ in zip(names, range(_MAX_COMPARED), strict=False)}
-    if plain in joined:
-        return joined[plain]
-    if len(plain) < 3:
-        return None
-    parts = [key for key in joined if len(key) > 3 and (plain.endswith(key) or key.endswith(plain))]
-    if parts:
-        return joined[max(parts, key=len)]
-    return next((joined[key] for key in get_close_matches(plain, joined, 1, 0.75)), None)

@@ -4,23 +4,35 @@ Pure, and imports the standard library only when there is something to compare.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 MAX_CHARS = 100
 """A longer word is no slip of the hand."""
 MAX_KNOWN = 5_000
-CUTOFF = 0.6
+MIN_PART_CHARS = 4
+"""Fewer letters that words have in common at their ends say nothing."""
+CUTOFF = 0.7
 """How much alike two words are, from 0 to 1."""
 
 
 def closest_word(word: str, known: Iterable[str]) -> str | None:
-    """Returns the known word that is most like this one; None when none is like it."""
-    if not word or len(word) > MAX_CHARS:
+    """Returns the known word that was probably meant; None when none is like it.
+
+    It is written otherwise, has a prefix too many or too few, as hosts put before names of tools, or is mistyped.
+    """
+    plain = _plain(word[:MAX_CHARS])
+    if not plain or len(word) > MAX_CHARS:
         return None
+    by_plain = {_plain(name): name for name in islice(known, MAX_KNOWN)}
+    if plain in by_plain:
+        return by_plain[plain]
+    parts = [name for name in by_plain if min(len(name), len(plain)) >= MIN_PART_CHARS and _is_end(name, plain)]
+    if parts:
+        return by_plain[max(parts, key=len)]
     # Imported here, because correct commands do not need it.
     from difflib import get_close_matches
 
-    by_plain = {_plain(name): name for name in list(known)[:MAX_KNOWN]}
-    [found] = get_close_matches(_plain(word), by_plain, n=1, cutoff=CUTOFF) or [None]
+    [found] = get_close_matches(plain, by_plain, n=1, cutoff=CUTOFF) or [None]
     return None if found is None else by_plain[found]
 
 
@@ -30,6 +42,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return "" if found is None else f" (did you mean {found!r}?)"
 
 
+def _is_end(one: str, other: str) -> bool:
+    return one.endswith(other) or other.endswith(one)
+
+
 def _plain(word: str) -> str:
-    """People write `max_iterations` for `maxIterations` and `Fs-list` for `fs_list`."""
-    return word.casefold().replace("_", "").replace("-", "")
+    """People write `max_iterations` for `maxIterations`, and `Fs-list` for `fs_list`."""
+    return "".join(filter(str.isalnum, word.casefold()))

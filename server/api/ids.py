@@ -27,7 +27,7 @@ async def describe_id(store: Store, wanted: Kind, given: str, principal: str) ->
     whole = [entry for entry in found if entry.id == text]
     same = [entry for entry in whole or found if entry.kind == wanted]
     if same and given != same[0].id:
-        return f"{given[:64]!r} is not a whole id; did you mean {' or '.join(repr(entry.id) for entry in same)}?"
+        return f"{given[:64]!r} is not a whole id (did you mean {' or '.join(repr(entry.id) for entry in same)}?)"
     for entry in [] if same else whole or found:
         return (
             f"{given[:64]!r} is the {_ARGUMENTS[entry.kind]} of thread {entry.thread_id!r}, not a {_ARGUMENTS[wanted]}"

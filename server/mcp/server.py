@@ -56,6 +56,7 @@ from planwarden.agent.common.errors import (
     UnknownThread,
     UnknownTool,
 )
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.mcp import resources
@@ -322,13 +323,10 @@ class PlanwardenServer(MCPServer[LazyService]):
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
         if any(plan.name == name for plan in await self.plans.list()):
             return UnknownTool(f"{name!r} is a saved plan; call run_plan with this name")
-        # Only a call of a wrong name needs it.
-        from planwarden.agent.common.misnomers import find_right_name
-
         names = [tool.name for tool in TOOLS]
-        meant = find_right_name(name, names)
-        hint = f"did you mean {meant!r}? " if meant is not None else ""
-        return UnknownTool(f"there is no tool {name[:64]!r}; {hint}the tools are {', '.join(names)}")
+        return UnknownTool(
+            f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"
+        )
 
 
 async def _describe_ids(request: ToolRequest) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from planwarden.agent.common.errors import PlanwardenError, UnknownPlan
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.plans.plan_file import (
     MAX_FILE_BYTES,
     MAX_NAME_CHARS,
@@ -95,13 +96,9 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
             return f"the file of the saved plan {shown} cannot be used; `planwarden doctor` says why"
         if not self.plans:
             return f"there is no saved plan {shown}: no folder of plans has one"
-        # Only a wrong name needs it.
-        from planwarden.agent.common.misnomers import find_right_name
-
-        meant = find_right_name(name, self.names)
-        hint = f"; did you mean {meant!r}?" if meant is not None else "."
+        hint = did_you_mean(name, self.names)
         more = f" and {len(self.plans) - MAX_LISTED} more" if len(self.plans) > MAX_LISTED else ""
-        return f"there is no saved plan {shown}{hint} The plans are {', '.join(self.names[:MAX_LISTED])}{more}"
+        return f"there is no saved plan {shown}{hint}; the plans are {', '.join(self.names[:MAX_LISTED])}{more}"
 
 
 class PlanReader:

@@ -54,6 +54,6 @@ class KeptPlans:
         found = next((plan for plan in self._kept if plan.name == name), None)
         if found is None:
             names = ", ".join(plan.name for plan in self._kept)
-            raise UnknownPlan(f"there is no saved plan {name!r}; did you mean 'remind'? The plans are {names}")
+            raise UnknownPlan(f"there is no saved plan {name!r} (did you mean 'remind'?); the plans are {names}")
         self.found.append(name)
         return found

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.common.misnomers import find_right_name
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.plan import PlanStep, ToolFacts, list_step_tools
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, find_argument_faults
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, join_faults
@@ -38,8 +38,7 @@ def check_tools(
     if unknown:
         available = sorted(tools)
         names = ", ".join(
-            f"{name!r} (in {', '.join(ids)}{_did_you_mean(name, available)})"
-            for name, ids in list(unknown.items())[:10]
+            f"{name!r}{did_you_mean(name, available)} in {', '.join(ids)}" for name, ids in list(unknown.items())[:10]
         )
         raise InvalidPlan(
             f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"
@@ -56,8 +55,3 @@ def check_tools(
             f"nothing of the plan has run: {join_faults(problems)}{hint}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
-
-
-def _did_you_mean(name: str, available: list[str]) -> str:
-    meant = find_right_name(name, available)
-    return f"; did you mean {meant!r}?" if meant is not None else ""

@@ -35,9 +35,7 @@ def test_a_changed_copy_has_the_values_of_a_changed_tuple(length: int) -> None:
 def test_each_event_of_a_long_loop_copies_few_of_its_calls(items: int) -> None:
     """ours: copying all of them for each event takes longer than ten thousand calls"""
     step: dict[str, JsonValue] = {**tool_step("each", "t"), "forEach": {"$from": "a"}, "maxItems": items}
-    parsed, _ = parse_plan(
-        plan(tool_step("a", "t"), step), author="caller", tools={"t": ToolFacts(is_blocking=False)}
-    )
+    parsed, _ = parse_plan(plan(tool_step("a", "t"), step), author="caller", tools={"t": ToolFacts(is_blocking=False)})
     execution = new_execution("e", "thread", "ann")
     begun = (
         ev.ExecutionCreated(),

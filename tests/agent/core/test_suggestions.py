@@ -15,6 +15,8 @@ KNOWN = ("list", "show", "approve", "max_steps", "fs_read_file", "fs_write_file"
         ("maxSteps", "max_steps"),
         ("max-step", "max_steps"),
         ("FS_READ_FILES", "fs_read_file"),
+        ("mcp__planwarden__show", "show"),
+        ("read_file", "fs_read_file"),
         ("zzz", None),
         ("", None),
         ("list" * 100, None),

@@ -391,7 +391,7 @@ def test_a_model_that_takes_a_listed_plan_for_a_tool_is_told_how_to_use_it() -> 
     plans, as_tool = KeptPlans.of({"remind": REMIND}), plan(tool_step("a", "remind"), tool_step("b", "gone"))
     refused = reply_with(as_tool, plans, {"remind": plans.find("remind").digest})
     assert isinstance(refused, ev.PlanRefused)
-    assert "unknown tools: 'remind' (in a), 'gone' (in b); available: " in refused.message
+    assert "unknown tools: 'remind' in a, 'gone' in b; available: " in refused.message
     assert refused.message.endswith("; 'remind': a saved plan is no tool, write \"use\" instead")
 
 
@@ -410,7 +410,7 @@ def test_nobody_reads_saved_plans_before_a_model_uses_one() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("remnd", "there is no saved plan 'remnd'; did you mean 'remind'?"),
+        ("remnd", "there is no saved plan 'remnd' (did you mean 'remind'?)"),
         ("circle", "the plans use each other in a circle: circle -> round -> circle"),
         ("remind", "the file of the saved plan 'remind' changed after it was listed"),
     ],
