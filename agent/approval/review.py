@@ -26,7 +26,6 @@ from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Risk, highest_risk
 from planwarden.agent.core.usable_plans import UsablePlans
-from planwarden.agent.core.uses import expand_uses
 
 MAX_MESSAGE_CHARS = 20_000
 MAX_NAMED = 20
@@ -162,6 +161,9 @@ def edit_plan(
         InvalidPlan, LimitExceeded, EarlierNeeded: as `parse_plan`; also if its inputs or a step that began differ.
         UsablePlansNeeded: as `expand_uses`.
     """
+    # Few plans are edited, and a cold resume waits for every import.
+    from planwarden.agent.core.uses import expand_uses
+
     before = execution.plan
     assert before is not None
     # What the person left out stays as it is.

@@ -8,6 +8,7 @@ step's prompt goes with the full schemas of its own tools.
 import json
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 from pydantic import JsonValue
@@ -16,14 +17,11 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import call_schema, plan_schema, using_plan_schema
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.core.usable_plans import (
-    MAX_LISTED_CHARS,
-    MAX_NAMED_CHARS,
-    UsablePlans,
-    choose_plans,
-    write_plan_lines,
-)
 from planwarden.agent.core.verify import find_missing_tools
+
+# A server has answered before the first prompt comes.
+if TYPE_CHECKING:
+    from planwarden.agent.core.usable_plans import UsablePlans
 
 MAX_RESULT_CHARS = 2_000
 MAX_DATA_CHARS = 12_000
@@ -131,12 +129,14 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_planning_prompt(
-    execution: ExecutionState, manifests: Sequence[str], total_tools: int, plans: UsablePlans | None = None
+    execution: ExecutionState, manifests: Sequence[str], total_tools: int, plans: "UsablePlans | None" = None
 ) -> Prompt:
     """Returns the prompt for a plan; after a refusal it says precisely why the last plan was refused.
 
     `plans` are the saved plans that it can use; without any the prompt does not speak of them.
     """
+    from planwarden.agent.core.usable_plans import MAX_LISTED_CHARS, choose_plans, write_plan_lines
+
     parts: list[str] = []
     if execution.context:
         parts.append(fence("done before in this thread", execution.context))
@@ -175,7 +175,7 @@ def build_step_prompt(
     execution: ExecutionState,
     state: StepState,
     others: Iterable[ToolDefinition] = (),
-    plans: UsablePlans | None = None,
+    plans: "UsablePlans | None" = None,
 ) -> Prompt:
     """Returns the prompt for a step's calls or text; an enforcement prompt if the last answer was prose without calls.
 
@@ -203,6 +203,8 @@ def build_step_prompt(
         form = 'Answer with {"content": "..."}' + (' or {"toolCalls": [...]}.' if is_tool_step or optional else ".")
     is_revisable = may_revise(execution, state)
     if is_revisable and plans is not None and plans.plans:
+        from planwarden.agent.core.usable_plans import MAX_NAMED_CHARS, choose_plans, write_plan_lines
+
         lines = write_plan_lines(choose_plans(plans, step.description), MAX_NAMED_CHARS, described=False)
         parts.append(_list_plans(USING_IN_REVISION, lines))
     return Prompt(

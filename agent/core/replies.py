@@ -6,6 +6,7 @@ has a limit, and nothing that a model writes can set a status.
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 from pydantic import JsonValue
@@ -17,8 +18,9 @@ from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
-from planwarden.agent.core.usable_plans import UsablePlans
-from planwarden.agent.core.used_plans import check_is_as_shown
+
+if TYPE_CHECKING:
+    from planwarden.agent.core.usable_plans import UsablePlans
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
@@ -47,7 +49,7 @@ def build_reply_events(
     max_steps: int = MAX_STEPS,
     suspension_id: str | None = None,
     earlier: Earlier | None = None,
-    plans: UsablePlans | None = None,
+    plans: "UsablePlans | None" = None,
     shown: Mapping[str, str] | None = None,
 ) -> tuple[ev.Event, ...]:
     """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.
@@ -85,6 +87,7 @@ def build_reply_events(
     # A server has answered before the first plan comes.
     from planwarden.agent.core.inputs import fill_inputs
     from planwarden.agent.core.plan_parser import parse_plan
+    from planwarden.agent.core.used_plans import check_is_as_shown
     from planwarden.agent.core.uses import expand_uses
 
     try:

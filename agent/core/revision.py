@@ -18,7 +18,6 @@ from planwarden.agent.core.plan_input import USE
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.usable_plans import UsablePlans
 from planwarden.agent.core.used_plans import UsedPlans
-from planwarden.agent.core.uses import expand_uses
 
 MAX_OPERATIONS = 50
 _KEYS: dict[str, frozenset[str]] = {
@@ -82,6 +81,9 @@ def revise(
         EarlierNeeded: as in `parse_plan`.
         UsablePlansNeeded: as in `expand_uses`.
     """
+    # Few plans are revised, and a cold resume waits for every import.
+    from planwarden.agent.core.uses import expand_uses
+
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
     confirmations = _find_confirmation_steps(plan, tools)

@@ -49,14 +49,13 @@ from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.ports.usable_plan_source import UsablePlanSource
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.earlier import find_earlier
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.agent.runtime.perform import Performer
+from planwarden.agent.runtime.perform import LookAtPlans, Performer
 from planwarden.agent.runtime.retry import Retry
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
@@ -92,7 +91,7 @@ class Engine:
         grace_s: float = GRACE_S,
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
-        plans: UsablePlanSource | None = None,
+        plans: LookAtPlans | None = None,
     ) -> None:
         """Without `adopts` it continues only executions that it was asked about: a process that ends soon must not
         begin what it cannot finish, and it takes at most `concurrency` at a time from others. Without `follows` it
@@ -100,7 +99,7 @@ class Engine:
         continue, see `Adoption`.
         Running calls have `grace_s` seconds to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
-        after commits. `plans` are the saved plans that a model's plan, and a person's edit of one, can use.
+        after commits. `plans` returns the saved plans that a model's plan, and a person's edit of one, can use.
         """
         self._grace_s = grace_s
         self._outbox = outbox
@@ -395,7 +394,7 @@ class Engine:
         return await find_earlier(self.store, self.find, execution, wanted)
 
     async def _look_at_plans(self) -> UsablePlans:
-        return NoPlans() if self.plans is None else await self.plans.look()
+        return NoPlans() if self.plans is None else await self.plans()
 
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None

@@ -50,7 +50,7 @@ QUESTION_TIMEOUT_S = 60.0
 
 
 LookAtPlans = Callable[[], Awaitable[UsablePlans]]
-"""Returns the saved plans as they are now."""
+"""Returns the saved plans as they are now. Raises nothing for what is in a file, and never blocks the event loop."""
 
 
 class CallOutcome(msgspec.Struct, frozen=True):

@@ -79,7 +79,7 @@ async def open_service(
         follows=role != "front",
         concurrency=MAX_ADOPTED if concurrency is None else concurrency,
         peers=peers,
-        plans=library,
+        plans=library.look,
     )
     if peers is not None:
         await stack.enter_async_context(peers.publish(engine.owner, role))

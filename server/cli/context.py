@@ -272,7 +272,7 @@ class CliContext(msgspec.Struct, frozen=True):
             # Processes that run longer than a command send its notifications.
             outbox=build_outbox(self.settings.channels),
             observer=observer,
-            plans=self.library,
+            plans=self.library.look,
         )
 
     def _build_service(self, engine: Engine) -> Service:

@@ -15,7 +15,6 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
-from planwarden.agent.core.used_plans import list_versions
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.suspension import Suspension, build_suspension_view, format_instant, to_utc
@@ -157,6 +156,9 @@ def _show_saved(state: ExecutionState) -> SavedPlanRun | None:
 
 
 def _show_used(state: ExecutionState) -> Iterator[UsedPlanRun]:
+    # A server answers its first requests without the plans in plans.
+    from planwarden.agent.core.used_plans import list_versions
+
     for plan in list_versions(state.used_plans):
         uses = (used.step_ids for used in state.used_plans if (used.name, used.digest) == (plan.name, plan.digest))
         yield UsedPlanRun(name=plan.name, version=plan.digest, steps=tuple(chain.from_iterable(uses)))

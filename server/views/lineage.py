@@ -4,7 +4,6 @@ import msgspec
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.used_plans import find_origin
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +24,9 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_lineage(execution: ExecutionState, step_id: str | None) -> Lineage:
     """Returns where the execution comes from, and where the step does."""
+    # A server answers its first requests without the plans in plans.
+    from planwarden.agent.core.used_plans import find_origin
+
     return Lineage(
         saved_plan=execution.saved_plan,
         step_plan=None if step_id is None else find_origin(execution.used_plans, step_id),
