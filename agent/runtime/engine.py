@@ -36,7 +36,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts
-from planwarden.agent.core.plan_input import MAX_STEPS
+from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition

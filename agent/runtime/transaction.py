@@ -34,7 +34,7 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.loops import has_open_batch
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
-from planwarden.agent.core.plan_input import MAX_STEPS
+from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.prompts import (
     Prompt,

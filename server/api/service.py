@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.plan_input import MAX_ID_CHARS
+from planwarden.agent.core.plan_words import MAX_ID_CHARS
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, SuspensionState
