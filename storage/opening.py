@@ -2,17 +2,22 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.ports.store import Lookups
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.ports.complete import CompleteStore
+
+# A command that only reads needs none of its other ports.
+if TYPE_CHECKING:
+    from planwarden.storage.ports.complete import CompleteStore
 
 
 @asynccontextmanager
-async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
+async def open_store(location: StoreLocation) -> "AsyncGenerator[CompleteStore]":
     """Yields the store, and closes it at the end, also when the task was cancelled.
 
     Raises:
@@ -27,7 +32,30 @@ async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
             await store.close()
 
 
-def _open(location: StoreLocation) -> CompleteStore:
+@asynccontextmanager
+async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
+    """Yields what the store tells of executions, to a process that does nothing else meanwhile: a command.
+
+    Only a file whose schema is not the newest one is opened to write.
+
+    Raises:
+        StoreError, UsageError: as `open_store`.
+    """
+    if location.path is not None:
+        from planwarden.storage.sqlite import lookups
+
+        found = lookups.open_lookups(location.path)
+        if found is not None:
+            try:
+                yield found
+            finally:
+                await found.close()
+            return
+    async with open_store(location) as store:
+        yield store
+
+
+def _open(location: StoreLocation) -> "CompleteStore":
     if location.path is not None:
         from planwarden.storage.sqlite.store import SqliteStore
 

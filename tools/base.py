@@ -21,7 +21,7 @@ from planwarden.agent.common.canonical import digest, exceeds
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
-from planwarden.tools.large_results import PLAIN
+from planwarden.tools.large_results import plain_values
 
 # A tool's own types are unknown here; the tool's schema checks the values.
 ToolFunction = Callable[..., Any]
@@ -189,14 +189,14 @@ def _build_tool(
         # for large ones, in slices.
         if isinstance(returned, Suspend | str | int) or exceeds(returned, INLINE_VALUES, INLINE_BYTES):
             return returned
-        return PLAIN.dump_python(returned, mode="json")
+        return plain_values().dump_python(returned, mode="json")
 
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
         assert run_resume is not None
         returned = await run_resume({"payload": payload, "decision": decision}, context)
         if exceeds(returned, INLINE_VALUES, INLINE_BYTES):
             return returned
-        return PLAIN.dump_python(returned, mode="json")
+        return plain_values().dump_python(returned, mode="json")
 
     return Tool(definition, call, resume if on_resume is not None else None)
 

@@ -7,13 +7,14 @@ between them. Releasing millions of values takes as long, so they are released i
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from io import BytesIO
 from itertools import islice
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
-from pydantic import ConfigDict, JsonValue, TypeAdapter
+from pydantic import ConfigDict, JsonValue
 
 from planwarden.agent.common.artifact import (
     PREVIEW_CHARS,
@@ -25,17 +26,27 @@ from planwarden.agent.common.artifact import (
 from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 BATCH = 256
 """Values side by side that are encoded at once, if they are small together."""
 PIECE_VALUES = 5_000
 PIECE_CHARS = 256 * 1024
 
 ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-PLAIN = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants"))
-"""Makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder refuses it; otherwise
-it would silently become null."""
-
 _TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels"
+
+
+@cache
+def plain_values() -> "TypeAdapter[object]":
+    """Returns what makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder
+    refuses it; otherwise it would silently become null.
+    """
+    # Made for the first result, because it takes some 20 ms, and many processes have none.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 async def store_large(box: list[object], max_bytes: int) -> dict[str, JsonValue] | ResultWithArtifacts:
@@ -94,7 +105,7 @@ class _Writer:
         elif isinstance(value, list | tuple | set | frozenset):
             self._write_array(cast("Iterable[object]", value), depth)
         else:
-            self.write(PLAIN.dump_python(value, mode="json"), depth)
+            self.write(plain_values().dump_python(value, mode="json"), depth)
 
     def release(self) -> None:
         while self._pieces:
@@ -128,7 +139,7 @@ class _Writer:
 
     def _encode(self, piece: object, depth: int) -> str:
         self._pieces.append(piece)
-        plain = PLAIN.dump_python(piece, mode="json")
+        plain = plain_values().dump_python(piece, mode="json")
         text = ENCODER.encode(plain)
         if text.count("[") + text.count("{") > MAX_DEPTH - depth:
             _check_depth(cast("JsonValue", plain), depth)

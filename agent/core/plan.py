@@ -23,7 +23,7 @@ from planwarden.agent.core.bindings import (
     Reference,
     find_bindings,
 )
-from planwarden.agent.core.plan_input import SCOPE_SCHEMAS, SCOPES, OnReject, StepType, ValidationMode
+from planwarden.agent.core.plan_words import SCOPE_SCHEMAS, SCOPES, OnReject, StepType, ValidationMode
 from planwarden.agent.core.step_control import Condition, Loop, RetryPolicy, StepControl, control_to_json
 
 # A server has answered before the first plan comes.

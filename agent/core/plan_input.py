@@ -8,21 +8,25 @@ the schema for MCP; it is short, because every conversation pays for it.
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-StepType = Literal["tool", "reasoning"]
-ValidationMode = Literal["strict", "advisory"]
-OnReject = Literal["skip", "stop", "continue"]
-OnItemFailure = Literal["stop", "continue"]
-
-MAX_STEPS = 50
-MAX_CALLS_PER_STEP = 50
-MAX_CONDITIONS = 20
-MAX_ID_CHARS = 64
-MAX_NAME_CHARS = 128
-MAX_TEXT_CHARS = 20_000
+from planwarden.agent.core.plan_words import (
+    MAX_CALLS_PER_STEP,
+    MAX_CONDITIONS,
+    MAX_ID_CHARS,
+    MAX_NAME_CHARS,
+    MAX_TEXT_CHARS,
+    SCOPE_SCHEMAS,
+    SCOPES,
+    STEPS_KEYS,
+    USE,
+    OnItemFailure,
+    OnReject,
+    StepType,
+    ValidationMode,
+)
 
 _SCHEMA_KEYWORDS = ("type", "enum", "required", "minItems")
 """Keywords that models and clients see; `parse_plan` names the others, such as lengths, when a plan violates them."""
@@ -149,9 +153,6 @@ class UseInput(BaseModel):
     """Conditions that each step of the plan has besides its own."""
 
 
-STEPS_KEYS = ("todoList", "steps")
-"""The key of the list of steps, and its name in older plans."""
-SCOPES, SCOPE_SCHEMAS, USE = "scopes", "scopeSchemas", "use"
 PLAN_KEYS = (*STEPS_KEYS, "inputs", SCOPES, SCOPE_SCHEMAS)
 ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
 """Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""

@@ -24,17 +24,8 @@ from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_
 from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys
-from planwarden.agent.core.plan_input import (
-    MAX_ID_CHARS,
-    MAX_STEPS,
-    PLAN_KEYS,
-    SCOPE_SCHEMAS,
-    SCOPES,
-    USE,
-    PlanInput,
-    StepInput,
-    plan_form,
-)
+from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, plan_form
+from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, USE
 from planwarden.agent.core.scopes import Needs, Scopes, find_needs, find_schema_faults, find_scope_faults, keep_taken
 from planwarden.agent.core.step_control import find_control_faults, read_control
 from planwarden.agent.core.used_plans import UsedPlans, map_origins

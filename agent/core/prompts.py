@@ -14,7 +14,6 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_input import call_schema, plan_schema, using_plan_schema
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.verify import find_missing_tools
@@ -66,6 +65,9 @@ TEXT_SCHEMA: dict[str, JsonValue] = {
 @cache
 def step_answer_schema() -> dict[str, JsonValue]:
     """The JSON Schema of the answer to a step's prompt: calls or text, and perhaps a revision of the plan."""
+    # The form of a plan takes long to import, and most processes write none.
+    from planwarden.agent.core.plan_input import call_schema
+
     return {
         "type": "object",
         "anyOf": [{"required": ["toolCalls"]}, {"required": ["content"]}],
@@ -83,6 +85,8 @@ def answer_form(purpose: ev.Purpose) -> dict[str, JsonValue]:
     text: dict[str, JsonValue] = {"content": {"type": "string"}}
     if purpose != "step":
         return {"type": "object", "properties": text}
+    from planwarden.agent.core.plan_input import call_schema
+
     calls: JsonValue = {"type": "array", "items": {**call_schema(), "required": ["toolName"]}}
     return {"type": "object", "properties": {"toolCalls": calls, **text, "revise": {}}}
 
@@ -152,6 +156,8 @@ def build_planning_prompt(
         parts.append(_list_plans(USING.format(more=some), lines))
     if execution.refusals:
         parts.append(f"Your last plan was refused: {execution.refusals[-1]}\nSend the whole plan again, corrected.")
+    from planwarden.agent.core.plan_input import plan_schema, using_plan_schema
+
     return Prompt(
         purpose="plan",
         system=execution.options.prompt_planning or PLANNING,

@@ -17,7 +17,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
-from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
+from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
 
 if TYPE_CHECKING:
     from planwarden.agent.core.usable_plans import UsablePlans

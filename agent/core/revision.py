@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, plan_to_json
-from planwarden.agent.core.plan_input import USE
 from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan_words import USE
 from planwarden.agent.core.usable_plans import UsablePlans
 from planwarden.agent.core.used_plans import UsedPlans
 

@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.bindings import Binding, Path, find_bindings, find_bound_parts
 from planwarden.agent.core.inputs import find_bound_faults
 from planwarden.agent.core.plan import Plan
-from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, MAX_CONDITIONS
+from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_CONDITIONS
 from planwarden.agent.core.pointers import MAX_LIST_BYTES, MAX_PARSED_CHARS, ParsedTexts
 from planwarden.agent.core.references import BindingSources, build_part
 from planwarden.agent.core.scopes import SUFFIX, ScopePart, find_part

@@ -1,6 +1,7 @@
 """What controls a step besides its dependencies: conditions (`when`), a loop (`forEach`), and attempts (`retry`)."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -8,7 +9,11 @@ from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.bindings import find_binding_faults
-from planwarden.agent.core.plan_input import OnItemFailure, StepInput
+from planwarden.agent.core.plan_words import OnItemFailure
+
+# The form of a plan takes long to import, and is needed only where one is handed in.
+if TYPE_CHECKING:
+    from planwarden.agent.core.plan_input import StepInput
 
 MAX_MATCHES_BYTES = 64 * 1024
 DEFAULT_ITEMS, MAX_ITEMS = 100, 10_000
@@ -59,7 +64,7 @@ class StepControl(StoredStruct):
     retry: RetryPolicy | None = None
 
 
-def read_control(entry: StepInput) -> StepControl | None:
+def read_control(entry: "StepInput") -> StepControl | None:
     """Returns what controls the step, with defaults; None if nothing does. It has no faults."""
     loop = retry = None
     if entry.forEach is not None:
@@ -105,7 +110,7 @@ def control_to_json(control: StepControl | None) -> dict[str, JsonValue]:
     return document
 
 
-def find_control_faults(entry: StepInput) -> Iterator[str]:
+def find_control_faults(entry: "StepInput") -> Iterator[str]:
     """Yields what is wrong with the control of a step, one sentence each."""
     for number, condition in enumerate(entry.when):
         yield from (f"when[{number}]: {fault}" for fault in _find_condition_faults(condition.value, condition.matches))

@@ -27,18 +27,8 @@ from planwarden.agent.core.inputs import fill_bound_inputs, find_inputs_faults
 from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.arguments import CHECK_LIMIT
-from planwarden.agent.core.plan_input import (
-    ENGINE_KEYS,
-    MAX_ID_CHARS,
-    MAX_STEPS,
-    SCOPE_SCHEMAS,
-    SCOPES,
-    STEPS_KEYS,
-    USE,
-    USE_KEYS,
-    UseInput,
-    plan_form,
-)
+from planwarden.agent.core.plan_input import ENGINE_KEYS, USE_KEYS, UseInput, plan_form
+from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, STEPS_KEYS, USE
 from planwarden.agent.core.renaming import rename_bindings, rename_step
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.core.used_plans import UsedPlans

@@ -156,30 +156,11 @@ class Changes(msgspec.Struct, frozen=True):
     """One of them may be running without an owner."""
 
 
-class Store(Protocol):
-    """Logs of executions, and the small table rows needed to find them.
-
-    Laws:
-    * Acknowledged means committed: a call that returned is durable, a call that raised changed nothing.
-    * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
-      lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
-    * At most one unfinished execution per thread (`ThreadBusy`).
-    * What goes on from an execution starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
-    * A principal starts one execution with a key (`KeyUsed`), stored in the transaction that starts it.
-    * Events come back in order, without gaps, equal to what was written.
-    * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
-    * Notifications are stored in the transaction of the events that they report.
-    * The audit grows in the transaction of the events that it reports: rows of `agent.core.audit`, chained by hash.
-    * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
-    * Every failure of the medium is a `StoreError` that says what to do.
-    """
+class Lookups(Protocol):
+    """What a store tells of executions. Nothing here changes it, and every failure of the medium is a `StoreError`."""
 
     @property
     def clock(self) -> Clock: ...
-
-    async def append(self, append: Append) -> Lease | None:
-        """Commit. Returns the lease that the writer now holds, or None when it holds none."""
-        ...
 
     async def header(self, execution_id: str) -> Header | None: ...
 
@@ -255,6 +236,31 @@ class Store(Protocol):
 
     async def next_deadline(self) -> float | None:
         """The earliest alarm or deadline of a pending suspension."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Store(Lookups, Protocol):
+    """Logs of executions, and the small table rows needed to find them.
+
+    Laws:
+    * Acknowledged means committed: a call that returned is durable, a call that raised changed nothing.
+    * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
+      lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
+    * At most one unfinished execution per thread (`ThreadBusy`).
+    * What goes on from an execution starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
+    * A principal starts one execution with a key (`KeyUsed`), stored in the transaction that starts it.
+    * Events come back in order, without gaps, equal to what was written.
+    * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
+    * Notifications are stored in the transaction of the events that they report.
+    * The audit grows in the transaction of the events that it reports: rows of `agent.core.audit`, chained by hash.
+    * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
+    * Every failure of the medium is a `StoreError` that says what to do.
+    """
+
+    async def append(self, append: Append) -> Lease | None:
+        """Commit. Returns the lease that the writer now holds, or None when it holds none."""
         ...
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
@@ -336,5 +342,3 @@ class Store(Protocol):
     async def audit_end(self) -> int:
         """The highest number that a row of the audit ever had; 0 before the first."""
         ...
-
-    async def close(self) -> None: ...

@@ -28,7 +28,6 @@ from planwarden.agent.common.errors import (
     StoreError,
     StoreReplaced,
     UnknownSuspension,
-    UnknownThread,
     UsageError,
 )
 from planwarden.agent.common.ids import RandomIds
@@ -37,7 +36,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts
-from planwarden.agent.core.plan_input import MAX_STEPS
+from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
@@ -52,11 +51,9 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
-from planwarden.agent.runtime.earlier import find_earlier
 from planwarden.agent.runtime.known import KnownExecutions
-from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.log_reader import find_header, load_execution
 from planwarden.agent.runtime.perform import LookAtPlans, Performer
-from planwarden.agent.runtime.retry import Retry
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
@@ -64,6 +61,7 @@ from planwarden.agent.runtime.watches import Watches
 
 if TYPE_CHECKING:
     from planwarden.agent.approval.forecast import CallForecast
+    from planwarden.agent.runtime.retry import Retry
 
 logger = logging.getLogger(__name__)
 
@@ -222,7 +220,7 @@ class Engine:
         saved_plan: ev.PlanVersion | None = None,
         used_plans: UsedPlans = (),
         start: StartRequest | None = None,
-        retry: Retry | None = None,
+        retry: "Retry | None" = None,
     ) -> ExecutionState:
         """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
 
@@ -375,9 +373,7 @@ class Engine:
         Raises:
             UnknownThread: there is no such execution.
         """
-        header = await self.store.header(execution_id)
-        if header is None:
-            raise UnknownThread(f"there is no execution {execution_id[:64]!r}")
+        header = await find_header(self.store, execution_id)
         # Another process may have answered what runs here, and this one may have committed since the header was read.
         run = self._known.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
@@ -391,6 +387,9 @@ class Engine:
 
     async def find_earlier(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
         """What the other executions of its owner's thread have for references of the execution's plan."""
+        # Few plans take anything from an earlier execution.
+        from planwarden.agent.runtime.earlier import find_earlier
+
         return await find_earlier(self.store, self.find, execution, wanted)
 
     async def _look_at_plans(self) -> UsablePlans:

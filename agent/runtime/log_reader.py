@@ -2,14 +2,32 @@
 
 from collections.abc import Iterable
 
-from planwarden.agent.common.errors import IllegalTransition, LogUnreadable
+from planwarden.agent.common.errors import IllegalTransition, LogUnreadable, UnknownThread
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.ports.store import Header, Store, SuspensionRow
+from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
 
 
-async def load_execution(store: Store, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
+async def find_header(store: Lookups, execution_id: str) -> Header:
+    """Raises `UnknownThread` when there is no such execution."""
+    header = await store.header(execution_id)
+    if header is None:
+        raise UnknownThread(f"there is no execution {execution_id[:64]!r}")
+    return header
+
+
+async def find_execution(store: Lookups, execution_id: str) -> ExecutionState:
+    """The committed state of an execution.
+
+    Raises:
+        UnknownThread: there is no such execution.
+        LogUnreadable: as `load_execution`.
+    """
+    return await load_execution(store, await find_header(store, execution_id))
+
+
+async def load_execution(store: Lookups, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
     """The state of the stored execution that `known` belongs to, folded from its log.
 
     Raises:

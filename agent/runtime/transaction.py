@@ -15,7 +15,6 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.questions import wait_for_model
-from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
@@ -35,7 +34,7 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.loops import has_open_batch
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
-from planwarden.agent.core.plan_input import MAX_STEPS
+from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.prompts import (
     Prompt,
@@ -44,7 +43,6 @@ from planwarden.agent.core.prompts import (
     build_synthesis_prompt,
     may_revise,
 )
-from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
@@ -247,6 +245,9 @@ class Transaction:
             return True
         if self._awaits(*self.execution.pins):
             return False
+        # As for `revise`.
+        from planwarden.agent.approval.review import ask_review
+
         self._record((ask_review(self._approval, self.execution),))
         return True
 
@@ -282,6 +283,9 @@ class Transaction:
         return key in self._inflight or any(key == other.key for other in self.jobs)
 
     def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
+        # A command that decides waits for every import, and few executions change their plan.
+        from planwarden.agent.core.revision import revise
+
         context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]

@@ -3,7 +3,7 @@
 from dev.reference.code import table
 from planwarden.agent.approval import answers
 from planwarden.agent.common import artifact, canonical
-from planwarden.agent.core import plan_input, references, replies
+from planwarden.agent.core import plan_words, references, replies
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import failures as access_failures
 from planwarden.server.inbox import security_middleware as inbox_security
@@ -24,13 +24,13 @@ def _size(count: int) -> str:
 
 def limits() -> str:
     """One row for each kind of input."""
-    assert plan_input.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
+    assert plan_words.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
     inline = f"{_size(artifact.INLINE_BYTES)} and {artifact.INLINE_VALUES:,} values"
     stored = _size(artifact.MAX_ARTIFACT_BYTES)
     in_minutes = f"in {service_limits.ATTEMPTS_S / 60:g} minutes"
     rows = (
-        ("steps of a plan", f"{plan_input.MAX_STEPS} (`[execution] maxSteps`)"),
-        ("calls of one reply or step", f"{plan_input.MAX_CALLS_PER_STEP}"),
+        ("steps of a plan", f"{plan_words.MAX_STEPS} (`[execution] maxSteps`)"),
+        ("calls of one reply or step", f"{plan_words.MAX_CALLS_PER_STEP}"),
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
         ("result of a call", f"{inline} in the log; then an artifact, {stored}; then a preview"),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
@@ -38,7 +38,7 @@ def limits() -> str:
             "saved plans of a folder, a file, all files",
             f"{folders.MAX_FILES}, {_size(plan_file.MAX_FILE_BYTES)}, {_size(folders.MAX_TOTAL_BYTES)}",
         ),
-        ("goal, description, prompt override", f"{plan_input.MAX_TEXT_CHARS:,} characters"),
+        ("goal, description, prompt override", f"{plan_words.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
         ("text of a model", f"{replies.MAX_CONTENT_CHARS:,} characters"),
         ("nesting of JSON", f"{canonical.MAX_DEPTH}"),

@@ -15,7 +15,6 @@ from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Referen
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, list_earlier_results
-from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.core.used_plans import UsedPlans, list_versions
 from planwarden.server.api.saved_plans import SavedPlans
@@ -76,6 +75,9 @@ class PlanChecker:
             InvalidPlan, LimitExceeded: it cannot run.
             UnknownThread: it takes results from the thread, and the principal has no such thread.
         """
+        # A command that decides waits for every import, and is given no plan.
+        from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
+
         document, used_plans = await self.expand(plan, name)
         names = read_tool_names(document)
         await self.wait_for_tools(names)

@@ -4,6 +4,7 @@ A principal sees only its own threads; those of another principal look as if the
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -16,11 +17,10 @@ from planwarden.agent.common.errors import (
     InvalidArguments,
     LimitExceeded,
     PlanChanged,
-    UnknownArtifact,
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.plan_input import MAX_ID_CHARS
+from planwarden.agent.core.plan_words import MAX_ID_CHARS
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, SuspensionState
@@ -41,7 +41,7 @@ from planwarden.server.settings.options import check_is_run, combine_options, co
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
-from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
+from planwarden.server.views.suspension import SuspensionPage
 from planwarden.server.views.tools import ToolPage, ToolSchemas, build_tool_line, build_tool_view
 from planwarden.tools.delegate.chain import MAX_DEPTH
 
@@ -49,6 +49,8 @@ from planwarden.tools.delegate.chain import MAX_DEPTH
 if TYPE_CHECKING:
     from planwarden.agent.core.uses import ExpandedPlan
     from planwarden.agent.runtime.engine import Engine
+    from planwarden.server.api.audit import AuditReader
+    from planwarden.server.api.grants import GrantService
     from planwarden.server.plans.folders import PlanCatalogue
     from planwarden.server.plans.library import PlanLibrary
     from planwarden.server.views.forecast import Forecast
@@ -88,8 +90,6 @@ class Service:
         retention_days: int = RETENTION_DAYS,
     ) -> None:
         # Imported here because a server answers its first requests before it constructs a service.
-        from planwarden.server.api.audit import AuditReader
-        from planwarden.server.api.grants import GrantService
         from planwarden.server.api.plan_checker import PlanChecker
         from planwarden.server.api.saved_plans import SavedPlans
         from planwarden.server.api.starts import Starts
@@ -112,8 +112,6 @@ class Service:
         self._threads = Threads(engine, options)
         self._checker = PlanChecker(engine, self._saved, self._threads, downstream, options, max_steps=max_steps)
         self._starts = Starts(engine)
-        self.grants = GrantService(engine, self._saved, self._checker.read_saved)
-        self.audit = AuditReader(engine.store)
         self.suspensions = SuspensionReader(
             engine, self._attempts, build_view=self.build_view, find_inbox=self.find_inbox
         )
@@ -121,6 +119,20 @@ class Service:
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
         """Opens an inbox when an execution first waits for a person."""
+
+    @cached_property
+    def grants(self) -> "GrantService":
+        """Standing approvals. A command that decides waits for every import, and needs none of theirs."""
+        from planwarden.server.api.grants import GrantService
+
+        return GrantService(self.engine, self._saved, self._checker.read_saved)
+
+    @cached_property
+    def audit(self) -> "AuditReader":
+        """The record of questions, decisions and grants."""
+        from planwarden.server.api.audit import AuditReader
+
+        return AuditReader(self.engine.store)
 
     async def run_goal(
         self,
@@ -418,13 +430,10 @@ class Service:
         Raises:
             UnknownArtifact: the thread has no such artifact, or belongs to another principal.
         """
-        headers = await self.engine.store.thread(thread_id)
-        found: Artifact | None = None
-        if headers and principal in (None, headers[0].principal):
-            found = await self.engine.store.artifact(thread_id, artifact_id)
-        if found is None:
-            raise UnknownArtifact(f"there is no artifact {artifact_id[:64]!r} in thread {thread_id[:64]!r}")
-        return found
+        # A server has answered before the first artifact is read.
+        from planwarden.server.api.artifacts import read_artifact
+
+        return await read_artifact(self.engine.store, thread_id, artifact_id, principal=principal)
 
     async def list_suspensions(
         self,
@@ -439,17 +448,20 @@ class Service:
         check_limit(limit)
         if thread_id is not None and principal is not None:
             await self._threads.read_headers(thread_id, principal)
-        page = await self.engine.store.suspensions(
-            principal=principal, thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor
+        # A server has answered before the first question is asked.
+        from planwarden.server.api.suspension_reader import list_open_suspensions
+
+        return await list_open_suspensions(
+            self.engine.store,
+            self.engine.find,
+            self.engine.tools,
+            thread_id=thread_id,
+            addressee=addressee,
+            limit=limit,
+            cursor=cursor,
+            principal=principal,
+            find_inbox=self.find_inbox,
         )
-        found: list[Suspension] = []
-        for row in page.rows:
-            execution = await self.engine.find(row.execution_id)
-            suspension = execution.suspensions.get(row.suspension_id)
-            if suspension is not None and suspension.is_open:
-                inbox = self.find_inbox(execution)
-                found.append(build_suspension_view(execution, suspension, self.engine.tools, inbox=inbox))
-        return SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)
 
     async def answer(
         self,

@@ -1,14 +1,17 @@
 """Finds one suspension for a caller, and shows it and its execution."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
 from planwarden.agent.common.errors import UnknownSuspension
 from planwarden.agent.core.fold import apply
+from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
+from planwarden.agent.ports.store import Lookups
+from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.api.limits import AttemptLimiter
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view
-from planwarden.server.views.suspension import Suspension, build_suspension_view
+from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
@@ -100,3 +103,32 @@ class SuspensionReader:
         if found is None or found.question.addressee == "clock":
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return execution, found
+
+
+async def list_open_suspensions(
+    store: Lookups,
+    find: Callable[[str], Awaitable[ExecutionState]],
+    tools: Toolbox,
+    *,
+    thread_id: str | None = None,
+    addressee: Addressee | None = None,
+    limit: int,
+    cursor: str | None,
+    principal: str | None,
+    find_inbox: Callable[[ExecutionState], str | None] = lambda _: None,
+) -> SuspensionPage:
+    """Returns open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
+
+    Raises:
+        InvalidArguments: the cursor cannot be used.
+    """
+    page = await store.suspensions(
+        principal=principal, thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor
+    )
+    found: list[Suspension] = []
+    for row in page.rows:
+        execution = await find(row.execution_id)
+        suspension = execution.suspensions.get(row.suspension_id)
+        if suspension is not None and suspension.is_open:
+            found.append(build_suspension_view(execution, suspension, tools, inbox=find_inbox(execution)))
+    return SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)

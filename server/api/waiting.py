@@ -3,12 +3,12 @@
 from collections.abc import Collection
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime.adoption import find_needed_tools
+from planwarden.agent.ports.store import Lookups
+from planwarden.agent.runtime.needed_tools import find_needed_tools
 from planwarden.storage.ports.processes import ProcessFacts, merge_tools, registry_of
 
 
-async def describe_waiting(store: Store, execution: ExecutionState) -> str | None:
+async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
     """Returns a sentence; None for an execution that does not wait for a process, and on a store of one machine."""
     registry = registry_of(store)
     if registry is None or execution.status != "running":

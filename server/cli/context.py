@@ -7,29 +7,25 @@ all other executions to the processes that own them.
 
 import asyncio
 import math
-import shlex
-from argparse import Namespace
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import anyio
-import msgspec
 
-from planwarden.agent.common.errors import UnknownSuspension, UsageError
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.peers import Peers
-from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Observer
-from planwarden.agent.runtime.adoption import find_missing_tools
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.needed_tools import find_missing_tools
 from planwarden.server.api.observer import build_observer, close_at_end
-from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
-from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.screen import ScreenUpdate
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.plans.library import PlanLibrary, build_library
@@ -37,20 +33,18 @@ from planwarden.server.settings.catalogue import build_downstream, build_registr
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load_settings
 from planwarden.server.settings.models import build_model
 from planwarden.server.settings.secrets import find_secrets, open_secrets
-from planwarden.server.views.facts import escape_text
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.complete import CompleteStore
 from planwarden.storage.ports.processes import registry_of
-from planwarden.tools.downstream.health import ServerHealth
 from planwarden.tools.downstream.servers import DownstreamServers
-from planwarden.tools.registry import Registry
+
+# A command waits for every import, also for those that only its types need.
+if TYPE_CHECKING:
+    from planwarden.storage.ports.complete import CompleteStore
+    from planwarden.tools.downstream.health import ServerHealth
 
 Result = TypeVar("Result")
 
 LEFT_S = 5.0
-CANDIDATES = 5
-"""Ids that are named where several begin as the user wrote."""
 
 
 class CoroutineRunner(Protocol):
@@ -59,19 +53,11 @@ class CoroutineRunner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, Result], /) -> Result: ...
 
 
-class CliContext(msgspec.Struct, frozen=True):
+class CliContext(ReadingContext, frozen=True, kw_only=True):
     """Settings, tools, downstream servers and model of one command."""
 
-    settings: Settings
-    tools: Registry
     downstream: DownstreamServers
     model: Model
-    has_home_option: bool = False
-    """The user gave --home, so a command line that planwarden prints needs it too."""
-    mcp_config: Path | None = None
-    """The value of --mcp-config, which a printed command line needs too."""
-    store: str | None = None
-    """The value of --store, as well."""
 
     @classmethod
     def load(
@@ -79,30 +65,24 @@ class CliContext(msgspec.Struct, frozen=True):
         home: Path | None,
         model: str | None,
         environment: Mapping[str, str] | None = None,
-    ) -> "CliContext":
+    ) -> Self:
         """Raises `UsageError` when the settings, a tool or the model are not usable."""
         settings = load_settings(home=home, model=model, environment=environment)
         return cls._build(settings, has_home_option=home is not None)
 
     @classmethod
-    def from_arguments(cls, arguments: Namespace) -> "CliContext":
-        """As `load`, with the options of a parsed command line."""
-        return cls._build(
-            read_settings(arguments),
-            has_home_option=arguments.home is not None,
-            mcp_config=arguments.mcp_config,
-            store=arguments.store,
-        )
-
-    @classmethod
     def _build(
         cls, settings: Settings, *, has_home_option: bool, mcp_config: Path | None = None, store: str | None = None
-    ) -> "CliContext":
+    ) -> Self:
         tools = build_registry(settings)
-        downstream = build_downstream(settings, tools)
-        chosen = build_model(settings.model, settings.environment)
         return cls(
-            settings, tools, downstream, chosen, has_home_option=has_home_option, mcp_config=mcp_config, store=store
+            settings,
+            tools,
+            downstream=build_downstream(settings, tools),
+            model=build_model(settings.model, settings.environment),
+            has_home_option=has_home_option,
+            mcp_config=mcp_config,
+            store=store,
         )
 
     @property
@@ -110,24 +90,20 @@ class CliContext(msgspec.Struct, frozen=True):
         """The saved plans of the home and of `[plans] folders`; each time one that has not looked yet."""
         return build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
 
-    def command(self, *words: str) -> str:
-        """Returns a command line that works on this home, for people to copy."""
-        home = ("--home", str(self.settings.home)) if self.has_home_option else ()
-        servers = ("--mcp-config", str(self.mcp_config)) if self.mcp_config is not None else ()
-        # Not the password of the URL: what is printed may be copied anywhere.
-        store = ("--store", self.settings.store.safe_url) if self.store is not None else ()
-        return shlex.join(["planwarden", *home, *store, *servers, *words])
-
     def build_catalogue_service(self) -> Service:
         """Returns a service for operations that need no stored executions, such as searching for tools."""
+        from planwarden.storage.memory.store import MemoryStore
+
         return self._build_service(self._build_engine(MemoryStore()))
 
     @asynccontextmanager
     async def open_for_reading(self) -> AsyncGenerator[Service]:
         """Opens a service for operations that only read. It creates no database."""
+        if not self.settings.store.is_made:
+            yield self.build_catalogue_service()
+            return
         async with AsyncExitStack() as stack:
-            store: Store = await self._open_store(stack) if self.settings.store.is_made else MemoryStore()
-            yield self._build_service(self._build_engine(store))
+            yield self._build_service(self._build_engine(await self._open_store(stack)))
 
     @asynccontextmanager
     async def open_for_writing(self, *, follows: bool = True) -> AsyncGenerator[Service]:
@@ -200,44 +176,7 @@ class CliContext(msgspec.Struct, frozen=True):
                 "their file in [tools] python of planwarden.toml, or decide in the program that has them"
             )
 
-    async def find_id(self, service: Service, kind: Literal["suspension", "thread"], beginning: str) -> str:
-        """Returns the id of that kind that begins so; the text itself where it is a whole id, or nothing begins so.
-
-        Raises:
-            UsageError: several ids begin so, or it is an id of another kind.
-        """
-        found = await service.engine.store.find_ids(beginning, CANDIDATES + 1) if beginning else ()
-        ids = [entry.id for entry in found if entry.kind == kind]
-        if beginning in ids or len(ids) == 1:
-            return beginning if beginning in ids else ids[0]
-        if ids:
-            shown = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
-            raise UsageError(f"several ids begin with {beginning[:64]!r}: {shown}; write more of the one that you mean")
-        for entry in found:
-            where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
-            wanted = "this command wants a thread" if kind == "thread" else "this command wants a question"
-            raise UsageError(
-                f"{entry.id!r} is the id of {where}, and {wanted}; its thread is {entry.thread_id!r}: "
-                f"`{escape_text(self.command('show', entry.thread_id))}`"
-            )
-        return beginning
-
-    async def find_suspension(self, service: Service, beginning: str) -> tuple[SuspensionRow, ExecutionState]:
-        """Returns the row of the suspension whose id begins so, and its execution, whose owner may be any principal.
-
-        Raises:
-            UnknownSuspension: there is no suspension with that id.
-            UsageError: as for `find_id`.
-        """
-        suspension_id = await self.find_id(service, "suspension", beginning)
-        row = await service.engine.store.find_suspension(suspension_id)
-        if row is None:
-            raise UnknownSuspension(
-                f"there is no suspension {suspension_id[:64]!r}; `{self.command('list')}` shows the open ones"
-            )
-        return row, await service.engine.find(row.execution_id)
-
-    async def list_servers(self) -> tuple[ServerHealth, ...]:
+    async def list_servers(self) -> "tuple[ServerHealth, ...]":
         """Starts the servers whose tools were never listed, and returns the health of every server."""
         if self.downstream.never_listed_servers:
             async with self.run_servers():
@@ -245,7 +184,7 @@ class CliContext(msgspec.Struct, frozen=True):
                 return self.downstream.health()
         return self.downstream.health()
 
-    async def _open_store(self, stack: AsyncExitStack) -> CompleteStore:
+    async def _open_store(self, stack: AsyncExitStack) -> "CompleteStore":
         return await stack.enter_async_context(open_store(self.settings.store))
 
     async def _find_peers(self, store: Store) -> Peers | None:
@@ -253,6 +192,9 @@ class CliContext(msgspec.Struct, frozen=True):
         registry = registry_of(store)
         if registry is None:
             return None
+        # Imported for a store that several processes share.
+        from planwarden.server.api.peers import StorePeers
+
         peers = StorePeers(registry, store.clock, self.tools, self.settings.policy.policy_digest)
         await peers.refresh()
         return peers

@@ -178,7 +178,7 @@ def _add_executions(commands: CommandGroup) -> None:
     call.add_argument("--json-args", metavar="JSON", help="all arguments as one JSON object; --arg adds to it")
     call.add_argument("--yes", action="store_true", help="as for run")
     listing = commands.add(
-        "list", "show:handle_list", "List open questions and the newest executions.", uses_servers=True
+        "list", "questions:handle_list", "List open questions and the newest executions.", uses_servers=True
     )
     listing.add_argument(
         "--limit", type=int, default=20, metavar="N", help="number of lines, at most 100; default %(default)s"

@@ -125,7 +125,7 @@ class CliSession(msgspec.Struct, frozen=True):
                 return await self.record(service, suspension, decision, channel)
             except Expired as error:
                 self.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
-                return await self.record_time_out(service, suspension.suspension_id)
+                return await self.record_time_out(service, suspension.execution_id)
 
         return self.run_and_watch(start)
 
@@ -133,7 +133,6 @@ class CliSession(msgspec.Struct, frozen=True):
         self, service: Service, suspension: Suspension, decision: Decision, channel: str = CHANNEL
     ) -> ExecutionState:
         """Records the operator's decision. The digest proves that it is about the question that was shown."""
-        row, _ = await self.context.find_suspension(service, suspension.suspension_id)
         authority = Authority(
             assurance=self.assurance,
             channel=channel,
@@ -142,15 +141,16 @@ class CliSession(msgspec.Struct, frozen=True):
             rendered=hash_question(suspension),
         )
         view = await service.answer(
-            row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
+            suspension.thread_id, suspension.suspension_id, decision, authority, wait_seconds=0, principal=None
         )
         return await service.engine.find(view.execution_id)
 
-    async def record_time_out(self, service: Service, suspension_id: str) -> ExecutionState:
+    async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
         """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
-        await self.context.find_suspension(service, suspension_id)
+        # An engine that adopts nothing lets deadlines pass of what it has read.
+        await service.engine.find(execution_id)
         await service.engine.tick()
-        return (await self.context.find_suspension(service, suspension_id))[1]
+        return await service.engine.find(execution_id)
 
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""

@@ -21,7 +21,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import describe
 from planwarden.agent.common.misnomers import describe_unknown_keys
 from planwarden.agent.core.inputs import find_inputs_faults
-from planwarden.agent.core.plan_input import STEPS_KEYS
+from planwarden.agent.core.plan_words import STEPS_KEYS
 
 MAX_FILE_BYTES = 512 * 1024
 MAX_NAME_CHARS = 64

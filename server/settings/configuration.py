@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_input import MAX_STEPS
+from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.auth.settings import LOCAL, HttpSettings
 from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, build_channels

@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import plan_to_json
-from planwarden.agent.core.plan_input import plan_schema, using_plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.views.lineage import Lineage, build_lineage
@@ -316,6 +315,9 @@ def _write_results(state: ExecutionState, question: ev.Question) -> str | None:
 
 def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
     if question.kind == "plan":
+        # A command that shows a call does not need the form of a plan.
+        from planwarden.agent.core.plan_input import plan_schema, using_plan_schema
+
         return using_plan_schema() if question.plans else plan_schema()
     if question.kind == "step":
         return step_answer_schema()

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.store import Lookups
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +52,6 @@ class HasProcesses(Protocol):
     def processes(self) -> ProcessRegistry: ...
 
 
-def registry_of(store: Store) -> ProcessRegistry | None:
+def registry_of(store: Lookups) -> ProcessRegistry | None:
     """The registry of a shared store; None for a store of one machine."""
     return store.processes if isinstance(store, HasProcesses) else None

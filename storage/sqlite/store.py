@@ -1,67 +1,53 @@
 """The store on a SQLite file that several processes may share.
 
-One connection writes (`writer.py`), another one looks things up (`reader.py`). Every law of the port is a condition in
-SQL, checked inside the transaction that relies on it. The statements are in `statements.sql`, the schema in
-`migrations/`.
+One connection writes (`writer.py`), another one looks things up (`reader.py`, `lookups.py`). Every law of the port is a
+condition in SQL, checked inside the transaction that relies on it. The statements are in `statements.sql`, the schema
+in `migrations/`.
 """
 
 import json
 import sqlite3
-import sys
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
-from planwarden.agent.common.artifact import Artifact, check_artifact
-from planwarden.agent.common.errors import InvalidArguments, LeaseLost, StoreError
-from planwarden.agent.core import events as ev
+from planwarden.agent.common.errors import LeaseLost, StoreError
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries, build_pruned_entry
-from planwarden.agent.core.question import Addressee
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
-from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
-from planwarden.agent.ports.store import (
-    Append,
-    Changes,
-    FoundId,
-    Header,
-    Lease,
-    StartedExecution,
-    SuspensionRow,
-    SuspensionRowPage,
-)
+from planwarden.agent.ports.store import Append, Changes, Lease
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import encode_events
 from planwarden.storage.locks import LivenessFile, WriteLock
-from planwarden.storage.ports.keys import KeyStore
-from planwarden.storage.ports.sessions import SessionStore
-from planwarden.storage.projection import (
-    project_rows,
-)
+from planwarden.storage.projection import project_rows
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.audit import read_row
-from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.notifications import SqlNotifications
-from planwarden.storage.sql.rows import read_header, read_log, read_suspension
-from planwarden.storage.sql.schedules import SqlSchedules
-from planwarden.storage.sql.sessions import SqlSessions
-from planwarden.storage.sql.starts import read_start
-from planwarden.storage.sql.synopses import list_parameters, read_page
-from planwarden.storage.sql.tokens import SqlTokens
+from planwarden.storage.sql.rows import read_header
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.append import write_append
+from planwarden.storage.sqlite.lookups import SqliteLookups
 from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.transaction import FileLiveness, SqliteDatabase, SqliteTransaction
 from planwarden.storage.sqlite.writer import Writer
 
+# What else the file holds is imported when it is asked for: a command that decides waits for every import.
+if TYPE_CHECKING:
+    from planwarden.storage.ports.keys import KeyStore
+    from planwarden.storage.ports.sessions import SessionStore
+    from planwarden.storage.sql.schedules import SqlSchedules
+    from planwarden.storage.sql.tokens import SqlTokens
+
 LARGE_CHARS = 256 * 1024
 """Of the events of an append, from which on they are not written on the event loop's own thread."""
 
 
-class SqliteStore:
+class SqliteStore(SqliteLookups):
     """Open with `SqliteStore.open`, close when done."""
 
     def __init__(
@@ -74,19 +60,15 @@ class SqliteStore:
         clock: Clock,
         lease_s: float,
     ) -> None:
+        super().__init__(reader, clock)
         self.path = path
         self._writer = writer
         self._reader = reader
         self._liveness = life
         self._lock = lock
-        self._clock = clock
         self._lease_s = lease_s
         self._database = SqliteDatabase(writer, reader)
-        self._tokens = SqlTokens(self._database)
-        self._sessions = SqlSessions(self._database, FileLiveness(life))
         self._notifications = SqlNotifications(self._database, clock)
-        self._keys = SqlKeys(self._database)
-        self._schedules = SqlSchedules(self._database, clock)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -115,32 +97,36 @@ class SqliteStore:
         life = LivenessFile(path.parent / "owners")
         return cls(path, writer, reader, life, lock, clock or SystemClock(), lease_s)
 
-    @property
-    def clock(self) -> Clock:
-        return self._clock
+    @cached_property
+    def tokens(self) -> "SqlTokens":
+        from planwarden.storage.sql.tokens import SqlTokens
 
-    @property
-    def tokens(self) -> SqlTokens:
-        return self._tokens
+        return SqlTokens(self._database)
 
-    @property
-    def sessions(self) -> SessionStore:
+    @cached_property
+    def sessions(self) -> "SessionStore":
         """Codes and sessions of the inbox, in the same file."""
-        return self._sessions
+        from planwarden.storage.sql.sessions import SqlSessions
+
+        return SqlSessions(self._database, FileLiveness(self._liveness))
 
     @property
     def notifications(self) -> SqlNotifications:
         return self._notifications
 
-    @property
-    def schedules(self) -> SqlSchedules:
+    @cached_property
+    def schedules(self) -> "SqlSchedules":
         """Schedules of saved plans."""
-        return self._schedules
+        from planwarden.storage.sql.schedules import SqlSchedules
 
-    @property
-    def signing_keys(self) -> KeyStore:
+        return SqlSchedules(self._database, self._clock)
+
+    @cached_property
+    def signing_keys(self) -> "KeyStore":
         """Keys with which people sign, in the same file."""
-        return self._keys
+        from planwarden.storage.sql.keys import SqlKeys
+
+        return SqlKeys(self._database)
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
@@ -154,97 +140,6 @@ class SqliteStore:
             ),
             is_large=bool(append.artifacts) or len(body) > LARGE_CHARS,
         )
-
-    async def header(self, execution_id: str) -> Header | None:
-        rows = await self._reader.fetch("header", (execution_id,))
-        return read_header(rows[0]) if rows else None
-
-    async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
-        return read_log(execution_id, after, await self._reader.fetch("read_events", (execution_id, after + 1)))
-
-    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
-        rows = await self._reader.fetch_long("find_artifact", (thread_id, artifact_id))
-        return check_artifact(artifact_id, *rows[0]) if rows else None
-
-    async def thread(self, thread_id: str) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._reader.fetch("thread", (thread_id,))))
-
-    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
-        if principal is None:
-            rows = await self._reader.fetch_long("executions", (limit,))
-        else:
-            rows = await self._reader.fetch_long("executions_of", (principal, limit))
-        return tuple(map(read_header, rows))
-
-    async def list_executions(
-        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
-    ) -> ListedPage:
-        return read_page(
-            await self._reader.fetch_long("list_executions", list_parameters(wanted, limit, cursor)), limit
-        )
-
-    async def list_hosts(self) -> tuple[str, ...]:
-        return tuple(str(row[0]) for row in await self._reader.fetch_long("list_hosts", (HOSTS_LOOKED_AT,)))
-
-    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._reader.fetch_long("walk", (after, limit))))
-
-    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
-        rows = await self._reader.fetch("find_start", (principal, key))
-        return read_start(rows[0]) if rows else None
-
-    async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
-        rows = await self._reader.fetch("find_suspension", (suspension_id,))
-        return read_suspension(rows[0]) if rows else None
-
-    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
-        # No text that begins so is greater than the one that goes on with the last character of all.
-        rows = await self._reader.fetch_long("find_ids", (beginning, beginning + chr(sys.maxunicode), limit))
-        return tuple(FoundId(*row) for row in rows)
-
-    async def suspensions(
-        self,
-        *,
-        principal: str | None = None,
-        thread_id: str | None = None,
-        addressee: Addressee | None = None,
-        limit: int = 20,
-        cursor: str | None = None,
-    ) -> SuspensionRowPage:
-        start = 0 if cursor is None else await self._find_cursor(cursor, principal)
-        chosen = (principal, thread_id, addressee)
-        is_everybody = principal is None and thread_id is None
-        counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
-        rows, ((total,),) = await self._reader.fetch_all_long(
-            ("pending_suspensions", (start, *chosen, limit + 1)), counted
-        )
-        shown = tuple(map(read_suspension, rows[:limit]))
-        return SuspensionRowPage(shown, int(total), shown[-1].suspension_id if len(rows) > limit else None)
-
-    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        before: tuple[float | None, int | None] = (None, None)
-        if cursor is not None:
-            found = await self._reader.fetch("closing_of_suspension", (cursor,))
-            if not found:
-                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-            before = (float(found[0][0]), int(found[0][1]))
-        rows = await self._reader.fetch_long("decided_suspensions", (*before, limit + 1))
-        shown = tuple(map(read_suspension, rows[:limit]))
-        return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
-
-    async def _find_cursor(self, cursor: str, principal: str | None) -> int:
-        """The number of the suspension at which a page ended."""
-        found = await self._reader.fetch("suspension_number", (cursor, principal))
-        if not found:
-            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-        return int(found[0][0])
-
-    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        return tuple(map(read_suspension, await self._reader.fetch("due_suspensions", (self._clock.now(), limit))))
-
-    async def next_deadline(self) -> float | None:
-        rows = await self._reader.fetch("next_deadline")
-        return rows[0][0] if rows else None
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         self._liveness.announce(owner)

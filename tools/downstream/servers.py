@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.lowlevel
@@ -27,21 +27,22 @@ from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.call import DownstreamCall, OnProgress, log_progress
 from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
-from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
-from planwarden.tools.downstream.health import ServerHealth, describe_health
-from planwarden.tools.downstream.listing_cache import ListingCache, file_stem
-from planwarden.tools.downstream.ports import Agents, DelegatingEngine
 from planwarden.tools.downstream.request_observer import (
     ObservedRequest,
     OnRequestEnd,
     RequestObserver,
     ignore_request,
 )
-from planwarden.tools.downstream.tools import DownstreamTool, build_tools
-from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.registry import Registry
+
+# Most homes have no servers, and everybody who starts an engine waits for every import.
+if TYPE_CHECKING:
+    from planwarden.tools.downstream.call import OnProgress
+    from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
+    from planwarden.tools.downstream.health import ServerHealth
+    from planwarden.tools.downstream.ports import Agents, DelegatingEngine
+    from planwarden.tools.downstream.tools import DownstreamTool
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +66,14 @@ class DownstreamServers:
         *,
         home: Path | None = None,
         apply_settings: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
-        on_progress: OnProgress = log_progress,
-        timing: ConnectionTiming | None = None,
+        on_progress: "OnProgress | None" = None,
+        timing: "ConnectionTiming | None" = None,
         program: Sequence[str] = ("planwarden",),
     ) -> None:
         """`home` keeps listings and logs; `apply_settings` adds the operator's settings to a definition.
 
-        `program` is the start of a command line that works on this home.
+        `on_progress` is told what calls report; by default it is logged. `program` is the start of a command line that
+        works on this home.
         """
         self.configs = tuple(configs)
         self._registry = registry
@@ -81,10 +83,9 @@ class DownstreamServers:
         """Keeps logins; set before the servers start."""
         self.observe_request: RequestObserver = ignore_request
         """Called for each request of a tool's call."""
-        self._timing = timing or ConnectionTiming()
+        self._timing = timing
         self._program = tuple(program)
         self._folder = None if home is None else home / FOLDER
-        self._cache = ListingCache(self._folder)
         self._other_tools = frozenset(definition.name for definition in registry.definitions())
         """Names of the tools that come from no server."""
         self._connections = {config.name: self._build_connection(config) for config in self.configs}
@@ -99,7 +100,7 @@ class DownstreamServers:
         self._agents: Agents | None = None
         self._agent_watch: anyio.CancelScope | None = None
         for config in self.configs:
-            listing = None if config.is_disabled else self._cache.load(config)
+            listing = None if config.is_disabled else self._load_listing(config)
             if listing is not None:
                 deque(self._register_tools(config, listing), maxlen=0)
             if config.problem is not None:
@@ -142,7 +143,7 @@ class DownstreamServers:
             )
         return by_name[name]
 
-    def connection(self, server: str) -> ServerConnection:
+    def connection(self, server: str) -> "ServerConnection":
         """The connection to the named server."""
         return self._connections[server]
 
@@ -156,12 +157,12 @@ class DownstreamServers:
         if self._agents is not None and self._tasks is not None and self._agents.has_children(execution):
             self._tasks.start_soon(self._agents.cancel, execution)
 
-    def add_agents(self, agents: Agents) -> None:
+    def add_agents(self, agents: "Agents") -> None:
         """Connect the tool that hands goals to the servers that are agents."""
         self._agents = agents
         agents.connect(self.connection, self._find_input_schema)
 
-    def watch_agents(self, executions: DelegatingEngine) -> None:
+    def watch_agents(self, executions: "DelegatingEngine") -> None:
         """Watch the suspensions of agents in these executions, and in no others, until `stop_watching_agents`."""
         self.stop_watching_agents()
         if self._agents is not None and self._tasks is not None:
@@ -202,7 +203,7 @@ class DownstreamServers:
         server = self._server_of(name)
         return server is not None and self._may_list(self._connections[server])
 
-    def _may_list(self, connection: ServerConnection) -> bool:
+    def _may_list(self, connection: "ServerConnection") -> bool:
         """True when the server can run, has not been listed by this process, and is not down."""
         is_waiting = connection.state in ("idle", "starting")
         return is_waiting and connection.config.can_start and connection.config.name not in self._listed_here
@@ -222,7 +223,7 @@ class DownstreamServers:
     async def start_all(self) -> None:
         """Start every server and wait until each runs or is down, within the time that its start may take."""
 
-        async def start(connection: ServerConnection) -> None:
+        async def start(connection: "ServerConnection") -> None:
             try:
                 await connection.session(connection.config.settings.start_timeout_s + REASON_S)
             except ToolError as error:
@@ -233,8 +234,10 @@ class DownstreamServers:
                 if config.can_start and self._tasks is not None:
                     tasks.start_soon(start, self._connections[config.name])
 
-    def health(self) -> tuple[ServerHealth, ...]:
+    def health(self) -> "tuple[ServerHealth, ...]":
         """How every server is doing, in the order of the configuration."""
+        from planwarden.tools.downstream.health import describe_health
+
         sources = [definition.source for definition in self._registry.definitions()]
         return tuple(
             describe_health(self._connections[name], self._notes.get(name, ()), sources.count(name))
@@ -250,6 +253,8 @@ class DownstreamServers:
         """Where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
+        from planwarden.tools.downstream.listing_cache import file_stem
+
         command = shlex.join([*self._program, "login", config.name])
         return LoginLocation(
             find_secrets=self._find_secrets, name=f"{FOLDER}/{file_stem(config)}.login", command=command
@@ -260,14 +265,16 @@ class DownstreamServers:
             raise ToolError("no logins are open in this process")
         return self.secrets
 
-    async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
+    async def on_listing(self, connection: "ServerConnection", tools: list[JsonValue], note: str | None) -> None:
+        from planwarden.tools.downstream.listing_cache import ListingCache
+
         for _ in self._register_tools(connection.config, tools, note):
             await anyio.lowlevel.checkpoint()
-        await anyio.to_thread.run_sync(self._cache.save, connection.config, tools)
+        await anyio.to_thread.run_sync(ListingCache(self._folder).save, connection.config, tools)
         # The last thing before the server is ready, so that whoever waited for the listing finds it ready.
         self._listed_here.add(connection.config.name)
 
-    def on_state_change(self, connection: ServerConnection) -> None:
+    def on_state_change(self, connection: "ServerConnection") -> None:
         if connection.state == "ready":
             self._registry.mark_group(connection.config.name, None)
         elif connection.state == "down":
@@ -289,6 +296,10 @@ class DownstreamServers:
         self, config: ServerConfig, listing: list[JsonValue], note: str | None = None
     ) -> Generator[None]:
         """Put the listing's tools into the catalogue at the last step, and note what cannot be used."""
+        from planwarden.tools.downstream.call import DownstreamCall, log_progress
+        from planwarden.tools.downstream.tools import build_tools
+
+        on_progress = self._on_progress or log_progress
         listed = yield from build_tools(
             config, listing, other_tools=self._other_tools, slugs=tuple(other.slug for other in self.configs)
         )
@@ -307,9 +318,7 @@ class DownstreamServers:
                 continue
             if config.problem is None and connection.state == "down":
                 definition = replace(definition, unavailable=connection.reason)
-            call = DownstreamCall(
-                connection, tool, definition, self._registry.get, self._on_progress, self._observe_request
-            )
+            call = DownstreamCall(connection, tool, definition, self._registry.get, on_progress, self._observe_request)
             tools[definition.name] = Tool(definition, call, call.resume, schema=tool.input)
         self._registry.replace_group(config.name, tools.values())
         self._listed.add(config.name)
@@ -322,9 +331,20 @@ class DownstreamServers:
         # The observer may be set after the tools were built.
         return self.observe_request(request)
 
-    def _build_connection(self, config: ServerConfig) -> ServerConnection:
+    def _load_listing(self, config: ServerConfig) -> list[JsonValue] | None:
+        from planwarden.tools.downstream.listing_cache import ListingCache
+
+        return ListingCache(self._folder).load(config)
+
+    def _build_connection(self, config: ServerConfig) -> "ServerConnection":
+        from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
+        from planwarden.tools.downstream.listing_cache import file_stem
+        from planwarden.tools.downstream.transports.log import ServerLog
+
         path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
-        return ServerConnection(config, self, ServerLog(path), self._timing, self.login_location(config))
+        return ServerConnection(
+            config, self, ServerLog(path), self._timing or ConnectionTiming(), self.login_location(config)
+        )
 
     def _server_of(self, name: str) -> str | None:
         """The server whose slug the name begins with; the one with the longest slug if several fit."""
@@ -332,6 +352,6 @@ class DownstreamServers:
         return max(fitting, key=lambda config: len(config.slug)).name if fitting else None
 
 
-async def _watch_within(scope: anyio.CancelScope, agents: Agents, executions: DelegatingEngine) -> None:
+async def _watch_within(scope: anyio.CancelScope, agents: "Agents", executions: "DelegatingEngine") -> None:
     with scope:
         await agents.watch(executions)

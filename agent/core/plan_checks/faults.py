@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import islice
 
-from planwarden.agent.core.plan_input import MAX_ID_CHARS
+from planwarden.agent.core.plan_words import MAX_ID_CHARS
 
 MAX_LISTED = 50
 """Faults in the details of one error."""

@@ -9,7 +9,7 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.plan import PlanStep, ToolFacts, list_step_tools
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, find_argument_faults
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, join_faults
-from planwarden.agent.core.plan_input import MAX_NAME_CHARS
+from planwarden.agent.core.plan_words import MAX_NAME_CHARS
 
 
 def check_tools(

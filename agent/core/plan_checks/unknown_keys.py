@@ -8,14 +8,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.misnomers import describe_unknown_keys, find_right_key
 from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
-from planwarden.agent.core.plan_input import (
-    CALL_KEYS,
-    CONDITION_KEYS,
-    PLAN_KEYS,
-    RETRY_KEYS,
-    STEP_KEYS,
-    UNLISTED_KEYS,
-)
+from planwarden.agent.core.plan_input import CALL_KEYS, CONDITION_KEYS, PLAN_KEYS, RETRY_KEYS, STEP_KEYS, UNLISTED_KEYS
 
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:

@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from planwarden.agent.common.canonical import canonical_json, check_depth, read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, STEPS_KEYS
+from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, STEPS_KEYS
 from planwarden.agent.core.replies import (
     CALLS_KEY,
     MARKER_START,

@@ -63,7 +63,7 @@ def handle_cancel(arguments: Namespace) -> int:
 
 async def _read_execution(context: CliContext, beginning: str) -> tuple[Header, ExecutionState]:
     async with context.open_for_reading() as service:
-        thread_id = await context.find_id(service, "thread", beginning)
+        thread_id = await context.find_id(service.engine.store, "thread", beginning)
         headers = await service.engine.store.thread(thread_id)
         if not headers:
             raise UnknownThread(

@@ -86,10 +86,10 @@ async def _read_question(context: CliContext, beginning: str) -> tuple[Suspensio
         secrets = find_secrets(context.settings, service.engine.store)
         if await InboxPassphrase(context.settings, secrets).is_asked():
             raise UsageError("the inbox asks for a passphrase besides a code, so approve there or in a terminal")
-        row, execution = await context.find_suspension(service, beginning)
+        row = await context.find_suspension(service.engine.store, beginning)
         view, is_open = await service.suspensions.view(row.thread_id, row.suspension_id, principal=None)
         if view.addressee != "human":
             raise UsageError(f"suspension {row.suspension_id!r} is not for a person")
         if not is_open:
             raise AlreadyDecided(f"suspension {row.suspension_id!r} was decided before; the first answer stands")
-        return view, execution, row.principal
+        return view, await service.engine.find(row.execution_id), row.principal

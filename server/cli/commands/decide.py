@@ -4,17 +4,17 @@ Both return 0 when the decision was recorded, whatever the released call does th
 every question that waits for a person, one by one.
 """
 
+import asyncio
 import time
 from argparse import Namespace
 
-import anyio
 import msgspec
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, UsageError
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import SuspensionRowPage
-from planwarden.server.cli.commands.code import approve_with_code
+from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, WAITING
 from planwarden.server.cli.output import print_json
@@ -47,6 +47,9 @@ def handle_approve(arguments: Namespace) -> int:
     if arguments.suspension is None:
         return _approve_all(session, arguments)
     if has_code:
+        # Imported for the few who have a code.
+        from planwarden.server.cli.commands.code import approve_with_code
+
         # It raises where nothing was recorded.
         execution = approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
         return _finish(session, arguments, DecisionResult(execution, is_recorded=True))
@@ -61,7 +64,7 @@ def handle_reject(arguments: Namespace) -> int:
 def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -> int:
     code = session.finish(arguments, result.execution)
     own = [found for found in result.execution.open_suspensions if found.question.addressee == "human"]
-    others = anyio.run(_read_waiting, session.context, None).total - len(own)
+    others = asyncio.run(_read_waiting(session.context, None)).total - len(own)
     if others > 0:
         words = "1 other question waits" if others == 1 else f"{others} other questions wait"
         text = f"{words} for a person: {session.context.command('approve')} asks about them, one by one"
@@ -73,7 +76,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
     """Asks about every open question, oldest first, and about those that come up meanwhile."""
     decided: list[str] = []
     last: str | None = None
-    while (page := anyio.run(_read_waiting, session.context, last)).rows:
+    while (page := asyncio.run(_read_waiting(session.context, last))).rows:
         if not session.terminal.can_ask:
             raise UsageError(NEEDS_TERMINAL)
         if last is None:
@@ -90,7 +93,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         if result.is_recorded:
             decided.append(last)
             session.draw_outcome(result.execution)
-    left = anyio.run(_read_waiting, session.context, None).total
+    left = asyncio.run(_read_waiting(session.context, None)).total
     if last is None:
         session.terminal.say(TerminalLine((("Nothing waits for a person.", "good"),), "done"))
     else:
@@ -102,8 +105,8 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
 
 async def _read_waiting(context: CliContext, after: str | None) -> SuspensionRowPage:
     """Returns the number of questions that wait for a person, and the oldest one that was asked after that one."""
-    async with context.open_for_reading() as service:
-        return await service.engine.store.suspensions(addressee="human", limit=1, cursor=after)
+    async with context.open_lookups() as store:
+        return await store.suspensions(addressee="human", limit=1, cursor=after)
 
 
 def approve(session: CliSession, beginning: str) -> DecisionResult:
@@ -113,7 +116,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         UsageError: nobody can be asked here, or the question cannot be answered at a terminal.
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, owner = anyio.run(_read_suspension, session.context, beginning)
+    execution, found, owner = asyncio.run(_read_suspension(session.context, beginning))
     suspension_id = found.question.suspension_id
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=True)
@@ -123,7 +126,8 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
     if found.question.expires_at is not None and found.question.expires_at <= time.time():
         session.terminal.say(TerminalLine((("The time to answer has passed.", "warn"),), "note"))
         return DecisionResult(
-            session.run_and_watch(lambda service: session.record_time_out(service, suspension_id)), is_recorded=False
+            session.run_and_watch(lambda service: session.record_time_out(service, execution.execution_id)),
+            is_recorded=False,
         )
     if not session.terminal.can_ask:
         raise UsageError(NEEDS_TERMINAL)
@@ -148,7 +152,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     Raises:
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, _ = anyio.run(_read_suspension, session.context, beginning)
+    execution, found, _ = asyncio.run(_read_suspension(session.context, beginning))
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=False)
     suspension = session.build_view(execution, found)
@@ -157,7 +161,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     try:
         session.context.check_tools(execution)
     except UsageError:
-        return _build_result(anyio.run(_record_without_running, session, suspension, decision), found)
+        return _build_result(asyncio.run(_record_without_running(session, suspension, decision)), found)
     return _build_result(session.answer(suspension, decision), found)
 
 
@@ -175,8 +179,9 @@ async def _record_without_running(session: CliSession, suspension: Suspension, d
 
 async def _read_suspension(context: CliContext, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
     """Returns the suspension whose id begins so, its execution, and the principal that owns both."""
-    async with context.open_for_reading() as service:
-        row, execution = await context.find_suspension(service, beginning)
+    async with context.open_lookups() as store:
+        row = await context.find_suspension(store, beginning)
+        execution = await find_execution(store, row.execution_id)
         return execution, execution.suspensions[row.suspension_id], row.principal
 
 

@@ -1,13 +1,12 @@
 """Executions as `list` shows them, the newest activity first: as the page of plans does, without reading a log."""
 
+import asyncio
 from argparse import Namespace
 
-import anyio
-
 from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.limits import check_limit
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -27,7 +26,7 @@ def wants_executions(arguments: Namespace) -> bool:
     return arguments.executions or any(vars(arguments)[name] is not None for name in FILTERS)
 
 
-def list_executions(context: CliContext, terminal: Terminal | None, arguments: Namespace) -> ExecutionLines:
+def list_executions(context: ReadingContext, terminal: Terminal | None, arguments: Namespace) -> ExecutionLines:
     """Returns a page of the executions that fit the command line, and draws it on the terminal, if any.
 
     Raises:
@@ -43,17 +42,18 @@ def list_executions(context: CliContext, terminal: Terminal | None, arguments: N
     )
 
     async def work() -> ExecutionLines:
-        async with context.open_for_reading() as service:
-            store = service.engine.store
+        async with context.open_lookups() as store:
             page = await read_lines(store, wanted, limit=arguments.limit, cursor=arguments.cursor)
             if terminal is not None:
                 _draw_page(terminal, context, page, arguments, store.clock.now())
             return page
 
-    return anyio.run(work)
+    return asyncio.run(work())
 
 
-async def read_lines(store: Store, wanted: ExecutionFilter, *, limit: int, cursor: str | None = None) -> ExecutionLines:
+async def read_lines(
+    store: Lookups, wanted: ExecutionFilter, *, limit: int, cursor: str | None = None
+) -> ExecutionLines:
     """Returns a page of executions. Raises `InvalidArguments` for a foreign cursor."""
     page = await store.list_executions(wanted, limit=limit, cursor=cursor)
     return ExecutionLines(tuple(map(build_line, page.rows)), page.next_cursor)
@@ -73,7 +73,9 @@ def draw_line(terminal: Terminal, line: ExecutionLine, now: float) -> None:
         terminal.say(TerminalLine(((one_line(line.fault, FAULT_CHARS), "dim"),), indent=1))
 
 
-def _draw_page(terminal: Terminal, context: CliContext, page: ExecutionLines, arguments: Namespace, now: float) -> None:
+def _draw_page(
+    terminal: Terminal, context: ReadingContext, page: ExecutionLines, arguments: Namespace, now: float
+) -> None:
     if not page.executions:
         terminal.say("No execution fits." if arguments.cursor is None else "No more executions fit.")
     for line in page.executions:

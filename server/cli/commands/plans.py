@@ -76,7 +76,7 @@ def handle_keep(arguments: Namespace) -> int:
 
 async def _find_execution(context: CliContext, beginning: str) -> ExecutionState:
     async with context.open_for_reading() as service:
-        thread_id = await context.find_id(service, "thread", beginning)
+        thread_id = await context.find_id(service.engine.store, "thread", beginning)
         headers = await service.engine.store.thread(thread_id)
         if not headers:
             command = context.command("list")

@@ -23,7 +23,7 @@ def handle_retry(arguments: Namespace) -> int:
     given = read_inputs_file(arguments)
 
     async def start(service: Service) -> ExecutionState:
-        thread_id = await session.context.find_id(service, "thread", arguments.thread)
+        thread_id = await session.context.find_id(service.engine.store, "thread", arguments.thread)
         headers = await service.engine.store.thread(thread_id)
         if not headers:
             command = session.context.command("list")

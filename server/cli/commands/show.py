@@ -1,10 +1,10 @@
-"""The commands `list` and `show`, which only read. The operator's terminal shows the questions of every principal."""
+"""The command `show`, which only reads. The operator's terminal shows the threads of every principal."""
 
+import asyncio
 import sys
 from argparse import Namespace
 from datetime import datetime
 
-import anyio
 import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -12,16 +12,14 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.used_plans import list_versions
-from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.agent.ports.store import Header, Store
-from planwarden.agent.runtime.log_reader import fold_log
+from planwarden.agent.ports.store import Header, Lookups
+from planwarden.agent.runtime.log_reader import fold_log, load_execution
+from planwarden.server.api import artifacts
 from planwarden.server.api.limits import check_limit
-from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
-from planwarden.server.cli.commands.executions import draw_line, list_executions, read_lines, wants_executions
-from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.items import draw_step
@@ -37,24 +35,17 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.graph.mermaid import write_mermaid
-from planwarden.server.views.graph.outline import write_outline
-from planwarden.server.views.graph.plan_graph import build_graph
-from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import format_version, list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.suspension import (
     HowToAnswer,
-    SuspensionPage,
     build_suspension_view,
     format_instant,
     to_utc,
 )
-from planwarden.server.views.voices import build_label, build_title
 
-RECENT = 5
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
 
@@ -84,28 +75,15 @@ class StepPart(msgspec.Struct, frozen=True):
     limit: int
 
 
-def handle_list(arguments: Namespace) -> int:
-    context = CliContext.from_arguments(arguments)
-    terminal = None if arguments.json else build_terminal(arguments)
-    page = (
-        list_executions(context, terminal, arguments)
-        if wants_executions(arguments)
-        else list_questions(context, terminal, limit=arguments.limit, cursor=arguments.cursor)
-    )
-    if arguments.json:
-        print_json(to_json(page))
-    return DONE
-
-
 def handle_show(arguments: Namespace) -> int:
     if arguments.artifact is not None:
         others = (arguments.observations, arguments.at, arguments.step, arguments.items_from)
         if arguments.json or any(found is not None for found in others):
             raise UsageError("--artifact writes the artifact as it is; it goes with no other option of show")
-        context, is_terminal = CliContext.from_arguments(arguments), sys.stdout.isatty()
+        context, is_terminal = ReadingContext.from_arguments(arguments), sys.stdout.isatty()
         sys.stdout.buffer.write(read_artifact(context, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
-    context = CliContext.from_arguments(arguments)
+    context = ReadingContext.from_arguments(arguments)
     if arguments.graph is not None:
         if arguments.json or arguments.observations is not None or arguments.step is not None:
             raise UsageError("--graph writes the graph alone; leave --json, --observations and --step out")
@@ -126,36 +104,22 @@ def handle_show(arguments: Namespace) -> int:
     return DONE
 
 
-async def _find_thread_id(context: CliContext, service: Service, beginning: str | None) -> str:
+async def _find_thread_id(context: ReadingContext, store: Lookups, beginning: str | None) -> str:
     """Returns the id of the thread that the user means: the newest one without a word.
 
     Raises:
         UnknownThread: there is none yet.
     """
     if beginning is not None:
-        return await context.find_id(service, "thread", beginning)
-    newest = await service.engine.store.executions(None, 1)
+        return await context.find_id(store, "thread", beginning)
+    newest = await store.executions(None, 1)
     if not newest:
         raise UnknownThread(f"nothing has run here yet; `{context.command('run', 'PLAN.json')}` runs a plan")
     return newest[0].thread_id
 
 
-def list_questions(context: CliContext, terminal: Terminal | None, *, limit: int, cursor: str | None) -> SuspensionPage:
-    """Returns open questions, oldest first, and draws them on the terminal, if any, with the newest executions."""
-
-    async def work() -> SuspensionPage:
-        async with context.open_for_reading() as service:
-            page = await service.list_suspensions(limit=limit, cursor=cursor, principal=None)
-            if terminal is not None:
-                _draw_questions(terminal, context, page, service.engine.store.clock.now())
-                await _draw_recent(terminal, context, service.engine.store)
-            return page
-
-    return anyio.run(work)
-
-
 def show_thread(
-    context: CliContext,
+    context: ReadingContext,
     terminal: Terminal | None,
     beginning: str | None,
     *,
@@ -176,11 +140,10 @@ def show_thread(
         raise InvalidArguments("--observations must be 0 or more")
 
     async def work() -> tuple[Execution, dict[str, JsonValue]]:
-        async with context.open_for_reading() as service:
-            headers = await _find_headers(context, service, beginning)
-            store = service.engine.store
+        async with context.open_lookups() as store:
+            headers = await _find_headers(context, store, beginning)
             if at is None:
-                execution, moment = await service.engine.find(headers[-1].execution_id), None
+                execution, moment = await load_execution(store, headers[-1]), None
             else:
                 execution, moment = await _read_moment(store, headers[-1], at)
             view = build_execution_view(
@@ -201,10 +164,10 @@ def show_thread(
                 return _make_past(view, moment), {"at": moment.to_json()}
             return view, {} if waiting is None else {"waitsFor": waiting}
 
-    return anyio.run(work)
+    return asyncio.run(work())
 
 
-def draw_thread(context: CliContext, beginning: str | None, form: str, *, at: int | None = None) -> str:
+def draw_thread(context: ReadingContext, beginning: str | None, form: str, *, at: int | None = None) -> str:
     """Returns the plan of the newest execution of the thread as a graph, as `text`, `svg` or `mermaid`.
 
     Raises:
@@ -213,37 +176,41 @@ def draw_thread(context: CliContext, beginning: str | None, form: str, *, at: in
     """
 
     async def work() -> ExecutionState:
-        async with context.open_for_reading() as service:
-            header = (await _find_headers(context, service, beginning))[-1]
-            if at is not None:
-                return (await _read_moment(service.engine.store, header, at))[0]
-            return await service.engine.find(header.execution_id)
+        async with context.open_lookups() as store:
+            header = (await _find_headers(context, store, beginning))[-1]
+            return await load_execution(store, header) if at is None else (await _read_moment(store, header, at))[0]
 
-    execution = anyio.run(work)
+    execution = asyncio.run(work())
     if execution.plan is None:
         raise InvalidArguments(f"execution {execution.execution_id!r} has no plan yet")
+    # Only --graph draws one.
+    from planwarden.server.views.graph.mermaid import write_mermaid
+    from planwarden.server.views.graph.outline import write_outline
+    from planwarden.server.views.graph.plan_graph import build_graph
+    from planwarden.server.views.graph.svg import draw_svg
+
     graph = build_graph(execution.plan, execution)
     if form == "svg":
         return draw_svg(graph, stands_alone=True)
     return write_mermaid(graph) if form == "mermaid" else "".join(f"{line}\n" for line in write_outline(graph))
 
 
-async def _find_headers(context: CliContext, service: Service, beginning: str | None) -> tuple[Header, ...]:
-    thread_id = await _find_thread_id(context, service, beginning)
-    headers = await service.engine.store.thread(thread_id)
+async def _find_headers(context: ReadingContext, store: Lookups, beginning: str | None) -> tuple[Header, ...]:
+    thread_id = await _find_thread_id(context, store, beginning)
+    headers = await store.thread(thread_id)
     if not headers:
         raise UnknownThread(f"there is no thread {thread_id[:64]!r}; `{context.command('list')}` shows the newest ones")
     return headers
 
 
-async def _read_observations(store: Store, execution: ExecutionState, after: int | None) -> list[Observation] | None:
+async def _read_observations(store: Lookups, execution: ExecutionState, after: int | None) -> list[Observation] | None:
     if after is None:
         return None
     recorded = await store.read(execution.execution_id, after)
     return list(build_observations((entry for entry in recorded if entry.sequence <= execution.version), execution))
 
 
-async def _read_moment(store: Store, header: Header, sequence: int) -> tuple[ExecutionState, Moment]:
+async def _read_moment(store: Lookups, header: Header, sequence: int) -> tuple[ExecutionState, Moment]:
     recorded = await store.read(header.execution_id)
     if not 1 <= sequence <= len(recorded):
         raise InvalidArguments(
@@ -260,7 +227,7 @@ def _make_past(view: Execution, moment: Moment) -> Execution:
     return replace(view, suspensions=suspensions, next_action=text)
 
 
-def read_artifact(context: CliContext, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
+def read_artifact(context: ReadingContext, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
     """Returns the complete content of an artifact of the thread.
 
     Raises:
@@ -269,53 +236,19 @@ def read_artifact(context: CliContext, beginning: str | None, artifact_id: str, 
     """
 
     async def work() -> bytes:
-        async with context.open_for_reading() as service:
-            thread_id = await _find_thread_id(context, service, beginning)
-            return (await service.read_artifact(thread_id, artifact_id, principal=None)).data
+        async with context.open_lookups() as store:
+            thread_id = await _find_thread_id(context, store, beginning)
+            return (await artifacts.read_artifact(store, thread_id, artifact_id, principal=None)).data
 
-    data = anyio.run(work)
+    data = asyncio.run(work())
     if for_terminal and data.translate(None, delete=_PLAIN_BYTES):
         raise UsageError(f"artifact {artifact_id!r} is not plain text; redirect the output into a file")
     return data
 
 
-def _draw_questions(terminal: Terminal, context: CliContext, page: SuspensionPage, now: float) -> None:
-    if not page.suspensions:
-        terminal.say(TerminalLine((("Nothing waits for an answer.", "good"),), "done"))
-        return
-    terminal.say(TerminalLine(((f"{page.total} waiting for an answer", "bold"),)))
-    for suspension in page.suspensions:
-        asked = f"asked {format_age(suspension.created_at.timestamp(), now)}"
-        until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
-        answerer = "a person" if suspension.addressee == "human" else "the calling model"
-        risk = f" · {suspension.risk}" if suspension.risk is not None else ""
-        facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
-        terminal.say(
-            TerminalLine(((suspension.suspension_id, "bold"), (facts, "dim")), "asks"),
-            TerminalLine(
-                (build_title(suspension), (f"  {build_label(suspension)}: ", "dim"), one_line(suspension.message, 160)),
-                indent=1,
-            ),
-        )
-    if page.next_cursor is not None:
-        terminal.say(TerminalLine((("more: " + context.command("list", "--cursor", page.next_cursor), "dim"),)))
-    commands = f"{context.command('approve', 'SUSPENSION')} · {context.command('reject', 'SUSPENSION')}"
-    terminal.say(TerminalLine(((commands, "dim"),)))
-
-
-async def _draw_recent(terminal: Terminal, context: CliContext, store: Store) -> None:
-    page = await read_lines(store, ExecutionFilter(), limit=RECENT)
-    if page.executions:
-        terminal.say("", TerminalLine((("newest executions", "bold"),)))
-    for line in page.executions:
-        draw_line(terminal, line, store.clock.now())
-    if page.next_cursor is not None:
-        terminal.say(TerminalLine(((f"all: {context.command('list', '--executions')}", "dim"),)))
-
-
 def _draw_execution(
     terminal: Terminal,
-    context: CliContext,
+    context: ReadingContext,
     execution: ExecutionState,
     headers: tuple[Header, ...],
     now: float,
@@ -343,7 +276,9 @@ def _draw_execution(
     _draw_open_questions(terminal, context, execution, is_past=moment is not None)
 
 
-def _draw_open_questions(terminal: Terminal, context: CliContext, execution: ExecutionState, *, is_past: bool) -> None:
+def _draw_open_questions(
+    terminal: Terminal, context: ReadingContext, execution: ExecutionState, *, is_past: bool
+) -> None:
     for found in execution.open_suspensions:
         if found.question.addressee == "human":
             terminal_question.show(terminal, build_suspension_view(execution, found, context.tools), is_cut=False)

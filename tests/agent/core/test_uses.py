@@ -10,8 +10,9 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.decide import decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, ToolFacts, plan_to_json
-from planwarden.agent.core.plan_input import MAX_ID_CHARS, plan_schema, using_plan_schema
+from planwarden.agent.core.plan_input import plan_schema, using_plan_schema
 from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan_words import MAX_ID_CHARS
 from planwarden.agent.core.prompts import build_planning_prompt, fence
 from planwarden.agent.core.references import AbsentValue, list_sources, resolve
 from planwarden.agent.core.replies import Reply, build_reply_events

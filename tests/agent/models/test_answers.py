@@ -7,7 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ModelError
-from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, plan_schema
+from planwarden.agent.core.plan_input import plan_schema
+from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition

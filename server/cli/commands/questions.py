@@ -1,0 +1,89 @@
+"""The command `list`, which only reads. The operator's terminal shows the questions of every principal."""
+
+import asyncio
+from argparse import Namespace
+from functools import partial
+
+from planwarden.agent.ports.listing import ExecutionFilter
+from planwarden.agent.ports.store import Lookups
+from planwarden.agent.runtime.log_reader import find_execution
+from planwarden.server.api.limits import check_limit
+from planwarden.server.api.suspension_reader import list_open_suspensions
+from planwarden.server.cli.commands.executions import draw_line, list_executions, read_lines, wants_executions
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.reading import ReadingContext
+from planwarden.server.cli.terminal.age import format_age
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.suspension import SuspensionPage
+from planwarden.server.views.voices import build_label, build_title
+
+RECENT = 5
+
+
+def handle_list(arguments: Namespace) -> int:
+    context = ReadingContext.from_arguments(arguments)
+    terminal = None if arguments.json else build_terminal(arguments)
+    page = (
+        list_executions(context, terminal, arguments)
+        if wants_executions(arguments)
+        else list_questions(context, terminal, limit=arguments.limit, cursor=arguments.cursor)
+    )
+    if arguments.json:
+        print_json(to_json(page))
+    return DONE
+
+
+def list_questions(
+    context: ReadingContext, terminal: Terminal | None, *, limit: int, cursor: str | None
+) -> SuspensionPage:
+    """Returns open questions, oldest first, and draws them on the terminal, if any, with the newest executions."""
+
+    check_limit(limit)
+
+    async def work() -> SuspensionPage:
+        async with context.open_lookups() as store:
+            find = partial(find_execution, store)
+            page = await list_open_suspensions(store, find, context.tools, limit=limit, cursor=cursor, principal=None)
+            if terminal is not None:
+                _draw_questions(terminal, context, page, store.clock.now())
+                await _draw_recent(terminal, context, store)
+            return page
+
+    return asyncio.run(work())
+
+
+def _draw_questions(terminal: Terminal, context: ReadingContext, page: SuspensionPage, now: float) -> None:
+    if not page.suspensions:
+        terminal.say(TerminalLine((("Nothing waits for an answer.", "good"),), "done"))
+        return
+    terminal.say(TerminalLine(((f"{page.total} waiting for an answer", "bold"),)))
+    for suspension in page.suspensions:
+        asked = f"asked {format_age(suspension.created_at.timestamp(), now)}"
+        until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
+        answerer = "a person" if suspension.addressee == "human" else "the calling model"
+        risk = f" · {suspension.risk}" if suspension.risk is not None else ""
+        facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
+        terminal.say(
+            TerminalLine(((suspension.suspension_id, "bold"), (facts, "dim")), "asks"),
+            TerminalLine(
+                (build_title(suspension), (f"  {build_label(suspension)}: ", "dim"), one_line(suspension.message, 160)),
+                indent=1,
+            ),
+        )
+    if page.next_cursor is not None:
+        terminal.say(TerminalLine((("more: " + context.command("list", "--cursor", page.next_cursor), "dim"),)))
+    commands = f"{context.command('approve', 'SUSPENSION')} · {context.command('reject', 'SUSPENSION')}"
+    terminal.say(TerminalLine(((commands, "dim"),)))
+
+
+async def _draw_recent(terminal: Terminal, context: ReadingContext, store: Lookups) -> None:
+    page = await read_lines(store, ExecutionFilter(), limit=RECENT)
+    if page.executions:
+        terminal.say("", TerminalLine((("newest executions", "bold"),)))
+    for line in page.executions:
+        draw_line(terminal, line, store.clock.now())
+    if page.next_cursor is not None:
+        terminal.say(TerminalLine(((f"all: {context.command('list', '--executions')}", "dim"),)))

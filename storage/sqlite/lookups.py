@@ -1,0 +1,161 @@
+"""What the SQLite file tells of executions: lookups that change nothing, for the store and for commands that read."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from planwarden.agent.common.artifact import Artifact, check_artifact
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.question import Addressee
+from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
+from planwarden.agent.ports.store import FoundId, Header, StartedExecution, SuspensionRow, SuspensionRowPage
+from planwarden.storage.clock import SystemClock
+from planwarden.storage.sql.database import Rows
+from planwarden.storage.sql.rows import read_header, read_log, read_suspension
+from planwarden.storage.sql.starts import read_start
+from planwarden.storage.sql.synopses import list_parameters, read_page
+from planwarden.storage.sqlite import database
+from planwarden.storage.sqlite.direct_reader import DirectReader
+
+
+class Reads(Protocol):
+    """Reads by the name of a statement and its parameters. Raises `StoreError` when the medium fails."""
+
+    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        """Returns the rows of a lookup."""
+        ...
+
+    async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        """Returns the rows of a read that may take long."""
+        ...
+
+    async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
+        """Returns the rows of each of several such reads, all as of one moment."""
+        ...
+
+    async def close(self) -> None:
+        """Later reads are refused."""
+        ...
+
+
+class SqliteLookups:
+    """Implements `Lookups` over a reader of the file."""
+
+    def __init__(self, reads: Reads, clock: Clock) -> None:
+        self._reads = reads
+        self._clock = clock
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    async def header(self, execution_id: str) -> Header | None:
+        rows = await self._reads.fetch("header", (execution_id,))
+        return read_header(rows[0]) if rows else None
+
+    async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
+        return read_log(execution_id, after, await self._reads.fetch("read_events", (execution_id, after + 1)))
+
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        rows = await self._reads.fetch_long("find_artifact", (thread_id, artifact_id))
+        return check_artifact(artifact_id, *rows[0]) if rows else None
+
+    async def thread(self, thread_id: str) -> tuple[Header, ...]:
+        return tuple(map(read_header, await self._reads.fetch("thread", (thread_id,))))
+
+    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
+        if principal is None:
+            rows = await self._reads.fetch_long("executions", (limit,))
+        else:
+            rows = await self._reads.fetch_long("executions_of", (principal, limit))
+        return tuple(map(read_header, rows))
+
+    async def list_executions(
+        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
+    ) -> ListedPage:
+        return read_page(await self._reads.fetch_long("list_executions", list_parameters(wanted, limit, cursor)), limit)
+
+    async def list_hosts(self) -> tuple[str, ...]:
+        return tuple(str(row[0]) for row in await self._reads.fetch_long("list_hosts", (HOSTS_LOOKED_AT,)))
+
+    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
+        return tuple(map(read_header, await self._reads.fetch_long("walk", (after, limit))))
+
+    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
+        rows = await self._reads.fetch("find_start", (principal, key))
+        return read_start(rows[0]) if rows else None
+
+    async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
+        rows = await self._reads.fetch("find_suspension", (suspension_id,))
+        return read_suspension(rows[0]) if rows else None
+
+    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
+        # No text that begins so is greater than the one that goes on with the last character of all.
+        rows = await self._reads.fetch_long("find_ids", (beginning, beginning + chr(sys.maxunicode), limit))
+        return tuple(FoundId(*row) for row in rows)
+
+    async def suspensions(
+        self,
+        *,
+        principal: str | None = None,
+        thread_id: str | None = None,
+        addressee: Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> SuspensionRowPage:
+        start = 0 if cursor is None else await self._find_cursor(cursor, principal)
+        chosen = (principal, thread_id, addressee)
+        is_everybody = principal is None and thread_id is None
+        counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
+        rows, ((total,),) = await self._reads.fetch_all_long(
+            ("pending_suspensions", (start, *chosen, limit + 1)), counted
+        )
+        shown = tuple(map(read_suspension, rows[:limit]))
+        return SuspensionRowPage(shown, int(total), shown[-1].suspension_id if len(rows) > limit else None)
+
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
+        before: tuple[float | None, int | None] = (None, None)
+        if cursor is not None:
+            found = await self._reads.fetch("closing_of_suspension", (cursor,))
+            if not found:
+                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+            before = (float(found[0][0]), int(found[0][1]))
+        rows = await self._reads.fetch_long("decided_suspensions", (*before, limit + 1))
+        shown = tuple(map(read_suspension, rows[:limit]))
+        return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
+
+    async def _find_cursor(self, cursor: str, principal: str | None) -> int:
+        """The number of the suspension at which a page ended."""
+        found = await self._reads.fetch("suspension_number", (cursor, principal))
+        if not found:
+            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+        return int(found[0][0])
+
+    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
+        return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._clock.now(), limit))))
+
+    async def next_deadline(self) -> float | None:
+        rows = await self._reads.fetch("next_deadline")
+        return rows[0][0] if rows else None
+
+    async def close(self) -> None:
+        await self._reads.close()
+
+
+def open_lookups(path: Path) -> SqliteLookups | None:
+    """Opens a file to read from it, in a process that does nothing else meanwhile.
+
+    None when its schema is not the newest one: opening the whole store then says why, or brings it up to date.
+
+    Raises:
+        StoreError: the file must not or cannot be used; it was left as it was.
+    """
+    database.prepare(path)
+    reader = DirectReader(path)
+    if reader.read_version() == database.latest_version():
+        return SqliteLookups(reader, SystemClock())
+    reader.close_now()
+    return None
