@@ -41,6 +41,7 @@ from planwarden.storage.projection import (
 )
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.audit import read_row
+from planwarden.storage.sql.browsers import SqlBrowsers
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.notifications import SqlNotifications
 from planwarden.storage.sql.rows import read_header, read_log, read_suspension
@@ -85,6 +86,7 @@ class SqliteStore:
         self._tokens = SqlTokens(self._database)
         self._sessions = SqlSessions(self._database, FileLiveness(life))
         self._notifications = SqlNotifications(self._database, clock)
+        self._browsers = SqlBrowsers(self._database)
         self._keys = SqlKeys(self._database)
         self._schedules = SqlSchedules(self._database, clock)
 
@@ -131,6 +133,11 @@ class SqliteStore:
     @property
     def notifications(self) -> SqlNotifications:
         return self._notifications
+
+    @property
+    def browsers(self) -> SqlBrowsers:
+        """Browsers in which people are notified."""
+        return self._browsers
 
     @property
     def schedules(self) -> SqlSchedules:
