@@ -361,6 +361,31 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, notifications and time",
         "A notification holds no argument, no text of the agent, no secret; no log, row or representation holds one.",
     ),
+    "push:laws": Requirement(
+        "storage.browsers", "The laws of `BrowserStore` hold in memory, on SQLite and on PostgreSQL."
+    ),
+    "push:sealed": Requirement(
+        "docs/notifications",
+        "Only the chosen browser can read a message; its push service learns no more than that one came.",
+    ),
+    "push:key": Requirement(
+        "docs/notifications", "A home signs what it sends with one key, which is kept as its other secrets are."
+    ),
+    "push:discreet": Requirement(
+        "docs/notifications", "A notice in a browser holds no argument and no text of the agent, and decides nothing."
+    ),
+    "push:own": Requirement(
+        "docs/notifications",
+        "Nobody sees, stops or replaces somebody else's browser; it ends with its session, and with its subscription.",
+    ),
+    "push:hostile-address": Requirement(
+        "docs/notifications",
+        "A browser's word for its push service leads to public https only, to no redirect, and costs bounded time.",
+    ),
+    "push:page": Requirement(
+        "docs/notifications",
+        "The page offers notifications, says what keeps this browser from them, and works without script.",
+    ),
     "notification:never-in-the-way": Requirement(
         "issue, notifications and time",
         "A slow or dead receiver delays neither an execution nor the end of the process.",

@@ -13,13 +13,16 @@ from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.observer import close_at_end
 from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
+from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.roles import ProcessRole
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.opening import open_store
+from planwarden.storage.ports.browsers import HasBrowsers
 from planwarden.storage.ports.notifications import HasNotifications
 from planwarden.storage.ports.processes import registry_of
 from planwarden.storage.ports.schedules import HasSchedules
@@ -67,13 +70,17 @@ async def open_service(
         downstream.observe_request = observer.observe_exchange
     registry = registry_of(store)
     peers = None if registry is None else StorePeers(registry, store.clock, tools, settings.policy.policy_digest)
+    browsers = None
+    if isinstance(store, HasBrowsers):
+        browsers = BrowserChannels(store.browsers, store.clock, settings.policy, downstream.secrets)
+        await browsers.refresh()
     engine = Engine(
         store,
         tools,
         model,
         settings.policy,
         max_steps=settings.max_steps,
-        outbox=build_outbox(settings.channels),
+        outbox=build_outbox(settings.channels, browsers),
         observer=observer,
         adopts=role != "front",
         follows=role != "front",
@@ -95,11 +102,10 @@ async def open_service(
         is_caller_model=isinstance(model, CallerModel),
         retention_days=settings.retention_days,
     )
-    if settings.channels and isinstance(store, HasNotifications):
-        # Most homes have no channels, and a cold resume waits for every import.
-        from planwarden.server.notifications.sender import NotificationSender
-
-        sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
+    if isinstance(store, HasNotifications) and (settings.channels or browsers is not None):
+        sender = NotificationSender(
+            store, store.notifications, settings.channels, browsers=browsers, inbox=lambda: service.inbox_url
+        )
         await stack.enter_async_context(sender)
     if isinstance(store, HasSchedules):
         await stack.enter_async_context(ScheduleTicker(store, store.schedules, service))

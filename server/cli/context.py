@@ -27,6 +27,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.screen import ScreenUpdate
+from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -119,9 +120,15 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
             observer = await stack.enter_async_context(
                 close_at_end(build_observer(self.settings.observation, self.settings.model))
             )
-            engine = self._build_engine(store, follows=follows, peers=await self._find_peers(store), observer=observer)
+            # Processes that run longer than a command send to them.
+            secrets = find_secrets(self.settings, store)
+            browsers = BrowserChannels(store.browsers, store.clock, self.settings.policy, secrets)
+            await browsers.refresh()
+            engine = self._build_engine(
+                store, follows=follows, peers=await self._find_peers(store), observer=observer, browsers=browsers
+            )
             if not self.downstream.is_open:
-                self.downstream.secrets = find_secrets(self.settings, store)
+                self.downstream.secrets = secrets
                 await stack.enter_async_context(self.downstream)
             await stack.enter_async_context(engine)
             stack.callback(self.downstream.stop_watching_agents)
@@ -200,7 +207,13 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
         return peers
 
     def _build_engine(
-        self, store: Store, *, follows: bool = True, peers: Peers | None = None, observer: Observer | None = None
+        self,
+        store: Store,
+        *,
+        follows: bool = True,
+        peers: Peers | None = None,
+        observer: Observer | None = None,
+        browsers: BrowserChannels | None = None,
     ) -> Engine:
         return Engine(
             store,
@@ -212,7 +225,7 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
             follows=follows,
             peers=peers,
             # Processes that run longer than a command send its notifications.
-            outbox=build_outbox(self.settings.channels),
+            outbox=build_outbox(self.settings.channels, browsers),
             observer=observer,
             plans=self.library.look,
         )

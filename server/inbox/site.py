@@ -17,7 +17,7 @@ from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.graph.style import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")
+ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "sw.js", "icon.svg")
 
 
 class InboxSite(msgspec.Struct, frozen=True, kw_only=True):

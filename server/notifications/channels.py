@@ -1,7 +1,7 @@
-"""Channels for notifications: the operator's `[[notify]]` tables in `planwarden.toml`.
+"""Channels for notifications: the operator's `[[notify]]` tables in `planwarden.toml`, and the browsers of people.
 
-Secrets come only from the environment. The URL of a webhook and the topic of an ntfy server can be secret too, so
-planwarden shows, logs and stores only the name and the host of a channel.
+Secrets of the tables come only from the environment. The URL of a webhook and the topic of an ntfy server can be secret
+too, so planwarden shows, logs and stores only the name and the host of a channel.
 """
 
 import base64
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.notifications import SUBSCRIBABLE, NotificationKind
+from planwarden.storage.ports.browsers import NotifiedBrowser
 
 MAX_CHANNELS = 10
 KEY_BYTES = range(24, 65)
@@ -80,14 +81,16 @@ class NotificationChannel:
     """A channel to which notifications go. This process can deliver to it unless it has a `problem`."""
 
     name: str
-    kind: Literal["webhook", "ntfy"]
+    kind: Literal["webhook", "ntfy", "browser"]
     url: str = field(repr=False)
     host: str
     events: frozenset[NotificationKind]
     key: bytes = field(default=b"", repr=False)
-    """For a webhook: the key that signs its messages."""
+    """For a webhook and a browser: the key that signs its messages."""
     token: str | None = field(default=None, repr=False)
     """For an ntfy server that requires an access token."""
+    browser: NotifiedBrowser | None = field(default=None, repr=False)
+    """A person's browser, which chose the address itself."""
     problem: str | None = None
     """Why this process cannot deliver to it."""
 

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.notifications import Notification, find_notifiable
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.channels import NotificationChannel
 
 MAX_NAME_CHARS = 200
@@ -22,14 +23,17 @@ MAX_NAME_CHARS = 200
 class Outbox:
     """Implements the engine's `NotificationSource` port."""
 
-    def __init__(self, channels: Sequence[NotificationChannel]) -> None:
+    def __init__(self, channels: Sequence[NotificationChannel], browsers: BrowserChannels | None = None) -> None:
         self._channels = channels
+        self._browsers = browsers
 
     def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
         found: list[Notification] = []
         for entry, kind, suspension in find_notifiable(recorded, execution):
             wanting = [channel for channel in self._channels if kind in channel.events]
-            facts = _build_facts(entry.event, execution, suspension) if wanting else {}
+            if self._browsers is not None:
+                wanting += self._browsers.find_concerned(kind, suspension.question.needs, execution.principal)
+            facts = build_facts(entry.event, execution, suspension) if wanting else {}
             found.extend(
                 Notification(
                     notification_id=_derive_id(execution.execution_id, entry.sequence, channel.name),
@@ -45,9 +49,9 @@ class Outbox:
         return tuple(found)
 
 
-def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
-    """The outbox for the channels; None without channels, so executions do no extra work."""
-    return Outbox(channels) if channels else None
+def build_outbox(channels: Sequence[NotificationChannel], browsers: BrowserChannels | None = None) -> Outbox | None:
+    """The outbox for the channels; None where there can be none, so executions do no extra work."""
+    return Outbox(channels, browsers) if channels or browsers is not None else None
 
 
 def format_time(at: float) -> str:
@@ -67,7 +71,8 @@ def _find_speaker(question: ev.Question) -> str:
     return "planwarden" if question.kind in ("approval", "reconcile") else "agent"
 
 
-def _build_facts(event: ev.Event, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
+def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
+    """What may be said about the event of a question, or about the question itself."""
     question = suspension.question
     facts: dict[str, JsonValue] = {
         "threadId": execution.thread_id[:MAX_NAME_CHARS],

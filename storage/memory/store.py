@@ -50,6 +50,7 @@ from planwarden.agent.ports.store import (
     SuspensionRowPage,
 )
 from planwarden.storage.clock import LEASE_S, SystemClock
+from planwarden.storage.memory.browsers import MemoryBrowsers
 from planwarden.storage.memory.keys import MemoryKeys
 from planwarden.storage.memory.listing import ListedRow, list_page
 from planwarden.storage.memory.notifications import MemoryNotifications
@@ -103,7 +104,8 @@ class MemoryStore:
         )
         self._changes = 0
         self._tokens = MemoryTokens(self.audit)
-        self._sessions = MemorySessions(self.audit)
+        self._sessions = MemorySessions(self.audit, lambda session: self._browsers.end(session))
+        self._browsers = MemoryBrowsers(self.audit, self._sessions.find_open, self._notifications.drop_channel)
         self._keys = MemoryKeys(self.audit)
         self._schedules = MemorySchedules(self.audit)
 
@@ -122,6 +124,10 @@ class MemoryStore:
     @property
     def notifications(self) -> MemoryNotifications:
         return self._notifications
+
+    @property
+    def browsers(self) -> MemoryBrowsers:
+        return self._browsers
 
     @property
     def schedules(self) -> MemorySchedules:

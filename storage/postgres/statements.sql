@@ -342,6 +342,58 @@ UPDATE sessions SET ended_at = $1 WHERE ended_at IS NULL AND expires_at > $2;
 -- Delete sessions that expired before the given time.
 DELETE FROM sessions WHERE expires_at < $1;
 
+-- name: add_browser
+-- A browser to notify a person in; the same one again is the same row.
+INSERT INTO browsers (browser_id, principal, session, endpoint, p256dh, auth, label, created_at, expires_at, failures)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0)
+ON CONFLICT (browser_id) DO UPDATE SET session = excluded.session, p256dh = excluded.p256dh, auth = excluded.auth,
+    label = excluded.label, created_at = excluded.created_at, expires_at = excluded.expires_at, failures = 0;
+
+-- name: browsers
+-- Those that have not expired, oldest first.
+SELECT browser_id, principal, session, endpoint, p256dh, auth, label, created_at, expires_at, failures FROM browsers
+WHERE expires_at > $1 ORDER BY number;
+
+-- name: other_browsers
+-- Whose the others are that have not expired.
+SELECT principal FROM browsers WHERE browser_id <> $1 AND expires_at > $2;
+
+-- name: expired_browsers
+-- Those that nobody was in the inbox with for too long.
+SELECT browser_id FROM browsers WHERE expires_at <= $1;
+
+-- name: browsers_of_session
+-- Those that end with a session, or all.
+SELECT browser_id FROM browsers WHERE $1::text IS NULL OR session = $2;
+
+-- name: browser_principal
+-- Whose it is.
+SELECT principal FROM browsers WHERE browser_id = $1;
+
+-- name: renew_browser
+-- The same person was in the inbox with it again.
+UPDATE browsers SET session = $1, expires_at = $2 WHERE browser_id = $3;
+
+-- name: count_browser_failure
+-- Its push service did not accept a message.
+UPDATE browsers SET failures = failures + 1 WHERE browser_id = $1 RETURNING failures;
+
+-- name: clear_browser_failures
+-- Its push service accepted one.
+UPDATE browsers SET failures = 0 WHERE browser_id = $1;
+
+-- name: delete_browser
+-- It is not notified any more.
+DELETE FROM browsers WHERE browser_id = $1;
+
+-- name: delete_channel_notifications
+-- What waits for a channel that is no more.
+DELETE FROM notifications WHERE channel = $1;
+
+-- name: hold_session
+-- Whose session it is while it is open; it cannot end before this transaction does.
+SELECT principal FROM sessions WHERE hash = $1 AND ended_at IS NULL AND expires_at > $2 FOR SHARE;
+
 -- name: open_inbox
 -- An inbox starts to listen.
 INSERT INTO inboxes (owner, url, started_at) VALUES ($1, $2, $3)

@@ -52,6 +52,7 @@ from planwarden.storage.postgres.transaction import PostgresTransaction
 from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.audit import read_row
+from planwarden.storage.sql.browsers import SqlBrowsers
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.notifications import SqlNotifications, limit_notifications
@@ -118,6 +119,7 @@ class PostgresStore:
         self._tokens = SqlTokens(self._database)
         self._sessions = SqlSessions(self._database, self._liveness)
         self._notifications = SqlNotifications(self._database, self._clock)
+        self._browsers = SqlBrowsers(self._database)
         self._keys = SqlKeys(self._database)
         self._schedules = SqlSchedules(self._database, self._clock)
         self._secrets = SqlSecrets(self._database)
@@ -187,6 +189,11 @@ class PostgresStore:
     @property
     def notifications(self) -> SqlNotifications:
         return self._notifications
+
+    @property
+    def browsers(self) -> SqlBrowsers:
+        """Browsers in which people are notified."""
+        return self._browsers
 
     @property
     def schedules(self) -> SqlSchedules:

@@ -405,6 +405,58 @@ UPDATE sessions SET ended_at = ? WHERE ended_at IS NULL AND expires_at > ?;
 -- Delete sessions that expired before the given time.
 DELETE FROM sessions WHERE expires_at < ?;
 
+-- name: add_browser
+-- A browser to notify a person in; the same one again is the same row.
+INSERT INTO browsers (browser_id, principal, session, endpoint, p256dh, auth, label, created_at, expires_at, failures)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
+ON CONFLICT (browser_id) DO UPDATE SET session = excluded.session, p256dh = excluded.p256dh, auth = excluded.auth,
+    label = excluded.label, created_at = excluded.created_at, expires_at = excluded.expires_at, failures = 0;
+
+-- name: browsers
+-- Those that have not expired, oldest first.
+SELECT browser_id, principal, session, endpoint, p256dh, auth, label, created_at, expires_at, failures FROM browsers
+WHERE expires_at > ? ORDER BY number;
+
+-- name: other_browsers
+-- Whose the others are that have not expired.
+SELECT principal FROM browsers WHERE browser_id <> ? AND expires_at > ?;
+
+-- name: expired_browsers
+-- Those that nobody was in the inbox with for too long.
+SELECT browser_id FROM browsers WHERE expires_at <= ?;
+
+-- name: browsers_of_session
+-- Those that end with a session, or all.
+SELECT browser_id FROM browsers WHERE ? IS NULL OR session = ?;
+
+-- name: browser_principal
+-- Whose it is.
+SELECT principal FROM browsers WHERE browser_id = ?;
+
+-- name: renew_browser
+-- The same person was in the inbox with it again.
+UPDATE browsers SET session = ?, expires_at = ? WHERE browser_id = ?;
+
+-- name: count_browser_failure
+-- Its push service did not accept a message.
+UPDATE browsers SET failures = failures + 1 WHERE browser_id = ? RETURNING failures;
+
+-- name: clear_browser_failures
+-- Its push service accepted one.
+UPDATE browsers SET failures = 0 WHERE browser_id = ?;
+
+-- name: delete_browser
+-- It is not notified any more.
+DELETE FROM browsers WHERE browser_id = ?;
+
+-- name: delete_channel_notifications
+-- What waits for a channel that is no more.
+DELETE FROM notifications WHERE channel = ?;
+
+-- name: hold_session
+-- Whose session it is while it is open; it cannot end before this transaction does.
+SELECT principal FROM sessions WHERE hash = ? AND ended_at IS NULL AND expires_at > ?;
+
 -- name: open_inbox
 -- An inbox starts to listen.
 INSERT OR REPLACE INTO inboxes (owner, url, started_at) VALUES (?, ?, ?);

@@ -40,6 +40,7 @@ from planwarden.storage.sqlite.writer import Writer
 if TYPE_CHECKING:
     from planwarden.storage.ports.keys import KeyStore
     from planwarden.storage.ports.sessions import SessionStore
+    from planwarden.storage.sql.browsers import SqlBrowsers
     from planwarden.storage.sql.schedules import SqlSchedules
     from planwarden.storage.sql.tokens import SqlTokens
 
@@ -113,6 +114,13 @@ class SqliteStore(SqliteLookups):
     @property
     def notifications(self) -> SqlNotifications:
         return self._notifications
+
+    @cached_property
+    def browsers(self) -> "SqlBrowsers":
+        """Browsers in which people are notified."""
+        from planwarden.storage.sql.browsers import SqlBrowsers
+
+        return SqlBrowsers(self._database)
 
     @cached_property
     def schedules(self) -> "SqlSchedules":

@@ -9,12 +9,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate() -> tuple[str, str]:
-    """A certificate for 127.0.0.1 and its key, as PEM."""
+def make_certificate(host: str = "127.0.0.1") -> tuple[str, str]:
+    """A certificate for the host, a name or an address, and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.datetime.now(datetime.UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    try:
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+    except ValueError:
+        address = x509.SubjectAlternativeName([x509.DNSName(host)])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

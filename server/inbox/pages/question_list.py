@@ -10,10 +10,12 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
 from planwarden.server.inbox.decision import record_decision
 from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.pages.browsers import BrowserSection, build_browser_section
 from planwarden.server.inbox.question_view import QuestionView
 from planwarden.server.inbox.questions import build_views, find_question, list_decided, list_waiting
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.notifications.messages import describe_question
 
 MAX_TOGETHER = 50
 
@@ -39,7 +41,7 @@ def build_list_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def show_waiting(request: InboxRequest) -> Response:
-    return await _render_waiting(request, "waiting.html")
+    return await _render_waiting(request, "waiting.html", section=await build_browser_section(request))
 
 
 async def show_waiting_part(request: InboxRequest) -> Response:
@@ -118,13 +120,24 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
     )
 
 
-async def _render_waiting(request: InboxRequest, template: str, seen: str | None = None) -> Response:
+async def _render_waiting(
+    request: InboxRequest, template: str, *, seen: str | None = None, section: BrowserSection | None = None
+) -> Response:
     listed = await list_waiting(request.service, _read_cursor(request))
     token = listed.build_token()
     if seen == token:
         return Response(status_code=204)
     questions = await build_views(request.service, listed)
-    return request.render_page(template, listed=listed, questions=questions, after=_read_cursor(request), seen=token)
+    notices = {found.question.suspension_id: describe_question(execution, found) for execution, found in listed.found}
+    return request.render_page(
+        template,
+        listed=listed,
+        questions=questions,
+        notices=notices,
+        after=_read_cursor(request),
+        seen=token,
+        section=section,
+    )
 
 
 def _read_cursor(request: InboxRequest) -> str | None:

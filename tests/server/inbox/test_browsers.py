@@ -1,0 +1,227 @@
+"""The section of the inbox in which people choose the browsers that notify them, without script."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from planwarden.server.inbox.pages import browsers as pages
+from planwarden.server.notifications import subscribing
+from planwarden.server.notifications.subscribing import MAX_ENDPOINT_CHARS, name_browser
+from planwarden.server.notifications.web_push import KEY_NAME, encode_public_key
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.ports.browsers import MAX_BROWSERS, NotifiedBrowser
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, Fields, Inbox, Page, inbox
+from tests.support.push_service import BrowserDouble, encode
+
+pytestmark = pytest.mark.anyio
+
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+ENDPOINT = "https://push.example/send/1"
+
+
+@asynccontextmanager
+async def open_home(home: Path) -> AsyncGenerator[tuple[Inbox, MemoryStore]]:
+    store = MemoryStore()
+    async with inbox(store=store, settings=Settings(home=home)) as found:
+        yield found, store
+
+
+async def log_in(found: Inbox, name: str = "ann") -> Browser:
+    browser = found.browser()
+    await browser.log_in(name)
+    return browser
+
+
+async def choose(browser: Browser, endpoint: str = ENDPOINT, **changes: str) -> Page:
+    """What the script sends after the person and the browser agreed."""
+    double = BrowserDouble()
+    form = (await browser.open("/inbox")).form("/browsers/add")
+    given = {"endpoint": endpoint, "p256dh": double.p256dh, "auth": encode(double.auth), **changes}
+    fields: Fields = {**form.fields, **{name: [value] for name, value in given.items()}}
+    return await browser.send(form.action, fields, user_agent=FIREFOX)
+
+
+async def list_all(store: MemoryStore) -> list[NotifiedBrowser]:
+    return list(await store.browsers.all(store.clock.now()))
+
+
+async def list_kinds(store: MemoryStore) -> list[str]:
+    return [row.entry.kind for row in await store.audit_rows() if row.entry.kind.startswith("browser_")]
+
+
+@requirement("push:page")
+async def test_a_person_chooses_a_browser_sees_it_and_stops_it(tmp_path: Path) -> None:
+    """spec: console, notifications through the person's own browser"""
+    async with open_home(tmp_path) as (found, store):
+        ann = await log_in(found)
+        before = await ann.open("/inbox")
+        assert "Notify me in this browser" in before.words and "Notifications need JavaScript" in before.words
+        assert not (tmp_path / KEY_NAME).exists()
+        answer = await choose(ann)
+        assert (answer.status, answer.headers["location"]) == (303, "/inbox#browsers")
+        [stored] = await list_all(store)
+        assert (stored.principal, stored.endpoint, stored.label) == ("ann", ENDPOINT, "Firefox on Linux")
+        page = await ann.open("/inbox")
+        assert "Firefox on Linux" in page.words and ENDPOINT not in page.text and stored.auth not in page.text
+        stopped = await ann.submit(page.form(f"/browsers/{stored.browser_id}/remove"))
+        assert stopped.status == 303 and await list_all(store) == []
+        assert (await ann.submit(page.form(f"/browsers/{stored.browser_id}/remove"))).status == 404
+        assert await list_kinds(store) == ["browser_added", "browser_removed"]
+
+
+@requirement("push:key", "push:page")
+async def test_the_script_gets_the_public_key_for_a_form_of_its_session_only(tmp_path: Path) -> None:
+    """spec: a GET changes nothing; the first one who asks makes the key"""
+    async with open_home(tmp_path) as (found, _):
+        ann = await log_in(found)
+        csrf = (await ann.open("/inbox")).form("/browsers/add").fields["csrf"]
+        assert (await ann.open("/inbox/browsers/key")).status == 403
+        assert (await ann.send("/inbox/browsers/key", {"csrf": ["no"]})).status == 403
+        assert not (tmp_path / KEY_NAME).exists()
+        given = [json.loads((await ann.send("/inbox/browsers/key", {"csrf": csrf})).text) for _ in range(2)]
+        assert given == [{"key": encode_public_key((tmp_path / KEY_NAME).read_bytes())}] * 2
+
+
+@requirement("push:own")
+async def test_nobody_sees_stops_or_replaces_the_browser_of_somebody_else(tmp_path: Path) -> None:
+    """spec: a subscription of one person cannot be read, removed or overwritten by another"""
+    async with open_home(tmp_path) as (found, store):
+        ann, bob = await log_in(found), await log_in(found, "bob")
+        await choose(ann)
+        [hers] = await list_all(store)
+        page = await bob.open("/inbox")
+        assert "Firefox" not in page.words and hers.browser_id not in page.text
+        csrf = page.form("/browsers/add").fields["csrf"]
+        assert (await bob.send(f"/inbox/browsers/{hers.browser_id}/remove", {"csrf": csrf})).status == 404
+        assert (await bob.send("/inbox/browsers/renew", {"csrf": csrf, "endpoint": [ENDPOINT]})).status == 204
+        assert await list_all(store) == [hers]
+        assert (await choose(bob)).status == 303
+        assert [(known.principal, known.endpoint) for known in await list_all(store)] == [
+            ("ann", ENDPOINT),
+            ("bob", ENDPOINT),
+        ]
+        assert (await list_all(store))[0] == hers
+
+
+@requirement("push:own")
+async def test_logging_out_ends_the_browsers_of_that_session_and_a_newer_one_keeps_them(tmp_path: Path) -> None:
+    """spec: a logged-out session's subscription ends"""
+    async with open_home(tmp_path) as (found, store):
+        ann, other = await log_in(found), await log_in(found)
+        await choose(ann, "https://push.example/send/1")
+        await choose(other, "https://push.example/send/2")
+        await ann.submit((await ann.open("/inbox")).forms[0])
+        assert [known.endpoint for known in await list_all(store)] == ["https://push.example/send/2"]
+        again = await log_in(found)
+        csrf = (await again.open("/inbox")).form("/browsers/add").fields["csrf"]
+        await again.send("/inbox/browsers/renew", {"csrf": csrf, "endpoint": ["https://push.example/send/2"]})
+        await other.submit((await other.open("/inbox")).forms[0])
+        assert len(await list_all(store)) == 1
+        everywhere = next(form for form in (await again.open("/inbox")).forms if "everywhere" in form.fields)
+        await again.submit(everywhere)
+        assert await list_all(store) == []
+
+
+@requirement("push:hostile-address")
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("", "push.example/x", "http://push.example/x", "ftp://push.example/x", "https:///x", "https://"),
+        *("https://127.0.0.1/x", "https://[::1]/x", "https://10.0.0.1/x", "https://169.254.169.254/x"),
+        *("https://[::ffff:7f00:1]/", "https://[fe80::1]/x"),
+        *("https://ann:pw@push.example/x", "https://ann@push.example/x", "https://push.example/x#y"),
+        *("https://push.example:22/x", "https://push.example:99999/x", "https://push.example:x/"),
+        *("https://push.example/\u0141", "https://push.example/a b", "https://push.example/a\nb", "https://[::1"),
+        "https://push.example/" + "x" * MAX_ENDPOINT_CHARS,
+    ],
+)
+async def test_an_address_that_no_public_push_service_has_is_refused(tmp_path: Path, endpoint: str) -> None:
+    """spec: https only, no private, loopback or link-local address, at most 2,048 characters"""
+    async with open_home(tmp_path) as (found, store):
+        answer = await choose(await log_in(found), endpoint)
+        assert answer.status == 422 and "push service" in answer.words
+        assert not endpoint or endpoint not in answer.text
+        assert await list_all(store) == [] and await list_kinds(store) == []
+
+
+@requirement("push:hostile-address")
+@pytest.mark.parametrize("changes", [{"p256dh": "AAAA"}, {"auth": ""}, {"auth": "x" * 100_000}])
+async def test_keys_that_no_browser_has_are_refused_on_the_page(tmp_path: Path, changes: dict[str, str]) -> None:
+    """spec: RFC 8291"""
+    async with open_home(tmp_path) as (found, store):
+        answer = await choose(await log_in(found), **changes)
+        assert answer.status == 422 and "not the keys of a browser" in answer.words and await list_all(store) == []
+
+
+@requirement("push:own")
+async def test_a_person_has_at_most_so_many_browsers(tmp_path: Path) -> None:
+    """spec: bounded"""
+    async with open_home(tmp_path) as (found, store):
+        ann = await log_in(found)
+        for number in range(MAX_BROWSERS):
+            assert (await choose(ann, f"https://push.example/{number}")).status == 303
+        answer = await choose(ann, "https://push.example/more")
+        assert answer.status == 413 and f"you have {MAX_BROWSERS} browsers" in answer.words
+        assert len(await list_all(store)) == MAX_BROWSERS
+
+
+@requirement("push:page")
+async def test_without_the_extra_the_page_says_what_to_install_and_takes_no_browser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spec: works and says so when the extra is missing"""
+    for module in (subscribing, pages):
+        monkeypatch.setattr(module, "is_push_installed", lambda: False)
+    async with open_home(tmp_path) as (found, store):
+        ann = await log_in(found)
+        page = await ann.open("/inbox")
+        assert "only while this page is open" in page.words and "pip install 'planwarden[push]'" in page.words
+        assert (await choose(ann)).status == 422 and await list_all(store) == []
+        csrf = page.form("/browsers/add").fields["csrf"]
+        assert (await ann.send("/inbox/browsers/key", {"csrf": csrf})).status == 422
+
+
+async def test_a_form_of_no_session_changes_nothing(tmp_path: Path) -> None:
+    """spec: as every form of the inbox"""
+    async with open_home(tmp_path) as (found, store):
+        ann, stranger = await log_in(found), found.browser()
+        csrf = (await ann.open("/inbox")).form("/browsers/add").fields["csrf"]
+        double = BrowserDouble()
+        fields = {"csrf": csrf, "endpoint": [ENDPOINT], "p256dh": [double.p256dh], "auth": [encode(double.auth)]}
+        assert (await stranger.send("/inbox/browsers/add", fields)).status == 403
+        assert (await ann.send("/inbox/browsers/add", fields, origin="https://elsewhere.example")).status == 403
+        assert (await ann.send("/inbox/browsers/add", {**fields, "csrf": ["x"]})).status == 403
+        assert await list_all(store) == []
+
+
+@requirement("push:page")
+async def test_the_worker_is_served_at_the_top_under_the_policy_of_all_pages(tmp_path: Path) -> None:
+    """spec: /sw.js, scope /, CSP as strict as before"""
+    async with open_home(tmp_path) as (found, _):
+        worker = await found.browser().open("/sw.js")
+        assert (worker.status, worker.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+        assert worker.headers["cache-control"] == "no-cache" and "showNotification" in worker.text
+        assert "worker-src 'self'" in worker.headers["content-security-policy"]
+        assert "default-src 'none'" in worker.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "name"),
+    [
+        (FIREFOX, "Firefox on Linux"),
+        ("Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge on Windows"),
+        ("Mozilla/5.0 (Linux; Android 10; K) Chrome/140.0 Mobile Safari/537.36", "Chrome on Android"),
+        ("Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1", "Safari on iPhone"),
+        ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) Version/18.0 Safari/605.1.15", "Safari on macOS"),
+        ("<script>alert(1)</script>", "A browser"),
+        ("", "A browser"),
+    ],
+)
+def test_a_browser_is_called_by_words_of_planwarden(user_agent: str, name: str) -> None:
+    """ours: nothing that a browser says of itself is shown"""
+    assert name_browser(user_agent) == name
