@@ -21,6 +21,7 @@ from platformdirs import user_cache_path
 from pydantic import JsonValue
 
 import planwarden
+from benchmarks.pages import PLAN_STEPS, open_pages, write_saved_plans
 from benchmarks.planwarden_side import DATABASE, resume_one, run_one, suspend_one
 from benchmarks.plot import Panel, draw
 from benchmarks.report import about
@@ -38,6 +39,8 @@ FINISHED = (1_000, 10_000, 100_000, 1_000_000)
 REPEATS = 9
 EXECUTIONS = 1_000
 """Per sample of executions at once."""
+
+_COPIED_ID = "printf('%032x', i)"
 
 Milliseconds = dict[str, dict[str, float]]
 """By operation, then by size."""
@@ -127,6 +130,7 @@ async def _time_at_once(home: Path) -> Milliseconds:
 
 async def _time_finished(home: Path, count: int) -> dict[str, float]:
     """Milliseconds of what is done often, in a database with `count` finished executions and some that wait."""
+    write_saved_plans(home)
     async with _warden(home) as opened:
         await run_one(opened)
         waiting = iter(await together(lambda: suspend_one(opened), REPEATS + 1))
@@ -142,6 +146,8 @@ async def _time_finished(home: Path, count: int) -> dict[str, float]:
         async def resume() -> None:
             await resume_one(opened, *next(waiting))
 
+        async with open_pages(opened, home, _chain(PLAN_STEPS)) as pages:
+            of_pages = {name: await _median(run) for name, run in pages.items()}
         return {
             "open": statistics.median(opening) * 1_000,
             "list": await _median(lambda: opened.list_suspensions(limit=20)),
@@ -153,6 +159,7 @@ async def _time_finished(home: Path, count: int) -> dict[str, float]:
             "start and run to the question": await _median(lambda: suspend_one(opened)),
             "resume": await _median(resume),
             "sweep of what is due": await _median(lambda: store.due(100)),
+            **of_pages,
         }
 
 
@@ -160,9 +167,12 @@ def _add_finished(database: Path, wanted: int) -> None:
     """Copies the first finished execution until there are so many."""
     with closing(sqlite3.connect(database)) as db:
         db.execute("PRAGMA synchronous = OFF")
-        number, name = db.execute("SELECT number, execution_id FROM executions WHERE status = 'completed'").fetchone()
+        number, name = db.execute(
+            "SELECT number, execution_id FROM executions WHERE status = 'completed' ORDER BY number"
+        ).fetchone()
+        [asked] = db.execute("SELECT suspension_id FROM suspensions WHERE execution = ?", (number,)).fetchone()
         [first] = db.execute("SELECT coalesce(max(number), 0) + 1 FROM executions").fetchone()
-        [there] = db.execute("SELECT count(*) FROM executions WHERE status = 'completed'").fetchone()
+        [there] = db.execute("SELECT count(*) FROM executions WHERE status = 'completed' ORDER BY number").fetchone()
         db.execute("CREATE TEMP TABLE copies (i INTEGER PRIMARY KEY)")
         db.execute(
             "WITH RECURSIVE s (i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM s WHERE i < ?1 + ?2 - 1) "
@@ -173,8 +183,10 @@ def _add_finished(database: Path, wanted: int) -> None:
             ("executions", {"number": "i", "execution_id": "hex(randomblob(16))", "thread_id": "hex(randomblob(16))"},
              "number", number),
             ("synopses", {"execution": "i"}, "execution", number),
-            ("events", {"position": None, "execution": "i"}, "execution", number),
-            ("suspensions", {"number": None, "suspension_id": "hex(randomblob(16))", "execution": "i"},
+            # The page of history reads the question out of the log.
+            ("events", {"position": None, "execution": "i", "body": f"replace(body, '{asked}', {_COPIED_ID})"},
+             "execution", number),
+            ("suspensions", {"number": None, "suspension_id": _COPIED_ID, "execution": "i"},
              "execution", number),
             ("audit", {"sequence": None, "execution_id": "hex(randomblob(16))"}, "execution_id", name),
         ):  # fmt: skip
@@ -206,11 +218,18 @@ async def _median(run: Callable[[], Awaitable[object]], times: int = REPEATS) ->
 
 
 def _panels(found: dict[str, Any]) -> list[Panel]:
-    return [
+    panels = [
         Panel("Steps of a plan: milliseconds a step", found["steps"]),
         Panel("Executions at once: milliseconds an execution", found["at_once"]),
-        Panel("Finished executions in the database: milliseconds", found["finished"]),
+        Panel("Finished executions in the database: milliseconds", _split(found["finished"], "page", is_wanted=False)),
+        Panel("Pages of the inbox, by finished executions: milliseconds", _split(found["finished"], "page")),
     ]
+    # Results of before have no pages.
+    return [panel for panel in panels if panel.lines]
+
+
+def _split(found: Milliseconds, beginning: str, *, is_wanted: bool = True) -> Milliseconds:
+    return {name: sizes for name, sizes in found.items() if name.startswith(beginning) is is_wanted}
 
 
 def _say(what: str) -> None:

@@ -186,6 +186,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "graph:true": Requirement(
         "console", "A graph shows every step with its state in words, and every link that it does not draw is named."
     ),
+    "graph:readable": Requirement(
+        "console", "A graph of any length scrolls in its own place by keys, and is printed between its rows."
+    ),
     "graph:hostile": Requirement("console", "No text of a plan adds anything to a graph but text."),
     "plan:review": Requirement(
         "plans",
@@ -820,6 +823,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),
     "inbox:no-script": Requirement("issue, bad input", "Everything can be decided without script."),
     "inbox:keyboard": Requirement("issue, inbox", "Keys move the focus; approve is never what Enter presses unasked."),
+    "inbox:times": Requirement(
+        "console, pages", "Times are in the reader's zone; without script they stand in UTC, which they say."
+    ),
+    "inbox:screen-reader": Requirement(
+        "console, pages", "Landmarks, headings, voices, states and buttons have names, and news are said as they come."
+    ),
     "inbox:accessible": Requirement("console, pages", "axe-core has no finding on any page, in any look."),
     "terminal:rows": Requirement(
         "docs/approvals",

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 from pydantic import JsonValue
@@ -23,6 +24,7 @@ VALUE_CHARS = 8_000
 """Larger arguments and results are a file of their own."""
 PAGE_CHARS = 400_000
 """All values on the page together."""
+MAX_POINTS = 5
 MAX_CALLS = 50
 """Calls of one step on the page; those that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
@@ -95,6 +97,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[tuple[str, str], ...]
     """Labels and values: what it used."""
     steps: tuple[StepLine, ...]
+    points: tuple[tuple[int, str, str], ...]
+    """The first steps to look at, because they failed or wait: numbers among `steps`, ids and states."""
     can_cancel: bool
     can_retry: bool
     can_fork: bool
@@ -133,13 +137,16 @@ def build_plan_view(
     is_own = has_plan and not execution.earlier and not (execution.plan and execution.plan.scopes)
     can_retry = is_newest and is_finished and has_plan and execution.status in GOES_ON_FROM
     can_fork = is_newest and is_finished and bool(begun)
+    steps = _build_steps(execution, graph, people)
+    points = ((number, step.step_id, step.state) for number, step in enumerate(steps, 1) if step.is_open)
     return PlanView(
         title=build_title(execution),
         state=describe_state(execution),
         tone=find_tone(execution),
         progress=describe_progress(execution),
         facts=tuple(_list_facts(execution)),
-        steps=_build_steps(execution, graph, people),
+        steps=steps,
+        points=tuple(islice(points, MAX_POINTS)),
         can_cancel=execution.status in _CAN_STOP and not execution.cancel_requested,
         can_retry=can_retry,
         can_fork=can_fork,

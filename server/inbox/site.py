@@ -79,7 +79,8 @@ def build_asset_url(name: str) -> str:
 
 
 @cache
-def _load_templates() -> Environment:
+def load_templates() -> Environment:
+    """The templates of all pages; its cache has those that were shown."""
     return Environment(
         loader=PackageLoader("planwarden.server.inbox", "templates"),
         autoescape=True,
@@ -91,4 +92,4 @@ def _load_templates() -> Environment:
 
 def render(template: str, **values: object) -> str:
     """The page as text. Jinja escapes every value for HTML; callers escape hidden characters in foreign text before."""
-    return _load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)
+    return load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)

@@ -3,6 +3,7 @@
 The package is fetched once from npm into `.clients/`, by the Node of this environment (https://github.com/dequelabs/axe-core).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tests.clients.installed import Package
@@ -18,12 +19,16 @@ def read_axe() -> str:
     return (AXE.install() / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
-async def find_violations(page: "Page", program: str) -> list[str]:
-    """Returns one line for each finding: the rule, what it says, and the elements."""
-    await page.evaluate(program)
+async def find_violations(page: "Page", program: str, rules: Sequence[str] = ()) -> list[str]:
+    """Returns one line for each finding: the rule, what it says, and the elements. No `rules` means all of them."""
+    if not await page.evaluate("typeof axe === 'object'"):
+        await page.evaluate(program)
     found: list[dict[str, object]] = await page.evaluate(
-        """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.flatMap((found) =>
-            found.nodes.map((node) => ({
-                rule: found.id, help: found.help, where: node.html, why: node.failureSummary })))"""
+        """async (rules) => {
+            const options = { resultTypes: ["violations"], ...(rules.length ? { runOnly: rules } : {}) };
+            return (await axe.run(document, options)).violations.flatMap((found) => found.nodes.map((node) => ({
+                rule: found.id, help: found.help, where: node.html, why: node.failureSummary })));
+        }""",
+        [*rules],
     )
     return [f"{item['rule']}: {item['help']}: {str(item['where'])[:200]} ({item['why']})" for item in found]

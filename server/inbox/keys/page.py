@@ -17,6 +17,8 @@ from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.keys import SigningKey
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
+MAX_REMOVED = 50
+"""Removed keys on the page, the newest."""
 
 
 class ListedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +77,14 @@ async def remove_key(request: InboxRequest) -> Response:
 
 async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
     keys = [key for key in await _open_keyring(request).list_keys() if key.principal == request.session.principal]
+    removed = [key for key in keys if key.revoked_at is not None]
     return request.render_page(
         "keys.html",
         status=422 if fault else 200,
         fault=escape_text(fault),
         usable=[_build_listed_key(key) for key in keys if key.revoked_at is None],
-        over=[_build_listed_key(key) for key in keys if key.revoked_at is not None],
+        over=[_build_listed_key(key) for key in removed[: -MAX_REMOVED - 1 : -1]],
+        more_over=max(0, len(removed) - MAX_REMOVED),
         obstacle=find_obstacle(request, KEYS_PATH),
         max_label=MAX_LABEL_CHARS,
     )

@@ -23,12 +23,13 @@ from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
 from planwarden.server.inbox.run_differences import list_differences
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.graph.outline import write_outline
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
-from planwarden.server.views.graph.svg import draw_svg
+from planwarden.server.views.graph.svg import draw_for_page
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.suspension import format_instant, to_utc
+from planwarden.server.views.suspension import to_utc
 from planwarden.server.views.voices import AGENT_CHARS, describe_proof, format_host
 
 MAX_ENTRIES = 500
@@ -105,12 +106,12 @@ async def compare_executions(request: InboxRequest) -> Response:
     order = [header.execution_id for header in await request.service.engine.store.thread(found[0].thread_id)]
     if any(execution.execution_id not in order for execution in found):
         raise NotFound("these two executions belong to different threads")
-    sides: list[tuple[ExecutionState, PlanView, str]] = []
+    sides: list[tuple[ExecutionState, PlanView, str, list[str]]] = []
     for execution in sorted(found, key=lambda execution: order.index(execution.execution_id)):
         graph = _draw(execution)
         view = build_plan_view(execution, graph, is_newest=False, people=())
-        sides.append((execution, view, Markup(draw_svg(graph, width=SIDE_WIDTH))))
-    (before, first, _), (after, second, _) = sides
+        sides.append((execution, view, Markup(draw_for_page(graph, width=SIDE_WIDTH)), list(write_outline(graph))))
+    (before, first, *_), (after, second, *_) = sides
     return request.render_page("compare.html", sides=sides, found=list_differences(before, after, first, second))
 
 
@@ -160,8 +161,9 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
     return request.render_page(
         template,
         execution=execution,
+        summary=graph.summary,
         view=build_plan_view(execution, graph, is_newest=is_newest and number is None, people=people),
-        graph=Markup(draw_svg(graph)) if graph.rows else "",
+        graph=Markup(draw_for_page(graph)) if graph.rows else "",
         owner=escape_text(execution.principal),
         host=format_host(execution.host or ""),
         output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
@@ -194,13 +196,14 @@ def _draw(execution: ExecutionState) -> PlanGraph:
     return PlanGraph(rows=(), links=()) if execution.plan is None else build_graph(execution.plan, execution)
 
 
-def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> list[tuple[str, str, bool]]:
-    """Ids and descriptions of the other executions of the thread, and whether this one goes on from it."""
+def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> list[tuple[str, str, datetime, bool]]:
+    """The other executions of the thread: ids, statuses, last changes, and whether this one goes on from it."""
     others = [header for header in headers if header.execution_id != execution.execution_id]
     return [
         (
             header.execution_id,
-            f"{header.status}, {format_instant(to_utc(header.updated_at))}",
+            header.status,
+            to_utc(header.updated_at),
             header.execution_id == execution.retry_of,
         )
         for header in others[-MAX_RELATIVES:]

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 
 from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.api.grants import MAX_LISTED, GrantRequest, GrantView
 from planwarden.server.inbox.allowing import (
     NOT_IN_ADVANCE,
     answer_and_allow,
@@ -29,6 +29,8 @@ from planwarden.server.views.facts import escape_text
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES = 10
+MAX_OVER = 50
+"""Of those that have ended, the newest."""
 
 
 class ListedGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +52,14 @@ def build_grant_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def show_grants(request: InboxRequest) -> Response:
-    titles = await read_titles(request.service)
-    grants = [_build_listed_grant(grant, titles) for grant in await request.service.grants.list()]
+    titles, listing = await read_titles(request.service), request.service.grants.list
+    # However many have ended, those that allow something are listed.
+    found = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
+    grants = [_build_listed_grant(grant, titles) for grant in found.values()]
+    usable = [listed for listed in grants if listed.grant.is_open and not listed.grant.is_stale]
+    over = [listed for listed in grants if not listed.grant.is_open or listed.grant.is_stale]
     return request.render_page(
-        "grants.html",
-        usable=[g for g in grants if g.grant.is_open and not g.grant.is_stale],
-        over=[g for g in grants if not g.grant.is_open or g.grant.is_stale],
+        "grants.html", usable=usable, over=over[:MAX_OVER], is_full=len(usable) >= MAX_LISTED, max_listed=MAX_LISTED
     )
 
 

@@ -16,24 +16,32 @@
     return null;
   }
 
-  function showRelativeTimes(root = document) {
-    for (const time of all("time[datetime]:not(.exact)", root)) {
-      const text = formatRelative((Date.parse(time.dateTime) - Date.now()) / 1000);
-      if (!time.title) time.title = time.textContent;
-      if (text !== null) time.textContent = text;
-    }
-  }
-
   const clock = new Intl.DateTimeFormat("en", {
     weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit",
     hourCycle: "h23", timeZoneName: "short",
   });
+
+  const second = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+
+  // What is more than a week away stands as a date. The zone is the reader's, on the page and in the title.
+  function showRelativeTimes(root = document) {
+    for (const time of all("time[datetime]:not(.exact)", root)) {
+      const at = new Date(time.dateTime);
+      time.title = clock.format(at);
+      time.textContent = formatRelative((at - Date.now()) / 1000) ?? time.title;
+    }
+  }
 
   // Times that matter to the minute are in the reader's zone; the zone that they were written in stays as the title.
   function showLocalTimes(root = document) {
     for (const time of all("time.local[datetime]:not([title])", root)) {
       time.title = time.textContent;
       time.textContent = clock.format(new Date(time.dateTime));
+    }
+    for (const time of all("time.clock[datetime]", root)) {
+      const at = new Date(time.dateTime);
+      time.title = clock.format(at);
+      time.textContent = second.format(at);
     }
   }
 
@@ -91,18 +99,42 @@
     act();
   });
 
-  // What a person opened stays open when the page of a plan shows news.
-  let openSteps = null;
+  // A live region that is replaced is not read. What was replaced is said in one that stays, if its words are new.
+  let said = null;
+  function sayNews() {
+    const words = all("[data-news]").map((part) => part.textContent.replace(/\s+/g, " ").trim()).join(" ");
+    if (said !== null && words !== said) document.getElementById("news").textContent = words;
+    said = words;
+  }
+  document.addEventListener("htmx:afterSettle", sayNews);
+
+  // A long graph begins where somebody has to look.
+  function showPoint() {
+    const drawing = document.getElementById("graph");
+    const point = [".waiting", ".failed", ".running"].map((mark) => drawing?.querySelector(mark)).find((found) => found);
+    if (!point || drawing.scrollTop) return;
+    const [inner, outer] = [point.getBoundingClientRect(), drawing.getBoundingClientRect()];
+    drawing.scrollTop = Math.max(0, inner.top - outer.top - (outer.height - inner.height) / 2);
+  }
+
+  // What a person opened, scrolled to or chose stays when the page of a plan shows news.
+  let kept = null;
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.target.id !== "timeline") return;
-    openSteps = new Map(all("details.step").map((step) => [step.id, step.open]));
+    const [drawing, slider] = [document.getElementById("graph"), document.getElementById("at")];
+    kept = {
+      open: all("details.step[open]").map((step) => step.id),
+      place: drawing && [drawing.scrollLeft, drawing.scrollTop],
+      moment: slider && slider.value !== slider.defaultValue && slider === document.activeElement ? slider.value : null,
+    };
   });
   document.addEventListener("htmx:afterSettle", () => {
-    for (const [id, open] of openSteps ?? []) {
-      const step = document.getElementById(id);
-      if (step && open) step.open = true;
-    }
-    openSteps = null;
+    if (!kept) return;
+    for (const id of kept.open) document.getElementById(id)?.setAttribute("open", "");
+    const [drawing, slider] = [document.getElementById("graph"), document.getElementById("at")];
+    if (drawing && kept.place) [drawing.scrollLeft, drawing.scrollTop] = kept.place;
+    if (slider && kept.moment !== null) slider.value = kept.moment;
+    kept = null;
   });
   document.addEventListener("input", (event) => {
     const slider = event.target.closest(".slider input[type=range]");
@@ -153,42 +185,46 @@
   });
 
   // On a small screen Approve becomes active when everything from the top of what it covers to its end was on the screen
-  // without a gap. It can be focused all the time, and says why it is not active.
+  // without a gap. It can be focused all the time, and says why it is not active. A screen that is turned stays small.
   function approveWhenSeen() {
     const covered = all("[data-covered]");
     const buttons = all("button.approve");
-    if (!covered.length || !buttons.length || !window.matchMedia("(max-width: 40rem)").matches) return;
+    if (!covered.length || !buttons.length) return;
     const note = document.getElementById("until-seen");
+    const small = window.matchMedia("(max-width: 40rem), (max-height: 30rem)");
     // Rows on pages that were not opened cannot have been on the screen.
     const isUnopened = buttons.some((button) => button.form?.dataset.unopened);
+    const reason = isUnopened ? "Open the other pages of rows first; then the button becomes active." : "Scroll through all that this approves; then the button becomes active.";
     let seenTo = null;
+    let isSeen = false;
+    let isHeld = false;
     const wait = (event) => {
+      if (!isHeld) return;
       event.preventDefault();
       event.stopImmediatePropagation();
       window.scrollTo({ top: Math.max(0, seenTo - window.innerHeight / 2) });
+    };
+    const hold = (held) => {
+      if (held === isHeld) return;
+      isHeld = held;
+      if (note) note.textContent = held ? reason : isSeen ? "All of it was on the screen: the button is active." : "";
+      for (const button of buttons) {
+        if (held) button.setAttribute("aria-disabled", "true");
+        else button.removeAttribute("aria-disabled");
+        if (note) button.setAttribute("aria-describedby", note.id);
+      }
     };
     const look = () => {
       const top = Math.min(...covered.map((part) => part.getBoundingClientRect().top)) + window.scrollY;
       const end = Math.max(...covered.map((part) => part.getBoundingClientRect().bottom)) + window.scrollY;
       if (window.scrollY <= (seenTo ?? top) + 1) seenTo = Math.max(seenTo ?? 0, window.scrollY + window.innerHeight);
-      if (seenTo === null || seenTo + 1 < end || isUnopened) return;
-      window.removeEventListener("scroll", look);
-      window.removeEventListener("resize", look);
-      for (const button of buttons) {
-        button.removeAttribute("aria-disabled");
-        button.removeEventListener("click", wait, true);
-      }
-      if (note && note.textContent) note.textContent = "All of it was on the screen: the button is active.";
+      isSeen ||= seenTo !== null && seenTo + 1 >= end && !isUnopened;
+      hold(small.matches && !isSeen);
     };
-    for (const button of buttons) {
-      button.setAttribute("aria-disabled", "true");
-      button.addEventListener("click", wait, true);
-      if (note) button.setAttribute("aria-describedby", note.id);
-    }
+    for (const button of buttons) button.addEventListener("click", wait, true);
     window.addEventListener("scroll", look, { passive: true });
     window.addEventListener("resize", look);
     look();
-    if (note && buttons[0].hasAttribute("aria-disabled")) note.textContent = isUnopened ? "Open the other pages of rows first; then the button becomes active." : "Scroll through all that this approves; then the button becomes active.";
   }
 
   // A second press must not send the form again while the first request is pending.
@@ -205,5 +241,7 @@
   showLocalTimes();
   proposeReaderZone();
   approveWhenSeen();
+  sayNews();
+  showPoint();
   setInterval(showRelativeTimes, 20000);
 })();

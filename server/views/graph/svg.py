@@ -1,5 +1,8 @@
 """A graph as SVG 1.1 (https://www.w3.org/TR/SVG11/): one row for each step, its state as shape, sign and word.
 
+A page gets it in pieces of a few rows, one below the other: paper breaks between pieces, and through the middle of a
+single tall drawing.
+
 The state is never said by colour alone. Inside a page the page's style sheet gives the colours, because its policy
 forbids styles of other origins than its own; a drawing that stands alone brings its own, for light, dark and paper.
 """
@@ -18,6 +21,8 @@ WIDTH = 760
 ROW = 52
 MARGIN = 14
 LANE = 14
+PIECE = 5
+"""Rows of a piece of the drawing on a page."""
 RADIUS = 10
 CHARACTER = 7.4
 """Pixels of an average character of 14 pixels' height."""
@@ -37,8 +42,26 @@ _ALONE = """
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
     """Returns the drawing; `stands_alone` makes it a file of its own, with a ground and its own colours."""
     layout = lay_out(graph)
-    height = 2 * MARGIN + ROW * len(graph.rows) + (ROW // 2 if graph.left_out else 0)
-    return "\n".join(_write(graph, layout, width, height, stands_alone)) + "\n"
+    return "\n".join(_write(graph, layout, width, _measure_height(graph), stands_alone)) + "\n"
+
+
+def draw_for_page(graph: PlanGraph, *, width: int = WIDTH) -> str:
+    """Returns the drawing as HTML: pieces of `PIECE` rows in one element, which has the summary as its name."""
+    layout = lay_out(graph)
+    bottom, rows = _measure_height(graph), len(graph.rows)
+    parts = [f'<div class="graph" role="img" aria-label="{escape(graph.summary)}">']
+    for first in range(0, rows, PIECE):
+        last = min(first + PIECE, rows)
+        top, end = (MARGIN + ROW * first if first else 0), (MARGIN + ROW * last if last < rows else bottom)
+        size = f'width="{width}" height="{end - top}" viewBox="0 {top} {width} {end - top}"'
+        parts.append(f'<svg xmlns="http://www.w3.org/2000/svg" {size} aria-hidden="true">')
+        parts.extend(_draw(graph, layout, width, range(first, last)))
+        parts.append("</svg>")
+    return "\n".join([*parts, "</div>"]) + "\n"
+
+
+def _measure_height(graph: PlanGraph) -> int:
+    return 2 * MARGIN + ROW * len(graph.rows) + (ROW // 2 if graph.left_out else 0)
 
 
 def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alone: bool) -> Iterator[str]:
@@ -49,17 +72,24 @@ def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alo
     if stands_alone:
         yield f"<style>{_ALONE}{read_rules()}</style>"
         yield f'<rect class="ground" width="{width}" height="{height}"/>'
+    yield from _draw(graph, layout, width, range(len(graph.rows)))
+    yield "</svg>"
+
+
+def _draw(graph: PlanGraph, layout: Layout, width: int, shown: range) -> Iterator[str]:
+    """The rows that are shown, and every line that touches them; what stands beside them is cut off by the frame."""
     x = MARGIN + RADIUS + LANE * layout.columns + (LANE // 2 if layout.columns else 0)
     for link in layout.straight:
-        yield from _draw_straight(link, x)
+        if link.source in shown or link.target in shown:
+            yield from _draw_straight(link, x)
     for lane in layout.lanes:
-        yield from _draw_lane(lane, x)
-    for number, row in enumerate(graph.rows):
-        yield from _draw_row(row, x, _middle(number), width)
-    if graph.left_out:
+        if lane.sources[0] < shown.stop and lane.targets[-1] >= shown.start:
+            yield from _draw_lane(lane, x, shown)
+    for number in shown:
+        yield from _draw_row(graph.rows[number], x, _middle(number), width)
+    if graph.left_out and shown.stop == len(graph.rows):
         text_x, y = x + RADIUS + 12, _middle(len(graph.rows)) - ROW // 4
         yield f'<text class="soft" x="{text_x}" y="{y}">and {graph.left_out} more steps</text>'
-    yield "</svg>"
 
 
 def _middle(number: int) -> int:
@@ -72,16 +102,16 @@ def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
     yield f'<path class="tip" d="M{x - 4.5} {end - 6}h9L{x} {end}z"/>'
 
 
-def _draw_lane(lane: Lane, x: int) -> Iterator[str]:
+def _draw_lane(lane: Lane, x: int, shown: range) -> Iterator[str]:
     """What leaves a step leaves below its middle, and what arrives arrives above it, so that they never meet."""
     line = x - RADIUS - LANE * (lane.column + 1)
     weight, edge = _weight(lane.carries_value), x - RADIUS
     first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5
     yield f'<path class="link{weight}" d="M{line} {first + 5}V{last - 5}"/>'
-    for source in lane.sources:
+    for source in filter(shown.__contains__, lane.sources):
         y = _middle(source) + 5
         yield f'<path class="link{weight}" d="M{edge} {y}H{line + 5}q-5 0 -5 5"/>'
-    for target in lane.targets:
+    for target in filter(shown.__contains__, lane.targets):
         y = _middle(target) - 5
         yield f'<path class="link{weight}" d="M{line} {y - 5}q0 5 5 5H{edge - 5}"/>'
         yield f'<path class="tip" d="M{edge - 7} {y - 4.5}v9L{edge} {y}z"/>'
@@ -103,7 +133,7 @@ def _draw_row(row: GraphRow, x: int, y: int, width: int) -> Iterator[str]:
         yield f'<text class="sign" x="{x}" y="{y + 4.5}">{SIGNS[row.mark]}</text>'
     parts = [f'<tspan class="id">{escape(name)}</tspan>']
     parts += [f'<tspan class="state" dx="8">{escape(state)}</tspan>'] if state else []
-    parts += [f'<tspan dx="8">{escape(words)}</tspan>'] if words else []
+    parts += [f'<tspan class="words" dx="8">{escape(words)}</tspan>'] if words else []
     yield f'<text x="{text_x}" y="{y - 3}">{"".join(parts)}</text>'
     yield f'<text class="soft" x="{text_x}" y="{y + 15}">{escape(below)}</text></g>'
 

@@ -1,154 +1,403 @@
-"""axe-core finds nothing on any page of the inbox: light, dark and on a phone, with no, one and many rows."""
+"""axe-core finds nothing on any page of the inbox: light, dark and narrow, with no, one and very many rows.
 
-from collections.abc import AsyncGenerator, Sequence
+Every page and every template is on a tour here; one that is added without being on it fails.
+"""
+
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import anyio
+import pytest
+from pydantic import JsonValue
 
+import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.listing import ExecutionFilter
+from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.inbox.questions import PAGE_SIZE
+from planwarden.server.inbox.site import load_templates
+from planwarden.storage.ports.keys import SigningKey, keys_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.storage.suite import Scribe
-from tests.support.axe import find_violations, read_axe
+from tests.server.inbox.tour import WIDE, Tour, list_routes
+from tests.server.schedules.support import add_schedule
+from tests.storage.suite import PLAN, Scribe, decided, question
+from tests.support.axe import read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.many import copy_execution
 from tests.support.scene import CLEAN_UP, LETTER, PAY, InboxScene, launch_browser, open_scene
-from tests.support.wardens import tool_step
+from tests.support.wardens import plan, tool_step
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Route
 
 pytestmark = DRIVES_CHROMIUM
 
-LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"color_scheme": "light"},
-    "dark": {"color_scheme": "dark"},
-    "phone": {
-        "viewport": {"width": 390, "height": 844},
-        "is_mobile": True,
-        "has_touch": True,
-        "device_scale_factor": 2,
-        "color_scheme": "dark",
-    },
-}
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
-LISTS = ("", "/plans", "/history", "/grants", "/keys")
+CLAIMED = Authority(assurance="claimed", channel="mcp", principal="local")
+LISTS = ("", "/plans", "/history", "/grants", "/keys", "/saved")
+NOT_PAGES = {
+    "/": "leads to the inbox",
+    "/inbox/": "is the same page without its slash",
+    "/inbox/static/{name}": "a file",
+    "/inbox/waiting": "a part of a page",
+    "/inbox/plans/list": "a part of a page",
+    "/inbox/suspensions/{suspension_id}/standing": "a part of a page",
+    "/inbox/executions/{execution_id}/timeline": "a part of a page",
+    "/inbox/schedules/{schedule_id}/runs": "a part of a page",
+    "/inbox/executions/{execution_id}/calls/{call_id}": "a file",
+    "/inbox/executions/{execution_id}/artifacts/{artifact_id}": "a file",
+}
+MANY = 10_000
+
+CLEAN = """
+title: Clean the CRM
+description: Finds records that nobody has touched, and deletes them once a person agrees.
+inputs:
+  properties:
+    days: {type: integer, default: 400, minimum: 30, description: Only records older than so many days}
+    reason: {type: string, default: stale, description: Why they go}
+    notify: {type: boolean}
+    regions: {type: array, items: {type: string}}
+todoList:
+  - id: find
+    description: Find stale records
+    toolCalls: [{toolName: crm_find, arguments: {older_than_days: {$from: inputs, pointer: /days}}}]
+  - id: delete
+    description: Delete them
+    toolCalls:
+      - toolName: crm_delete
+        arguments: {ids: {$from: find, pointer: /ids}, reason: {$from: inputs, pointer: /reason}}
+"""
+LOOK = "todoList: [{id: a, description: Look, toolCalls: [{toolName: crm_find, arguments: {older_than_days: 3}}]}]"
+
+
+@planwarden.tool
+async def lost() -> str:
+    """Never hears of it again."""
+    raise planwarden.OutcomeUnknown("the line went dead")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home without plans."""
+    (tmp_path / "plans").mkdir()
+    return tmp_path
 
 
 @asynccontextmanager
-async def _open() -> AsyncGenerator[tuple[InboxScene, "Browser"]]:
+async def _open(home: Path, store: Store | None = None) -> AsyncGenerator[Tour]:
+    """Opens a browser in front of an inbox; at the end nothing may have been found."""
     assert CHROMIUM is not None
-    with anyio.fail_after(300):
-        async with open_scene() as found, launch_browser(CHROMIUM) as browser:
-            yield found, browser
+    with anyio.fail_after(900):
+        async with open_scene([lost], store, home) as found, launch_browser(CHROMIUM) as browser:
+            context = await browser.new_context(viewport=WIDE)
+            tour = Tour(found, await context.new_page(), read_axe())
+            tour.page.set_default_timeout(60_000)
+            yield tour
+            assert not tour.findings, "\n".join(tour.findings)
 
 
-async def _find_everywhere(found: InboxScene, browser: "Browser", paths: Sequence[str]) -> list[str]:
-    """Every finding on these pages in every look, each with its page."""
-    program = read_axe()
-    findings: list[str] = []
-    for look, options in LOOKS.items():
-        context = await browser.new_context(**options)
-        page: Page = await context.new_page()
-        link = await found.make_link()
-        await page.goto(link)
-        findings += [f"{look} /pair {finding}" for finding in await find_violations(page, program)]
-        await page.click("main button[type=submit]")
-        await page.wait_for_selector("nav")
-        for path in paths:
-            await page.goto(f"{found.url}{path}")
-            findings += [f"{look} {path} {finding}" for finding in await find_violations(page, program)]
-        await context.close()
-    return findings
-
-
-async def _decide(found: InboxScene, suspension_id: str, decision: Decision) -> str:
-    """Decides as a person, and returns the id of the execution."""
+async def _answer(found: InboxScene, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
+    """Decides, and returns the id of the execution."""
     row = await found.warden.service.engine.store.find_suspension(suspension_id)
     assert row is not None
-    await found.warden.service.answer(row.thread_id, suspension_id, decision, ANN, wait_seconds=60, principal=None)
+    await found.warden.service.answer(
+        row.thread_id, suspension_id, decision, authority, wait_seconds=60, principal=None
+    )
     return row.execution_id
 
 
-@requirement("inbox:accessible")
-async def test_axe_finds_nothing_on_pages_without_rows() -> None:
-    """spec: console, axe-core has no finding on any page"""
-    async with _open() as (found, browser):
-        assert await _find_everywhere(found, browser, [*LISTS, "/plans?q=x", "/suspensions/none", "/review"]) == []
+async def _add_key(store: Store, number: int, *, is_removed: bool = False) -> None:
+    key_id, keys = f"{number:016x}", keys_of(store)
+    added = SigningKey(
+        key_id=key_id,
+        credential_id=key_id.encode(),
+        public_key=b"x",
+        principal="ann",
+        rp_id="localhost",
+        label=f"key {number}",
+        sign_count=0,
+        created_at=store.clock.now(),
+    )
+    assert await keys.add_key(added, None, AuditEntry(kind="key_added", facts={}))
+    if is_removed:
+        assert await keys.revoke_key(key_id, store.clock.now(), AuditEntry(kind="key_removed", facts={}))
 
 
 @requirement("inbox:accessible")
-async def test_axe_finds_nothing_on_any_page_of_questions_of_every_kind() -> None:
-    """spec: console, axe-core has no finding on any page"""
-    async with _open() as (found, browser):
-        ids = await found.ask_every_kind()
-        ids["covers"] = await found.run_to_question(
-            tool_step("ask", "displayConfirmation", {"action": "Pay both?"}, confirms=["one", "two"]),
-            {**PAY, "id": "one", "dependencies": ["ask"]},
-            {**PAY, "id": "two", "dependencies": ["ask"]},
+async def test_axe_finds_nothing_on_pages_without_rows(home: Path) -> None:
+    """spec: console, axe-core has no finding on any page, with no rows; before the login, and on pages of errors"""
+    async with _open(home) as tour:
+        await _see_the_page_that_loads_itself_again(tour)
+        await tour.visit("/pair", "/elsewhere")
+        await tour.log_in()
+        empty = Scribe.on(tour.found.warden.service.engine.store, "empty")
+        await empty.write(ev.ExecutionCreated(goal="go"), ev.ExecutionFailed(code="x", message="no plan"))
+        await tour.visit(*LISTS, "/plans?q=x", "/plans?state=none", "/executions/empty")
+        await tour.visit("/suspensions/none", "/review", "/review?id=none", "/executions/none", "/saved/none")
+
+
+async def _see_the_page_that_loads_itself_again(tour: Tour) -> None:
+    """Whoever follows a link of another site sees this page for a moment; here the moment lasts a day."""
+
+    async def slow_down(route: "Route") -> None:
+        answer = await route.fetch(headers={**route.request.headers, "sec-fetch-site": "cross-site"})
+        await route.fulfill(
+            response=answer, body=(await answer.text()).replace('content="0; url', 'content="86400; url')
         )
-        pay = await found.warden.service.engine.store.find_suspension(ids["pay"])
-        assert pay is not None
-        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-        edit = Decision(
-            approved=True, modified_args={"invoice": "x", "amount": 1, "currency": "EUR", "account": "\u202eother"}
-        )
-        await found.warden.service.answer(pay.thread_id, ids["pay"], edit, claimed, wait_seconds=60, principal=None)
-        rejected = await found.run_to_question(LETTER)
-        done = await found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
-        execution_id = await _decide(found, rejected, Decision(approved=False, reason="not now"))
-        await _decide(found, done, Decision(approved=True))
-        await found.warden.service.grants.make(
-            GrantRequest(tool_name="pay_invoice", arguments={"currency": "EUR"}, uses=2, expires_in_s=600), ANN
-        )
-        paths = [f"/suspensions/{suspension_id}" for suspension_id in (*ids.values(), rejected, done)]
-        paths += [f"/suspensions/{ids['pay']}/grant", f"/executions/{execution_id}", f"/executions/{pay.execution_id}"]
-        paths += [f"/review?id={ids['delete']}&id={ids['pay']}&id={ids['hostile']}&id={ids['form']}&id={ids['covers']}"]
-        assert await _find_everywhere(found, browser, [*LISTS, *paths]) == []
+
+    await tour.page.route("**/inbox/plans", slow_down)
+    await tour.visit("/plans")
+    await tour.page.get_by_role("link", name="continue").wait_for()
+    await tour.page.unroute("**/inbox/plans")
 
 
-@requirement("inbox:accessible")
-async def test_axe_finds_nothing_on_lists_of_several_pages() -> None:
-    """spec: console, with many rows"""
-    async with _open() as (found, browser):
-        for number in range(PAGE_SIZE + 1):
-            asked = await found.run_to_question(PAY, goal=f"Pay invoice {number}")
-            if number % 2:
-                await _decide(found, asked, Decision(approved=number % 3 == 0))
-        for number in range(PAGE_SIZE + 1):
-            await found.run_to_question(LETTER, goal=f"Write letter {number}")
-            await found.warden.service.grants.make(
-                GrantRequest(tool_name="pay_invoice", arguments={"invoice": str(number)}, uses=2, expires_in_s=600), ANN
-            )
-        assert await _find_everywhere(found, browser, LISTS) == []
+@requirement("inbox:accessible", "inbox:phone")
+async def test_axe_finds_nothing_on_pages_with_one_row_and_of_every_kind(home: Path) -> None:
+    """spec: console, axe-core has no finding on any page: one row, every kind of question, every form and its faults"""
+    load_templates.cache_clear()
+    async with _open(home) as tour:
+        await tour.log_in()
+        (home / "plans" / "look.yaml").write_text(LOOK)
+        await tour.found.run_to_question(LETTER, goal="Close idle accounts")
+        await tour.visit(*LISTS[:2], LISTS[5])
+        await _see_questions(tour)
+        await _see_rows(tour)
+        await _see_what_is_allowed(tour, home)
+        await _see_saved_plans(tour, home)
+        await _see_runs(tour)
+        await tour.visit(*LISTS)
+        # The test above has these two.
+        assert _list_unseen_templates() <= {"error.html", "reload.html"}
+        pages = {route.path for route in list_routes(tour.found.site) if "POST" not in (route.methods or ())}
+        assert pages - tour.seen - NOT_PAGES.keys() == set() and NOT_PAGES.keys() <= pages
 
 
-@requirement("inbox:accessible", "inbox:plans")
-async def test_axe_finds_nothing_on_the_list_of_ten_thousand_runs(tmp_path: Path) -> None:
-    """spec: console, with 10,000 rows"""
-    assert CHROMIUM is not None
-    database = tmp_path / "planwarden.db"
+def _list_unseen_templates() -> set[str]:
+    """The templates of whole pages that nothing has rendered since the cache was emptied."""
+    templates = load_templates()
+    assert templates.cache is not None
+    pages = {name for name in templates.list_templates() if not name.startswith("_")} - {"base.html", "logged_in.html"}
+    return pages - {name for _, name in templates.cache}
+
+
+async def _press(tour: Tour, button: str, then: str) -> None:
+    """Presses a button of the page's content, and looks at what follows."""
+    await tour.page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
+    await tour.page.locator(then).first.wait_for()
+    await tour.look(f"after {button}")
+
+
+async def _see_questions(tour: Tour) -> None:
+    found = tour.found
+    ids = await found.ask_every_kind()
+    ids["covers"] = await found.run_to_question(
+        tool_step("ask", "displayConfirmation", {"action": "Pay both?"}, confirms=["one", "two"]),
+        {**PAY, "id": "one", "dependencies": ["ask"]},
+        {**PAY, "id": "two", "dependencies": ["ask"]},
+    )
+    ids["lost"] = await found.run_to_question(tool_step("s", "lost"))
+    reviewed = await found.warden.execute_plan(plan(*CLEAN_UP, PAY), goal="Clean up", options={"review": "person"})
+    ids["review"] = reviewed.suspensions[0].suspension_id
+    edit = Decision(
+        approved=True, modified_args={"invoice": "x", "amount": 1, "currency": "EUR", "account": "\u202eother"}
+    )
+    await _answer(found, ids["pay"], edit, CLAIMED)
+    ids["rejected"] = await found.run_to_question(LETTER)
+    ids["done"] = await found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
+    await _answer(found, ids["rejected"], Decision(approved=False, reason="not now"))
+    await _answer(found, ids["done"], Decision(approved=True))
+    await tour.visit(*(f"/suspensions/{suspension_id}" for suspension_id in ids.values()))
+    together = "&".join(f"id={ids[name]}" for name in ("mail", "pay", "hostile", "form", "covers"))
+    await tour.visit(f"/review?{together}")
+    await _press(tour, "Reject selected", ".outcomes")
+    await tour.visit(f"/suspensions/{ids['delete']}")
+    await tour.page.get_by_text("Edit the arguments first").click()
+    await tour.page.get_by_label("reason", exact=True).fill("older")
+    await _press(tour, "Show the difference", ".changes")
+    await tour.visit(f"/suspensions/{ids['form']}")
+    await _press(tour, "Send", "[role=alert]")
+
+
+async def _see_rows(tour: Tour) -> None:
+    asked = await ask_about_rows(tour.found, 3)
+    await tour.visit(f"/suspensions/{asked}")
+    await tour.page.locator("#row-1 summary").click()
+    await tour.look("with a row to edit")
+    copies = tour.page.get_by_role("group", name="Row 1").get_by_label("copies")
+    await copies.fill("many")
+    await copies.press("Enter")
+    await tour.page.get_by_text("Row 1 needs another look").wait_for()
+    await tour.look("with a fault")
+    await copies.fill("2")
+    await copies.press("Enter")
+    await tour.page.get_by_text("rows run as follows").wait_for()
+    await tour.look("before the decision")
+    await _press(tour, "Reject all", "text=rejected by ann")
+    await tour.visit(f"/suspensions/{await ask_about_rows(tour.found, 1)}")
+
+
+async def ask_about_rows(found: InboxScene, count: int) -> str:
+    """The id of one question about as many calls."""
+    customers: list[JsonValue] = [{"to": f"office{n}@acme.example", "due": 100 + n} for n in range(count)]
+    step = tool_step(
+        "remind",
+        "send_mail",
+        {
+            "to": {"$from": "item", "pointer": "/to"},
+            "subject": "Reminder",
+            "body": {"$text": "Please pay {due} EUR.", "with": {"due": {"$from": "item", "pointer": "/due"}}},
+        },
+        forEach=customers,
+        maxItems=max(count, 1),
+    )
+    return await found.run_to_question(step, goal=f"Remind {count} customers")
+
+
+async def _see_what_is_allowed(tour: Tour, home: Path) -> None:
+    (home / "plans" / "clean.yaml").write_text(CLEAN)
+    pay = await tour.found.run_to_question(PAY, goal="Pay the invoice")
+    await tour.visit(f"/suspensions/{pay}/grant")
+    await tour.page.get_by_label("How many more calls").fill("many")
+    await _press(tour, "Approve and allow", "[role=alert]")
+    run = await tour.found.warden.run_plan("clean")
+    await tour.visit(f"/suspensions/{run.suspensions[0].suspension_id}", "/grants")
+    await tour.visit(f"/suspensions/{run.suspensions[0].suspension_id}/allow-step")
+    await tour.page.get_by_label("At most so many calls a day").fill("many")
+    await _press(tour, "Approve and allow", "[role=alert]")
+    await tour.page.get_by_label("At most so many calls a day").fill("3")
+    await _press(tour, "Approve and allow", "text=Allowed besides")
+    for number in range(2):
+        request = GrantRequest(tool_name="pay_invoice", arguments={"currency": "EUR"}, uses=2, expires_in_s=600)
+        made = await tour.found.warden.service.grants.make(request, ANN)
+        if number:
+            await tour.found.warden.service.grants.revoke(made.grant_id, ANN)
+    for grant in await tour.found.warden.service.grants.list():
+        if grant.step is not None:
+            await tour.found.warden.service.grants.revoke(grant.grant_id, ANN)
+    await _add_key(tour.found.warden.service.engine.store, 0, is_removed=True)
+    await _add_key(tour.found.warden.service.engine.store, 1)
+
+
+async def _see_saved_plans(tour: Tour, home: Path) -> None:
+    (home / "plans" / "broken.yaml").write_text("todoList: 3")
+    store = tour.found.warden.service.engine.store
+    await add_schedule(store, plan="clean", schedule_id="s1", timezone="Europe/Berlin")
+    await add_schedule(store, plan="gone", schedule_id="lost")
+    await tour.visit("/saved", "/saved/clean", "/saved/look", "/saved/broken", "/saved/clean/schedule", "/schedules/s1")
+    await _press(tour, "Pause", ".remark:visible")
+    await _press(tour, "Run now", ".remark:visible")
+    await tour.page.goto(f"{tour.found.url}/saved/clean")
+    await tour.page.get_by_label("days").fill("3")
+    await _press(tour, "Start", "[role=alert]")
+    await tour.page.goto(f"{tour.found.url}/saved/clean/schedule")
+    await tour.page.get_by_label("Times").fill("x")
+    await _press(tour, "Add the schedule", "[role=alert]")
+
+
+async def _see_runs(tour: Tour) -> None:
+    found = tour.found
+    run = await found.warden.run_plan("clean", {"days": 60})
+    rejected = await _answer(found, run.suspensions[0].suspension_id, Decision(approved=False))
+    failing = await found.warden.execute_plan(plan(tool_step("a", "crm_find", {"older_than_days": 3})), wait_seconds=60)
+    await tour.visit(f"/executions/{rejected}", f"/executions/{rejected}?at=4", f"/executions/{failing.execution_id}")
+    await tour.visit(f"/executions/{failing.execution_id}/keep")
+    await tour.page.get_by_label("Name").fill("clean")
+    await _press(tour, "Keep", "[role=alert]")
+    await tour.visit(f"/executions/{rejected}/inputs")
+    await tour.page.get_by_label("days").fill("3")
+    await _press(tour, "Run again", "[role=alert]")
+    await tour.page.get_by_label("days").fill("90")
+    await tour.page.get_by_label("Run", exact=True).select_option("find")
+    await _press(tour, "Run again", "text=side by side")
+    await tour.page.get_by_role("link", name="side by side").click()
+    await tour.page.locator("#differs").wait_for()
+    await tour.look()
+
+
+@requirement("inbox:accessible", "inbox:plans", "inbox:paged")
+async def test_axe_finds_nothing_on_pages_of_ten_thousand_rows(home: Path) -> None:
+    """spec: console, axe-core has no finding on any page, with 10,000 rows; of what is limited, with all that fits"""
+    database = home / "planwarden.db"
     store = SqliteStore.open(database)
-    failed = Scribe.on(store, "failed")
-    await failed.start()
-    await failed.write(ev.ExecutionFailed(code="x", message="The CRM answered 503"))
-    await Scribe.on(store, "running").start()
-    copy_execution(database, "failed", 10_000)
-    with anyio.fail_after(300):
-        async with open_scene(store=store) as found, launch_browser(CHROMIUM) as browser:
-            page = await store.list_executions(ExecutionFilter(), limit=PAGE_SIZE)
-            paths = [
-                "/plans",
-                f"/plans?after={page.next_cursor}",
-                "/plans?state=failed&tool=book&q=go",
-                "/plans?state=running",
-                "/plans?q=none",
-            ]
-            assert await _find_everywhere(found, browser, paths) == []
+    await _ask(store, "open")
+    await _ask(store, "over", ev.ExecutionFailed(code="x", message="The bank answered 503"))
+    for name in ("open", "over"):
+        copy_execution(database, name, MANY)
+    for number in range(60):
+        await _add_key(store, number, is_removed=True)
+        await add_schedule(store, "0 9 * * *", f"s{number}", plan="look")
+    for number in range(PAGE_SIZE * 9):
+        await _add_grant(store, number, is_ended=number % 2 == 0)
+        (home / "plans" / f"plan{number}.yaml").write_text(LOOK)
+    (home / "plans" / "look.yaml").write_text(LOOK)
+    async with _open(home, store) as tour:
+        await tour.log_in()
+        listed = await store.list_executions(ExecutionFilter(), limit=PAGE_SIZE)
+        await tour.visit(*LISTS, f"/plans?after={listed.next_cursor}", "/plans?state=failed&q=invoice", "/saved/look")
+        waiting = await store.suspensions(addressee="human", limit=50)
+        assert waiting.total > MANY
+        await tour.visit(f"/review?{urlencode([('id', row.suspension_id) for row in waiting.rows])}")
+        asked = await ask_about_rows(tour.found, MANY)
+        row = await store.find_suspension(asked)
+        assert row is not None
+        await tour.visit(f"/suspensions/{asked}", f"/executions/{row.execution_id}")
+        for name in ("long", "longer"):
+            await _write_long_run(store, name)
+        await tour.visit("/executions/long", "/executions/longer/compare/long")
     await store.close()
+
+
+async def _ask(store: Store, name: str, *end: ev.Event) -> None:
+    """An execution that asks a person; with an `end`, one whose question is decided."""
+    scribe, asked = Scribe.on(store, name), f"question-{name}"
+    begun = ev.ExecutionCreated(goal="Pay the invoice"), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a")
+    await scribe.write(*begun, ev.Suspended(question=question(asked)), ev.ExecutionSuspended())
+    if end:
+        await scribe.write(decided(asked), *end)
+
+
+async def _add_grant(store: Store, number: int, *, is_ended: bool) -> None:
+    now = store.clock.now()
+    added = Grant(
+        grant_id=f"grant {number}",
+        tool_name="pay_invoice",
+        definition_digest="x",
+        arguments={"invoice": str(number)},
+        uses=3,
+        expires_at=now + 600,
+        owner=None,
+        created_by="ann",
+        assurance="human",
+        channel="inbox",
+        created_at=now,
+        revoked_at=now if is_ended else None,
+    )
+    await store.add_grant(added, AuditEntry(kind="grant_made", facts={}))
+
+
+async def _write_long_run(store: Store, name: str) -> None:
+    """A failed run of 300 steps, of a thread that all such runs share."""
+    steps = tuple(
+        PlanStep(
+            step_id=f"step-{number}",
+            description=f"Remind customer {number} of the invoice",
+            step_type="tool",
+            required_tools=("book",),
+            tool_calls=(PlannedCall(tool_name="book", arguments={"city": name}),),
+            dependencies=(f"step-{number - 1 - number % 3}",) if number > 3 else (),
+        )
+        for number in range(300)
+    )
+    scribe = Scribe.on(store, name, thread_id="thread of long runs")
+    await scribe.write(ev.ExecutionCreated(goal=f"Remind everybody, {name}"), ev.PlanAccepted(plan=Plan(steps=steps)))
+    await scribe.write(ev.ExecutionFailed(code="x", message="The bank answered 503"))

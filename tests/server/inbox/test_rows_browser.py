@@ -1,20 +1,12 @@
-"""The rows of one question in a real Chromium: by keyboard, on a phone, with many rows, and without findings of axe."""
+"""The rows of one question in a real Chromium: by keyboard and on a phone."""
 
-from typing import TYPE_CHECKING, Any
-
-import pytest
 from pydantic import JsonValue
 
 from tests.requirements import requirement
-from tests.server.inbox.test_accessibility import LOOKS
 from tests.server.inbox.test_browser import PHONE, BrowserTester, open_browser
-from tests.support.axe import find_violations, read_axe
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.browser import DRIVES_CHROMIUM
 from tests.support.scene import InboxScene
 from tests.support.wardens import tool_step
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
 
 pytestmark = DRIVES_CHROMIUM
 
@@ -90,39 +82,3 @@ async def test_on_a_phone_rows_on_pages_that_were_not_opened_hold_the_button_bac
         await expect(approve).not_to_have_attribute("aria-disabled", "true")
         width = await d.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert width == 0 and d.found.ledger.lines == []
-
-
-@requirement("inbox:accessible")
-@pytest.mark.parametrize("look", [*LOOKS])
-async def test_axe_finds_nothing_on_the_pages_of_rows(look: str) -> None:
-    """spec: axe-core has no finding on any page; with few rows, with 1,000, with a fault, before the decision, after"""
-    assert CHROMIUM is not None
-    options: dict[str, Any] = LOOKS[look]
-    async with open_browser(**options) as d:
-        found, program = list[str](), read_axe()
-
-        async def look_at(page: "Page") -> None:
-            found.extend(await find_violations(page, program))
-
-        await _open(d, 3)
-        await look_at(d.page)
-        await d.page.locator("#row-1 summary").click()
-        await look_at(d.page)
-        await d.page.get_by_role("group", name="Row 1").get_by_label("copies").fill("many")
-        await d.page.locator("button[name=decision][value=review]").evaluate("(button) => button.click()")
-        await d.page.wait_for_selector("text=Row 1 needs another look")
-        # Chromium says of a page with a fault that its status is 422.
-        d.complaints.clear()
-        await look_at(d.page)
-        await d.page.get_by_role("group", name="Row 1").get_by_label("copies").fill("2")
-        await d.page.locator("button[name=decision][value=review]").evaluate("(button) => button.click()")
-        await d.page.wait_for_selector("text=rows run as follows")
-        await look_at(d.page)
-        await d.page.locator("button.reject").click()
-        await d.page.wait_for_selector("text=rejected by ann")
-        await look_at(d.page)
-        await d.page.goto(f"{d.found.url}/history")
-        await look_at(d.page)
-        await d.page.goto(f"{d.found.url}/suspensions/{await _ask(d.found, 1_000)}")
-        await look_at(d.page)
-        assert found == []

@@ -1,16 +1,13 @@
-"""Saved plans in a real Chromium: started with and without script, by keyboard, in the reader's zone, on a phone."""
+"""Saved plans in a real Chromium: started with and without script, by keyboard, in the reader's zone."""
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.requirements import requirement
-from tests.server.inbox.test_accessibility import LOOKS
 from tests.server.inbox.test_browser import BrowserTester, open_browser
 from tests.server.schedules.support import add_schedule, read_schedule
-from tests.support.axe import find_violations, read_axe
 from tests.support.browser import DRIVES_CHROMIUM
 
 pytestmark = DRIVES_CHROMIUM
@@ -156,44 +153,3 @@ async def test_what_a_schedule_starts_appears_on_its_open_page(home: Path) -> No
         assert await d.page.evaluate("window.notReloaded") is True
         assert "Pause" in await d.focused()
         assert len((await read_schedule(d.found.warden.service.engine.store)).recent) == 1
-
-
-@requirement("inbox:accessible", "inbox:phone")
-@pytest.mark.parametrize("look", LOOKS)
-async def test_the_pages_of_plans_are_accessible_and_fit(home: Path, look: str) -> None:
-    """spec: axe-core has no finding on any page, light, dark, phone"""
-    program, options = read_axe(), dict[str, Any](LOOKS[look])
-    async with open_browser(home=home, **options) as d:
-        store = d.found.warden.service.engine.store
-        for number in range(30):
-            await add_schedule(store, plan="clean", schedule_id=f"s{number}", timezone="Europe/Berlin")
-        await add_schedule(store, plan="gone", schedule_id="lost")
-        await d.log_in()
-        findings: list[str] = []
-
-        async def look_at_it(where: str) -> None:
-            findings.extend(f"{where} {found}" for found in await find_violations(d.page, program))
-            wide = await d.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 0, where
-
-        for path in ("", "/clean", "/look", "/broken", "/clean/schedule"):
-            await d.page.goto(f"{d.found.url}/saved{path}")
-            await look_at_it(f"/saved{path}")
-        await d.page.goto(f"{d.found.url}/schedules/s1")
-        await d.page.get_by_role("button", name="Run now").click()
-        await d.page.wait_for_selector(".remark:visible")
-        await look_at_it("schedule")
-        await d.page.goto(f"{d.found.url}/saved/clean")
-        await d.page.click("button.primary")
-        await d.page.wait_for_selector("[role=alert]")
-        await look_at_it("faults of a start")
-        await d.page.goto(f"{d.found.url}/saved/clean/schedule")
-        await d.page.get_by_role("button", name="Add the schedule").click()
-        await d.page.wait_for_selector("[role=alert]")
-        await look_at_it("faults of a schedule")
-        for file in (home / "plans").iterdir():
-            file.unlink()
-        await d.page.goto(f"{d.found.url}/saved")
-        await look_at_it("no plans")
-        take_refusals(d)
-        assert findings == []
