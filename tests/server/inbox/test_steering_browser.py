@@ -1,5 +1,7 @@
 """Allowing a step, keeping a plan and running it with other inputs in a real Chromium: by keyboard, on a phone."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,34 @@ async def test_keys_alone_change_an_input_and_run_again_from_a_step(home: Path, 
         await expect(d.page.locator(".changes").first).to_contain_text("60")
 
 
+@requirement("console:changed-plan", "inbox:keyboard", "inbox:no-script")
+@pytest.mark.parametrize("script", [True, False])
+async def test_keys_alone_change_the_plan_and_start_what_was_shown(home: Path, script: bool) -> None:
+    """spec: keyboard all the way; nothing starts before what it does was shown"""
+    from playwright.async_api import expect
+
+    async with open_browser(home=home, java_script_enabled=script) as d:
+        run = await _run(d, "clean")
+        await _answer(d, run, approved=False)
+        await d.page.goto(await d.found.make_link(target=f"/inbox/executions/{run.execution_id}"))
+        await d.page.click("main button[type=submit]")
+        await d.page.get_by_role("link", name="Fork with a changed plan").focus()
+        await d.page.keyboard.press("Enter")
+        text = d.page.get_by_label("The plan")
+        await text.fill((await text.input_value()).replace("stale for 400 days", "stale"))
+        await text.press("Tab")
+        await expect(d.page.get_by_label("Run", exact=True)).to_be_focused()
+        await d.page.get_by_role("button", name="Show what changes").press("Enter")
+        await expect(d.page.locator(".fates")).to_contain_text("done, not repeated")
+        await expect(d.page.locator(".changes")).to_contain_text("stale for 400 days")
+        await d.page.get_by_role("button", name="Keep editing").press("Enter")
+        await expect(d.page.get_by_label("The plan")).to_have_value(re.compile('"reason": "stale"\n'))
+        await d.page.get_by_role("button", name="Show what changes").press("Enter")
+        await d.page.get_by_role("button", name="Start").press("Enter")
+        await expect(d.page.locator("#timeline > .remark")).to_contain_text("The plan waits for a person.")
+        await expect(d.page.get_by_role("link", name="side by side")).to_be_visible()
+
+
 @requirement("inbox:accessible", "inbox:phone", "inbox:seen-first")
 @pytest.mark.parametrize("look", LOOKS)
 async def test_the_pages_that_steer_are_accessible_and_fit(home: Path, look: str) -> None:
@@ -198,6 +228,21 @@ async def test_the_pages_that_steer_are_accessible_and_fit(home: Path, look: str
         await d.page.get_by_role("link", name="side by side").click()
         await d.page.wait_for_selector("#differs")
         await look_at_it("side by side")
+        await d.page.goto(f"{d.found.url}/executions/{letter.execution_id}/plan")
+        await look_at_it("a plan to change")
+        await d.page.get_by_label("The plan").fill("{}")
+        await d.page.get_by_role("button", name="Show what changes").click()
+        await d.page.wait_for_selector("[role=alert]")
+        await look_at_it("faults of a plan")
+        changed = plan(
+            tool_step("find", "crm_find", {"older_than_days": 9}),
+            tool_step("wide", "crm_find", {"older_than_days": 1}, description="x" * 200),
+        )
+        await d.page.get_by_label("The plan").fill(json.dumps(changed))
+        await d.page.get_by_label("Run", exact=True).select_option("find")
+        await d.page.get_by_role("button", name="Show what changes").click()
+        await d.page.wait_for_selector(".fates")
+        await look_at_it("what a changed plan does")
         await d.page.goto(f"{d.found.url}{asked}/allow-step")
         approve = d.page.get_by_role("button", name="Approve and allow")
         await d.page.get_by_label("At most so many calls a day").fill("many")
