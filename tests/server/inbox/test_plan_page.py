@@ -89,7 +89,7 @@ async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> No
         past = await _open(browser, asked.execution_id, "?at=3")
         assert "After event 3 of" in past.words and past.form("/executions/" + asked.execution_id).method == "get"
         assert not any(form.action.endswith(("/cancel", "/retry")) for form in past.forms)
-        assert "A question waits" not in past.words and "plan accepted" in past.words
+        assert "Answer its question" not in past.words and "plan accepted" in past.words
         for wrong in ("0", "999", "x", "1" * 30, "%C2%B2"):
             assert (await _open(browser, asked.execution_id, f"?at={wrong}")).status == 404
 
