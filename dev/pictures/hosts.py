@@ -5,11 +5,9 @@ Hosts run in a terminal emulator, with a double of their model on this machine. 
 
 import sys
 import tempfile
-from io import BytesIO
 from pathlib import Path
 
 import anyio
-from PIL import Image
 from tests.clients.app_host import find_view, open_app, run_app_host, run_to_question
 from tests.clients.installed import Unavailable
 from tests.clients.interactive import HOSTS, REMIND, TOOLS
@@ -20,6 +18,7 @@ from tests.support.scene import find_chromium, launch_browser
 from tests.support.screen import Screen, run_on_screen
 
 from dev.pictures.inbox import FOLDER
+from dev.pictures.png import save
 
 DEMO_COLUMNS, DEMO_LINES = 108, 60
 SCALE = 1.6
@@ -76,14 +75,8 @@ async def draw_app(browser_path: str, folder: Path) -> None:
                 view = await find_view(page)
                 save(await page.screenshot(), folder / "host-inspector-app.png")
                 await view.get_by_role("button", name="Approve").click()
-                await view.wait_for_selector("text=You approved it here")
+                await view.wait_for_selector("#status.good")
                 save(await page.screenshot(), folder / "host-inspector-app-approved.png")
-
-
-def save(picture: bytes, path: Path) -> None:
-    """Writes the picture with 256 colours: a third of the bytes, and no visible difference."""
-    image = Image.open(BytesIO(picture)).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    image.save(path, optimize=True)
 
 
 def main() -> int:
