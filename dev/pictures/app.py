@@ -64,14 +64,10 @@ async def take(folder: Path, browser_path: str) -> None:
             found.warden.service.inbox_url = "http://localhost:8766/inbox"
             asking = {"plan": plan(FIND, REMIND, NOTE), "goal": "Remind everybody whose invoice is overdue"}
             closing = {"plan": plan(FIND, CLOSE), "goal": "Close the oldest accounts"}
-            for name, arguments, theme in (
-                ("app-light", asking, "light"),
-                ("app-dark", asking, "dark"),
-                ("app-dangerous", closing, "light"),
-            ):
+            for name, arguments in (("app-light", asking), ("app-dangerous", closing)):
                 result = await host.call_tool("execute_plan", arguments)
                 context = await browser.new_context(viewport={"width": WIDTH, "height": 900})
-                drawn = await open_view(await context.new_page(), host, result, theme)
+                drawn = await open_view(await context.new_page(), host, result)
                 await drawn.view.wait_for_selector("#drawing svg")
                 await _shoot(drawn, folder / f"{name}.png")
                 if name == "app-light":
