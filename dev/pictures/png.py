@@ -11,7 +11,7 @@ COLORS = 256
 def save(picture: bytes, path: Path) -> None:
     """Writes the picture with 256 colours: a third of the bytes, and no visible difference."""
     image = Image.open(BytesIO(picture))
-    is_opaque = image.mode != "RGBA" or image.getextrema()[3] == (255, 255)
+    is_opaque = image.mode != "RGBA" or image.getchannel("A").getextrema() == (255, 255)
     # The octree joins tones that are near each other, such as a page and its cards, but alone knows transparency.
     method = Image.Quantize.MEDIANCUT if is_opaque else Image.Quantize.FASTOCTREE
     image = image.convert("RGB") if is_opaque else image
