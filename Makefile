@@ -126,8 +126,9 @@ docs: $(DOCS_READY) ## Write the generated reference, build the site in dist/doc
 	@$(RUN) dev.reference
 	@$(RUN) dev.site
 
-screenshots: $(READY) ## Draw the pictures of the inbox; needs Chromium
+screenshots: $(READY) ## Draw the pictures of the inbox and of the MCP App; needs Chromium
 	@$(RUN) dev.pictures.inbox
+	@$(RUN) dev.pictures.app
 
 pictures: $(NODE_READY) ## Draw the pictures of hosts and of the demo; needs Chromium
 	@$(RUN) dev.pictures.hosts

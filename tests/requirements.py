@@ -180,6 +180,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "console, pages; plans, going on",
         "A retry or fork takes other inputs from a form with the old ones filled in; side by side shows what differs.",
     ),
+    "console:changed-plan": Requirement(
+        "console, pages; plans, fork",
+        "A fork takes a changed plan; before it starts, a page says what is kept, what runs again and what stays done.",
+    ),
     "console:steer": Requirement(
         "console", "A person stops, retries, forks and rehearses a plan from its page; a form sent twice acts once."
     ),

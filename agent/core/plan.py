@@ -156,14 +156,14 @@ def list_foreign_references(plan: Plan) -> dict[Reference, str]:
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     """Returns the plan as JSON without defaults; `parse_plan` turns it into an equal plan."""
-    steps = list[JsonValue]([_step_to_json(step) for step in plan.steps])
+    steps = list[JsonValue]([step_to_json(step) for step in plan.steps])
     inputs: dict[str, JsonValue] = {} if plan.inputs is None else {"inputs": plan.inputs}
     scopes: dict[str, JsonValue] = {} if plan.scopes is None else {SCOPES: dict(plan.scopes)}
     schemas: dict[str, JsonValue] = {} if plan.schemas is None else {SCOPE_SCHEMAS: dict(plan.schemas)}
     return {**inputs, **scopes, **schemas, "todoList": steps}
 
 
-def _step_to_json(step: PlanStep) -> dict[str, JsonValue]:
+def step_to_json(step: PlanStep) -> dict[str, JsonValue]:
     document: dict[str, JsonValue] = {"id": step.step_id, "description": step.description, "stepType": step.step_type}
     if step.required_tools:
         document["requiredTools"] = list(step.required_tools)

@@ -7,6 +7,7 @@ depends on it runs anew.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -41,16 +42,9 @@ def take_over(
         NotRetryable: something would run again that was done, and that nobody asked to run again.
         LimitExceeded: the results are larger than `MAX_BYTES` together.
     """
-    again = _find_steps_after(plan, from_step)
-    names = {
-        name
-        for name in source.inputs.keys() | inputs.keys()
-        if name not in inputs or name not in source.inputs or source.inputs[name] != inputs[name]
-    }
-    changed = _ChangedInputs(names, {} if source.plan is None else source.plan.scopes or {}, plan)
-    for step in plan.steps:
-        if (known := source.steps.get(step.step_id)) is not None:
-            _check_step(source, known, step, changed, is_again=step.step_id in again)
+    again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, plan, inputs)
+    for unasked in _iterate_unasked_repeats(source, plan, changed, again):
+        raise _build_refusal(source, unasked)
     kept = {
         step.step_id
         for step in plan.steps
@@ -67,6 +61,24 @@ def take_over(
         raise LimitExceeded(f"the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB together")
     rejected = (step.step_id for step in plan.steps if _is_rejected(source, step.step_id))
     return ev.StepsTakenOver(steps=steps, again=tuple(_describe_again(source, plan, steps)), rejected=tuple(rejected))
+
+
+class UnaskedRepeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that would do again what was done, or may have been, although nobody chose it to run again."""
+
+    step_id: str
+    reason: Literal["unknown", "another", "inputs"]
+    """Nobody knows whether a call of it happened; it is completed and another one now, or takes other inputs."""
+    call_ids: tuple[str, ...] = ()
+    """Of which nobody knows whether they happened."""
+
+
+def find_unasked_repeats(
+    source: ExecutionState, plan: Plan, inputs: Mapping[str, JsonValue], from_step: str | None
+) -> tuple[UnaskedRepeat, ...]:
+    """Returns every step for which `take_over` refuses, in plan order. Raises `InvalidArguments` as it does."""
+    changed = _find_changed_inputs(source, plan, inputs)
+    return tuple(_iterate_unasked_repeats(source, plan, changed, find_steps_after(plan, from_step)))
 
 
 def list_artifacts(taken: ev.StepsTakenOver) -> tuple[str, ...]:
@@ -100,7 +112,7 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
         yield f"It goes on from execution {execution.retry_of!r}: {named}{more} completed there and will not run again."
 
 
-def _find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
+def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
     """Returns the step and everything that depends on it, directly or not."""
     if from_step is None:
         return frozenset()
@@ -122,30 +134,42 @@ def _find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def _check_step(
-    source: ExecutionState, known: StepState, step: PlanStep, changed: "_ChangedInputs", *, is_again: bool
-) -> None:
-    """Raises `NotRetryable` when the step would do again what was done, or may have been, without anybody's wish."""
-    step_id, source_id = step.step_id, source.execution_id
+def _iterate_unasked_repeats(
+    source: ExecutionState, plan: Plan, changed: "_ChangedInputs", again: Collection[str]
+) -> Iterator[UnaskedRepeat]:
+    for step in plan.steps:
+        known = source.steps.get(step.step_id)
+        found = None if known is None else _find_unasked_repeat(known, step, changed, is_again=step.step_id in again)
+        if found is not None:
+            yield found
+
+
+def _find_unasked_repeat(
+    known: StepState, step: PlanStep, changed: "_ChangedInputs", *, is_again: bool
+) -> UnaskedRepeat | None:
     unknown = [call.call_id for call in known.calls if call.status == "outcome_unknown"]
     if known.kept is not None:
         unknown += [call.call_id for call in known.kept.calls if call.unknown is not None]
     takes_changed = changed.are_taken_by(step.list_bindings())
     if unknown and (is_again or takes_changed or not _does_same(known.step, step)):
-        raise NotRetryable(
-            f"nobody knows whether call {unknown[0]!r} of execution {source_id!r} happened; retry without fromStep and "
-            "with that step as it is, which asks a person first",
-            details={"executionId": source_id, "calls": list[JsonValue](unknown[:20])},
-        )
+        return UnaskedRepeat(step_id=step.step_id, reason="unknown", call_ids=tuple(unknown))
     if is_again or known.status != "completed":
-        return
+        return None
     if not _does_same(known.step, step):
-        reason = "is another one in this plan"
-    elif takes_changed:
-        reason = "takes inputs that are different now"
-    else:
-        return
-    raise NotRetryable(
+        return UnaskedRepeat(step_id=step.step_id, reason="another")
+    return UnaskedRepeat(step_id=step.step_id, reason="inputs") if takes_changed else None
+
+
+def _build_refusal(source: ExecutionState, unasked: UnaskedRepeat) -> NotRetryable:
+    step_id, source_id = unasked.step_id, source.execution_id
+    if unasked.reason == "unknown":
+        return NotRetryable(
+            f"nobody knows whether call {unasked.call_ids[0]!r} of execution {source_id!r} happened; retry without "
+            "fromStep and with that step as it is, which asks a person first",
+            details={"executionId": source_id, "calls": list[JsonValue](unasked.call_ids[:20])},
+        )
+    reason = "is another one in this plan" if unasked.reason == "another" else "takes inputs that are different now"
+    return NotRetryable(
         f"step {step_id!r} was completed in execution {source_id!r} and {reason}; send it as it was, or as fromStep to "
         "run it again with everything that depends on it",
         details={"executionId": source_id, "step": step_id},
@@ -159,6 +183,15 @@ def _does_same(known: PlanStep, step: PlanStep) -> bool:
 
 def _is_rejected(source: ExecutionState, step_id: str) -> bool:
     return step_id in source.steps and source.steps[step_id].status == "rejected"
+
+
+def _find_changed_inputs(source: ExecutionState, plan: Plan, inputs: Mapping[str, JsonValue]) -> "_ChangedInputs":
+    names = {
+        name
+        for name in source.inputs.keys() | inputs.keys()
+        if name not in inputs or name not in source.inputs or source.inputs[name] != inputs[name]
+    }
+    return _ChangedInputs(names, {} if source.plan is None else source.plan.scopes or {}, plan)
 
 
 class _ChangedInputs(msgspec.Struct, frozen=True):
@@ -197,7 +230,7 @@ def _find_open_confirmations(source: ExecutionState, plan: Plan, kept: Collectio
     calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}
     for step_id in kept:
         if _find_confirming_tools(source, source.steps[step_id]):
-            after = _find_steps_after(plan, step_id)
+            after = find_steps_after(plan, step_id)
             if any(name not in kept and name in calling for name in after):
                 yield step_id
 

@@ -5,11 +5,10 @@ Hosts run in a terminal emulator, with a double of their model on this machine. 
 
 import sys
 import tempfile
-from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
-from PIL import Image
 from tests.clients.app_host import find_view, open_app, run_app_host, run_to_question
 from tests.clients.installed import Unavailable
 from tests.clients.interactive import HOSTS, REMIND, TOOLS
@@ -20,8 +19,14 @@ from tests.support.scene import find_chromium, launch_browser
 from tests.support.screen import Screen, run_on_screen
 
 from dev.pictures.inbox import FOLDER
+from dev.pictures.png import save
+
+if TYPE_CHECKING:
+    from playwright.async_api import ViewportSize
 
 DEMO_COLUMNS, DEMO_LINES = 108, 60
+APP_SIZE: "ViewportSize" = {"width": 1280, "height": 1180}
+"""Room for a question and the plan below it."""
 SCALE = 1.6
 """A cell of the screen is then a whole number of pixels wide and high."""
 
@@ -73,17 +78,14 @@ async def draw_app(browser_path: str, folder: Path) -> None:
         thread_id = run_to_question(stage, REMIND)
         with run_app_host(stage) as host:
             async with open_app(host, browser_path, "get_execution", {"threadId": thread_id}) as page:
+                await page.set_viewport_size(APP_SIZE)
                 view = await find_view(page)
+                await view.wait_for_selector("#drawing svg")
                 save(await page.screenshot(), folder / "host-inspector-app.png")
                 await view.get_by_role("button", name="Approve").click()
-                await view.wait_for_selector("text=You approved it here")
+                await view.wait_for_selector("#status.good")
+                await page.set_viewport_size({**APP_SIZE, "height": 780})
                 save(await page.screenshot(), folder / "host-inspector-app-approved.png")
-
-
-def save(picture: bytes, path: Path) -> None:
-    """Writes the picture with 256 colours: a third of the bytes, and no visible difference."""
-    image = Image.open(BytesIO(picture)).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    image.save(path, optimize=True)
 
 
 def main() -> int:

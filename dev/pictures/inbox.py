@@ -1,29 +1,154 @@
-"""Takes the pictures of docs/inbox.md: `python -m dev.pictures.inbox [FOLDER]`, or `make screenshots`.
+"""Takes the pictures of the inbox in docs: `python -m dev.pictures.inbox [FOLDER]`, or `make screenshots`."""
 
-It takes the pages that everybody sees in every size and colour scheme, the others once.
-"""
-
+import json
 import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
 from tests.support.paths import DOCS
-from tests.support.scene import CLEAN_UP, LETTER, InboxScene, find_chromium, launch_browser, open_scene
+from tests.support.scene import find_chromium, launch_browser
 
-from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.server.api.grants import GrantRequest
+from dev.pictures.office import Office, open_office
+from dev.pictures.png import save
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 FOLDER = DOCS / "images"
 Scheme = Literal["light", "dark"]
-SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 SIZES = {"desktop": (1120, 820), "phone": (390, 844)}
+MARGIN = 16
+"""Pixels below what a picture ends with."""
 
 
-async def _page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
+@dataclass
+class Camera:
+    """A person's browser, and the folder for its pictures."""
+
+    page: "Page"
+    office: Office
+    folder: Path
+
+    async def open(self, name: str) -> None:
+        await self.page.goto(f"{self.office.scene.url}{self.office.paths[name]}")
+
+    async def shoot(self, name: str, until: str | None = None) -> None:
+        """Takes what is on the screen; with `until`, the page down to the end of the first thing found there."""
+        if until is None:
+            return save(await self.page.screenshot(), self.folder / f"inbox-{name}.png")
+        box = await self.page.locator(until).first.bounding_box()
+        width = self.page.viewport_size["width"] if self.page.viewport_size else SIZES["desktop"][0]
+        assert box is not None, until
+        height = box["y"] + box["height"] + MARGIN
+        picture = await self.page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+        return save(picture, self.folder / f"inbox-{name}.png")
+
+
+async def take_light(camera: Camera) -> None:
+    """What most pictures show: a wide screen by day."""
+    page = camera.page
+    await page.wait_for_selector(".question")
+    await camera.shoot("waiting")
+    await camera.open("delete")
+    await camera.shoot("question", "form.decide")
+    await camera.open("hostile")
+    await camera.shoot("hostile", "form.decide")
+    await camera.open("review")
+    await camera.shoot("review")
+    await camera.open("grant")
+    await camera.shoot("grant", "main form")
+    await camera.open("outcome")
+    await camera.shoot("outcome", "article.card")
+    await camera.open("plan")
+    await camera.shoot("plan-light", "section.actions")
+    await camera.open("rows")
+    await page.uncheck("#row-1 input[name=row]")
+    await camera.shoot("rows", "form:has(.rows)")
+    await _change_arguments(camera)
+    await _keep_a_schedule(camera)
+    await page.goto(f"{camera.office.scene.url}/plans")
+    await camera.shoot("plans")
+    await _fork(camera)
+
+
+async def take_dark(camera: Camera) -> None:
+    await camera.open("plan")
+    await camera.shoot("plan-dark", "section.actions")
+
+
+async def take_phone(camera: Camera) -> None:
+    await camera.open("plan")
+    await camera.shoot("plan-phone")
+
+
+async def take_dark_phone(camera: Camera) -> None:
+    await camera.open("delete")
+    await camera.shoot("question-phone")
+
+
+async def _change_arguments(camera: Camera) -> None:
+    page = camera.page
+    await camera.open("mail")
+    await page.click("text=Edit the arguments first")
+    await page.fill("label:has-text('subject') + input", "Your account will be closed on 1 December")
+    await page.select_option("select", label="high")
+    await page.click("button.approve")
+    await page.wait_for_selector(".changes")
+    await camera.shoot("changes", "form.decide")
+
+
+async def _fork(camera: Camera) -> None:
+    """Goes on from the run that failed with a changed plan, and puts both runs side by side."""
+    page = camera.page
+    await camera.open("failed")
+    await page.click("text=Fork with a changed plan")
+    document = json.loads(await page.get_by_label("The plan").input_value())
+    steps = {step["id"]: step for step in document["todoList"]}
+    mail = {"to": "office@acme.example", "subject": "Your last bill", "body": "It is attached."}
+    steps["post"] |= {"requiredTools": ["send_mail"], "toolCalls": [{"toolName": "send_mail", "arguments": mail}]}
+    steps["tell"]["toolCalls"][0]["arguments"]["subject"] = "Your account was closed"
+    await page.get_by_label("The plan").fill(json.dumps(document, indent=2))
+    await page.get_by_label("Run", exact=True).select_option("tell")
+    await page.click("text=Show what changes")
+    await page.wait_for_selector(".fates")
+    await camera.shoot("changed-plan", "form.decide")
+    await page.click("button.primary")
+    await page.click("text=side by side")
+    await page.wait_for_selector("#differs")
+    await camera.shoot("compare", "section[aria-labelledby=differs]")
+
+
+async def _keep_a_schedule(camera: Camera) -> None:
+    page, url = camera.page, camera.office.scene.url
+    await page.goto(f"{url}/saved/remind/schedule")
+    await page.get_by_label("Times").fill("0 9 * * 1")
+    await page.get_by_label("Time zone").fill("Europe/Berlin")
+    await page.get_by_role("button", name="Add the schedule").click()
+    await page.wait_for_url("**/inbox/schedules/**")
+    await page.get_by_role("button", name="Run now").click()
+    await page.wait_for_selector(".runs a")
+    await camera.shoot("schedule", "#schedule")
+    await page.goto(f"{url}/saved/welcome")
+    await page.get_by_label("customer").fill("Borealis")
+    await page.get_by_label("mail").fill("office@borealis.example")
+    await page.get_by_role("button", name="Forecast").click()
+    await page.wait_for_selector(".forecast .asks")
+    await camera.shoot("saved-plan", ".beside form")
+
+
+LOOKS: tuple[tuple[str, Scheme, Callable[[Camera], Awaitable[None]]], ...] = (
+    ("desktop", "dark", take_dark),
+    ("phone", "light", take_phone),
+    ("phone", "dark", take_dark_phone),
+    # The last one, because it changes what the pages show.
+    ("desktop", "light", take_light),
+)
+
+
+async def _open_page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
     width, height = SIZES[size]
     is_phone = size == "phone"
     context = await browser.new_context(
@@ -32,59 +157,9 @@ async def _page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
         device_scale_factor=2 if is_phone else 1,
         is_mobile=is_phone,
         has_touch=is_phone,
+        timezone_id="Europe/Berlin",
     )
     return await context.new_page()
-
-
-async def _take(page: "Page", found: InboxScene, ids: dict[str, str], folder: Path, size: str, scheme: Scheme) -> None:
-    """Takes the pages that everybody sees."""
-
-    async def shoot(name: str) -> None:
-        await page.screenshot(path=folder / f"inbox-{name}-{size}-{scheme}.png")
-
-    await page.goto(await found.make_link())
-    await page.click("main button[type=submit]")
-    await page.wait_for_selector(".question")
-    await shoot("waiting")
-    await page.goto(f"{found.url}/suspensions/{ids['delete']}")
-    await shoot("question")
-    await page.goto(f"{found.url}/suspensions/{ids['mail']}")
-    await page.click("text=Edit the arguments first")
-    await page.fill("label:has-text('subject') + input", "Your account will be closed on 1 December")
-    await page.select_option("select", label="high")
-    await page.click("button.approve")
-    await page.wait_for_selector(".changes")
-    await shoot("changes")
-    await page.goto(f"{found.url}/review?id={ids['delete']}&id={ids['pay']}&id={ids['hostile']}")
-    await shoot("review")
-
-
-async def _take_others(page: "Page", found: InboxScene, ids: dict[str, str], folder: Path) -> None:
-    places = {
-        "hostile": f"/suspensions/{ids['hostile']}",
-        "grant": f"/suspensions/{ids['pay']}/grant",
-        "timeline": f"/executions/{ids['execution']}",
-    }
-    for name, path in places.items():
-        await page.goto(f"{found.url}{path}")
-        await page.screenshot(path=folder / f"inbox-{name}.png")
-
-
-async def _decide_some(found: InboxScene, ids: dict[str, str]) -> None:
-    """Makes earlier decisions, and a grant."""
-    service = found.warden.service
-    person = Authority(assurance="human", channel="inbox", principal="ann")
-    for steps, decision in (
-        ((LETTER,), Decision(approved=False, reason="They have logged in yesterday")),
-        (CLEAN_UP, Decision(approved=True)),
-    ):
-        ids["past"] = await found.run_to_question(*steps, goal="Clean the CRM")
-        row = await service.engine.store.find_suspension(ids["past"])
-        assert row is not None
-        ids["execution"] = row.execution_id
-        await service.answer(row.thread_id, ids["past"], decision, person, wait_seconds=5, principal=None)
-    request = GrantRequest(tool_name="pay_invoice", arguments={"currency": "EUR"}, uses=20, expires_in_s=3_600)
-    await service.grants.make(request, person)
 
 
 async def main() -> int:
@@ -94,15 +169,13 @@ async def main() -> int:
         return 1
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(exist_ok=True)
-    async with open_scene() as found, launch_browser(path) as browser:
-        ids = await found.ask_every_kind()
-        for size in SIZES:
-            for scheme in SCHEMES:
-                page = await _page(browser, size, scheme)
-                await _take(page, found, ids, folder, size, scheme)
-                if (size, scheme) == ("desktop", "light"):
-                    await _decide_some(found, ids)
-                    await _take_others(page, found, ids, folder)
+    async with open_office() as office, launch_browser(path) as browser:
+        for size, scheme, take in LOOKS:
+            page = await _open_page(browser, size, scheme)
+            await page.goto(await office.scene.make_link())
+            await page.click("main button[type=submit]")
+            await page.wait_for_selector("nav")
+            await take(Camera(page, office, folder))
     return 0
 
 

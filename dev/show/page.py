@@ -71,6 +71,13 @@ runs once, however often the program does.
 
 :console python:
 
+## In the inbox
+
+Every saved plan has a page in the [inbox](inbox.md#saved-plans-and-schedules): a form made from its `inputs`, and
+beside it what a run will do. This is another plan's:
+
+![A form with the plan's inputs; beside it the steps, and that send_mail will ask](images/inbox-saved-plan.png)
+
 ## From Claude Code
 
 Each saved plan is an MCP prompt with its inputs as arguments, required ones first. Ann types `/arch`, and Claude Code

@@ -1,13 +1,21 @@
 """Goes on from the last execution of a thread: what is kept, what runs again, and that it happens once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, NotRetryable, ThreadMovedOn
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    InvalidPlan,
+    LimitExceeded,
+    NotRetryable,
+    PlanChanged,
+    ThreadMovedOn,
+    UsageError,
+)
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.inputs import fill_inputs
@@ -16,13 +24,15 @@ from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.saved_version import keep_versions
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.core.takeover import take_over
-from planwarden.agent.core.used_plans import UsedPlans
+from planwarden.agent.core.takeover import UnaskedRepeat, find_unasked_repeats, take_over
+from planwarden.agent.core.used_plans import UsedPlans, list_versions
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.retry import Retry, prepare_retry
+from planwarden.server.api.threads import Threads
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
+    from planwarden.server.api.plan_checker import PlanChecker
 
 RETRYABLE = ("failed", "rejected", "incomplete", "cancelled")
 
@@ -34,47 +44,124 @@ class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, JsonValue] | None
     """Those that it does not name stay, where the plan takes the same inputs."""
     plan: JsonValue
-    """With the plans that it uses in their places; None for the plan of the execution."""
-    used_plans: UsedPlans
-    """These plans."""
+    """None for the plan of the execution."""
     requester: Requester
+    shown: tuple[ev.PlanVersion, ...] | None = None
+    """The versions of the saved plans in the plan that a person saw; None if nobody did."""
+
+
+class CheckedRetry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a retry or a fork would start now."""
+
+    source: ExecutionState
+    """What it goes on from."""
+    plan: Plan
+    warnings: tuple[str, ...]
+    used_plans: tuple[ev.PlanVersion, ...]
+    """The saved plans that stand in it."""
+    inputs: Mapping[str, JsonValue]
+    """With defaults; those of the source where the new ones do not fit."""
+    taken: ev.StepsTakenOver | None
+    """None where something stands against it."""
+    faults: tuple[UsageError, ...]
+    """Why it cannot start."""
+    unasked: tuple[UnaskedRepeat, ...]
+    """Steps that stand against it too."""
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """A thread that can go on."""
+
+    source: ExecutionState
+    context: str | None
+    """What the thread did before, for a new plan."""
+    document: JsonValue
+    """The plan, with the plans that it uses in their places; None only where the source has none either."""
+    used_plans: UsedPlans
 
 
 class RetryStarter:
     """Starts executions that go on from others, in one engine."""
 
-    def __init__(self, engine: "Engine", *, max_steps: int, check_servers: Callable[[set[str]], None]) -> None:
-        """`check_servers` raises `InvalidPlan` for tools whose server is not available."""
+    def __init__(self, engine: "Engine", threads: Threads, checker: "PlanChecker", *, max_steps: int) -> None:
         self._engine = engine
+        self._threads = threads
+        self._checker = checker
         self._max_steps = max_steps
-        self._check_servers = check_servers
 
-    async def start(
-        self, source: ExecutionState, asked: RetryRequest, request: StartRequest, context: str | None
-    ) -> ExecutionState:
-        """Returns the new execution, already running; `context` is what the thread did before, for a new plan.
+    async def start(self, thread_id: str, asked: RetryRequest, request: StartRequest) -> ExecutionState:
+        """Returns the new execution, already running.
 
         Raises:
             NotRetryable: it is completed and no step is named, something would be done twice, or the thread moved on.
             InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
+            PlanChanged: the saved plans in it are not those that were shown.
+            UnknownThread, ThreadBusy: the requester has no such thread, or it is not over.
         """
-        if source.status not in RETRYABLE and not (source.status == "completed" and asked.from_step is not None):
-            advice = "; fromStep names a step to run again, with everything that depends on it"
-            raise NotRetryable(
-                f"execution {source.execution_id!r} is {source.status}{advice if source.status == 'completed' else ''}",
-                details={"executionId": source.execution_id, "status": source.status},
-            )
+        opened = await self._open(thread_id, asked)
+        source = opened.source
         request = replace(request, after=source.execution_id, after_version=source.version)
         try:
-            if source.plan is None and asked.plan is None:
-                return await self._plan_again(source, asked, request, context)
-            return await self._go_on(source, asked, request)
+            if opened.document is None:
+                return await self._plan_again(source, asked, request, opened.context)
+            return await self._go_on(opened, asked, request)
         except ThreadMovedOn:
             raise NotRetryable(
                 f"execution {source.execution_id!r} is no longer the last one of thread {source.thread_id!r}, or was "
                 "continued meanwhile; look at the thread with get_execution before anything is retried",
                 details={"executionId": source.execution_id},
             ) from None
+
+    async def check(self, thread_id: str, asked: RetryRequest) -> CheckedRetry:
+        """Returns what `start` would start, and everything that stands against it; nothing starts.
+
+        Raises:
+            InvalidPlan, LimitExceeded: the plan cannot run; `details.problems` lists why.
+            NotRetryable, UnknownThread, ThreadBusy: as `start`.
+        """
+        opened = await self._open(thread_id, asked)
+        source, faults = opened.source, list[UsageError]()
+        plan, warnings, _ = await self._check_plan(source, opened.document)
+        inputs = source.inputs
+        try:
+            inputs = fill_inputs(plan.inputs, _choose_inputs(source, plan, asked.inputs))
+        except (InvalidArguments, LimitExceeded) as error:
+            faults.append(error)
+        unasked, taken = tuple[UnaskedRepeat, ...](), None
+        try:
+            unasked = find_unasked_repeats(source, plan, inputs, asked.from_step)
+            if not unasked:
+                taken = take_over(source, plan, inputs, asked.from_step)
+                self._check_tools(plan, taken, opened.document)
+        except (InvalidArguments, InvalidPlan, LimitExceeded) as error:
+            faults.append(error)
+        return CheckedRetry(
+            source=source,
+            plan=plan,
+            warnings=warnings,
+            used_plans=list_versions(opened.used_plans),
+            inputs=inputs,
+            taken=None if faults else taken,
+            faults=tuple(faults),
+            unasked=unasked,
+        )
+
+    async def _open(self, thread_id: str, asked: RetryRequest) -> _Opened:
+        source = await self._threads.load_newest(thread_id, asked.requester.principal)
+        _, _, context = await self._threads.prepare(thread_id, asked.requester.principal, {})
+        document, used_plans = await self._checker.expand(asked.plan, None)
+        if asked.shown is not None and asked.shown != list_versions(used_plans):
+            raise PlanChanged
+        await self._checker.wait_for_tools({*source.pins, *read_tool_names(document)})
+        if source.status not in RETRYABLE and not (source.status == "completed" and asked.from_step is not None):
+            advice = "; fromStep names a step to run again, with everything that depends on it"
+            raise NotRetryable(
+                f"execution {source.execution_id!r} is {source.status}{advice if source.status == 'completed' else ''}",
+                details={"executionId": source.execution_id, "status": source.status},
+            )
+        if document is None and source.plan is not None:
+            document = plan_to_json(source.plan)
+        return _Opened(source, context, document, used_plans)
 
     async def _plan_again(
         self, source: ExecutionState, asked: RetryRequest, request: StartRequest, context: str | None
@@ -95,15 +182,13 @@ class RetryStarter:
             retry=Retry(execution_id=source.execution_id),
         )
 
-    async def _go_on(self, source: ExecutionState, asked: RetryRequest, request: StartRequest) -> ExecutionState:
-        document = asked.plan
-        if document is None and source.plan is not None:
-            document = plan_to_json(source.plan)
-        plan, warnings, earlier = await self._check_plan(source, document)
+    async def _go_on(self, opened: _Opened, asked: RetryRequest, request: StartRequest) -> ExecutionState:
+        source = opened.source
+        plan, warnings, earlier = await self._check_plan(source, opened.document)
         inputs = fill_inputs(plan.inputs, _choose_inputs(source, plan, asked.inputs))
         taken = take_over(source, plan, inputs, asked.from_step)
-        self._check_tools(plan, taken, document)
-        versions = keep_versions(source, plan, asked.used_plans)
+        self._check_tools(plan, taken, opened.document)
+        versions = keep_versions(source, plan, opened.used_plans)
         return await self._engine.create(
             thread_id=source.thread_id,
             requester=_find_requester(source, asked),
@@ -149,7 +234,7 @@ class RetryStarter:
         needed = {name for step in plan.steps if step.step_id not in done for name in list_step_tools(step)}
         missing = needed - self._engine.tool_facts().keys()
         if missing:
-            self._check_servers(missing & read_tool_names(document))
+            self._checker.check_servers(missing & read_tool_names(document))
             listed = sorted(missing)
             raise InvalidPlan(
                 f"the steps that are left need unknown tools: {', '.join(map(repr, listed[:10]))}",

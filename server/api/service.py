@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.api.audit import AuditReader
     from planwarden.server.api.grants import GrantService
+    from planwarden.server.api.retries import RetryStarter
     from planwarden.server.plans.folders import PlanCatalogue
     from planwarden.server.plans.library import PlanLibrary
     from planwarden.server.views.forecast import Forecast
@@ -340,30 +341,33 @@ class Service:
         key: str | None = None,
         wait_seconds: float | None = None,
         requester: Requester,
+        shown: Sequence[ev.PlanVersion] | None = None,
     ) -> Execution:
-        """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
+        """Goes on from the thread's last execution without repeating what is completed, or again from a step on.
+
+        `shown` are the versions that a person saw of the saved plans in `plan`, see `RetryStarter.start`.
+        """
         # A server has answered before the first retry comes.
-        from planwarden.agent.core.plan_parser import read_tool_names
-        from planwarden.server.api.retries import RetryRequest, RetryStarter
+        from planwarden.server.api.retries import RetryRequest
 
         check_wait(wait_seconds)
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         request = self._starts.build_retry_request(key, thread_id, from_step=from_step, inputs=inputs, plan=plan)
+        seen = None if shown is None else tuple(shown)
+        asked = RetryRequest(from_step=from_step, inputs=inputs, plan=plan, requester=requester, shown=seen)
         await self._check_chain(requester)
 
         async def start(new: StartRequest | None) -> ExecutionState:
-            source = await self._threads.load_newest(thread_id, requester.principal)
-            _, _, context = await self._threads.prepare(thread_id, requester.principal, {})
-            document, used_plans = await self.expand_plan(plan, None)
-            asked = RetryRequest(
-                from_step=from_step, inputs=inputs, plan=document, used_plans=used_plans, requester=requester
-            )
-            await self.wait_for_tools({*source.pins, *read_tool_names(document)})
-            starter = RetryStarter(self.engine, max_steps=self._max_steps, check_servers=self._checker.check_servers)
-            return await starter.start(source, asked, new or request, context)
+            return await self.build_retry_starter().start(thread_id, asked, new or request)
 
         return await self._wait(await self._starts.start_once(requester.principal, request, start), wait_seconds)
+
+    def build_retry_starter(self) -> "RetryStarter":
+        """Returns what starts retries and forks, and says before what they would do."""
+        from planwarden.server.api.retries import RetryStarter
+
+        return RetryStarter(self.engine, self._threads, self._checker, max_steps=self._max_steps)
 
     async def forecast_plan(
         self,

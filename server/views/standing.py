@@ -1,7 +1,8 @@
 """How an execution stands, in the words of its page and of the view that hosts draw."""
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.outcome import ERROR_CHARS
 from planwarden.server.views.voices import GOAL_CHARS
 
 GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
@@ -40,7 +41,8 @@ def describe_state(execution: ExecutionState) -> str:
     if execution.cancel_requested and not execution.is_finished:
         return "is being cancelled"
     if execution.status == "failed" and execution.error_message:
-        return f"{words}: {escape_text(execution.error_message[:GOAL_CHARS])}"
+        # The error may hold what a tool or a server wrote: quoted, it passes for no word of planwarden.
+        return f"{words}: {format_value(execution.error_message, ERROR_CHARS)}"
     return words
 
 

@@ -36,7 +36,7 @@ def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue
         "threadId": execution.thread_id,
         "seen": name_version(execution),
         "title": build_title(execution),
-        "state": f"The plan {describe_state(execution).rstrip('.')}.",
+        "state": f"The plan {describe_state(execution)}.",
         "tone": find_tone(execution),
         "progress": describe_progress(execution),
         "place": "" if graph is None or execution.status == "completed" else _describe_place(graph),

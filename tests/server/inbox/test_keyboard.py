@@ -50,7 +50,7 @@ async def test_tab_and_enter_lead_from_the_list_to_the_plan_its_graph_and_a_deci
         await press(d, "crm_delete", "Run crm_delete?")
         await press(d, "the plan, step delete", "Clean the CRM")
         await reach(d, "Graph of the plan")
-        await reach(d, "A question waits", "Shift+Tab")
+        await reach(d, "Answer its question", "Shift+Tab")
         await d.page.keyboard.press("Enter")
         await d.page.get_by_role("heading", name="Run crm_delete?").wait_for()
         await reach(d, "Approve")

@@ -223,7 +223,7 @@ async def test_the_timeline_shows_what_happened_and_a_refresh_without_news_is_em
         asked = await found.ask(goal="Clean")
         browser = await _log_in(found)
         page = await browser.open(f"/inbox/executions/{asked.execution_id}")
-        assert "A question waits" in page.words and "question" in page.words
+        assert "Answer its question" in page.words and "question" in page.words
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
         assert (await browser.open(where)).status == 204
         await browser.decide(asked.suspension_id, "approve")

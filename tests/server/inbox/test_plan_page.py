@@ -6,6 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.server.mcp.app.plan import build_plan
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
 from tests.support.wardens import Ledger, confirm, tool_step
@@ -60,6 +61,25 @@ async def test_a_failed_plan_says_so_first_and_its_failed_step_is_unfolded() -> 
         assert 'id="step-1">' in page.text
 
 
+@requirement("console:plan", "voices:apart", "app:plan")
+async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_of_planwarden() -> None:
+    """spec: console, truth on the page; the page and the view of a host"""
+
+    @planwarden.tool(risk="read", effect="read")
+    async def tell() -> str:
+        """Fail in words."""
+        raise planwarden.ToolError("It broke. The plan is done.")
+
+    async with inbox(tools=[tell]) as found:
+        failed = await found.warden.execute_plan({"todoList": [tool_step("a", "tell", {})]}, wait_seconds=60)
+        page = await _open(await _log_in(found), failed.execution_id)
+        said = " ".join(page.words.partition("The plan failed")[2].partition("0 of 1 step")[0].split())
+        assert re.fullmatch(r': ".*It broke. The plan is done."\.', said)
+        state = await found.warden.service.engine.find(failed.execution_id)
+        shown = build_plan(state)
+        assert isinstance(shown, dict) and shown["state"] == f"The plan failed{said}"
+
+
 @requirement("console:slider")
 async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> None:
     """spec: plans.md, on the page a slider over the log"""
@@ -69,7 +89,7 @@ async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> No
         past = await _open(browser, asked.execution_id, "?at=3")
         assert "After event 3 of" in past.words and past.form("/executions/" + asked.execution_id).method == "get"
         assert not any(form.action.endswith(("/cancel", "/retry")) for form in past.forms)
-        assert "A question waits" not in past.words and "plan accepted" in past.words
+        assert "Answer its question" not in past.words and "plan accepted" in past.words
         for wrong in ("0", "999", "x", "1" * 30, "%C2%B2"):
             assert (await _open(browser, asked.execution_id, f"?at={wrong}")).status == 404
 

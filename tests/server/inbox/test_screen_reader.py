@@ -59,7 +59,7 @@ PLAN = """
   - heading "Clean the CRM" [level=1]
   - paragraph: The plan waits for a person. 1 of 2 steps
   - paragraph:
-    - link "A question waits"
+    - link "Answer its question"
   - region "Graph":
     - heading "Graph" [level=2]
     - paragraph:

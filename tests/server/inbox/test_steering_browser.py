@@ -1,5 +1,7 @@
 """Allowing a step, keeping a plan and running it with other inputs in a real Chromium: by keyboard."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,31 @@ async def test_keys_alone_change_an_input_and_run_again_from_a_step(home: Path, 
         await expect(d.page.get_by_role("heading", name="What differs")).to_be_visible()
         await expect(d.page.locator(".changes").first).to_contain_text("30")
         await expect(d.page.locator(".changes").first).to_contain_text("60")
+
+
+@requirement("console:changed-plan", "inbox:keyboard", "inbox:no-script")
+@pytest.mark.parametrize("script", [True, False])
+async def test_keys_alone_change_the_plan_and_start_what_was_shown(home: Path, script: bool) -> None:
+    """spec: keyboard all the way; nothing starts before what it does was shown"""
+    from playwright.async_api import expect
+
+    async with open_browser(home=home, java_script_enabled=script) as d:
+        run = await _run(d, "clean")
+        await _answer(d, run, approved=False)
+        await d.page.goto(await d.found.make_link(target=f"/inbox/executions/{run.execution_id}"))
+        await d.page.click("main button[type=submit]")
+        await d.page.get_by_role("link", name="Fork with a changed plan").focus()
+        await d.page.keyboard.press("Enter")
+        text = d.page.get_by_label("The plan")
+        await text.fill((await text.input_value()).replace("stale for 400 days", "stale"))
+        await text.press("Tab")
+        await expect(d.page.get_by_label("Run", exact=True)).to_be_focused()
+        await d.page.get_by_role("button", name="Show what changes").press("Enter")
+        await expect(d.page.locator(".fates")).to_contain_text("done, not repeated")
+        await expect(d.page.locator(".changes")).to_contain_text("stale for 400 days")
+        await d.page.get_by_role("button", name="Keep editing").press("Enter")
+        await expect(d.page.get_by_label("The plan")).to_have_value(re.compile('"reason": "stale"\n'))
+        await d.page.get_by_role("button", name="Show what changes").press("Enter")
+        await d.page.get_by_role("button", name="Start").press("Enter")
+        await expect(d.page.locator("#timeline > .remark")).to_contain_text("The plan waits for a person.")
+        await expect(d.page.get_by_role("link", name="side by side")).to_be_visible()

@@ -1,0 +1,178 @@
+"""An office with runs in every state, for the pictures of the inbox: questions, decisions, failures, saved plans."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+from pydantic import JsonValue
+from tests.support.scene import CLEAN_UP, DEPLOY, HOSTILE, LETTER, PAY, InboxScene, open_scene
+from tests.support.wardens import plan, tool_step
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core.requester import Requester
+
+ANN = Authority(assurance="human", channel="inbox", principal="ann")
+WAIT_S = 60
+REMIND = """
+title: Remind overdue customers
+description: Finds customers whose invoices are overdue, and writes to each of them once a person agrees.
+inputs:
+  properties:
+    days: {type: integer, default: 30, minimum: 1, description: Overdue for so many days}
+    subject: {type: string, default: A friendly reminder}
+todoList:
+  - id: find
+    description: Find customers whose invoices are overdue
+    toolCalls: [{toolName: list_overdue, arguments: {days: {$from: inputs, pointer: /days}}}]
+  - id: remind
+    description: Write to each of them
+    forEach: {$from: find, pointer: /customers}
+    toolCalls:
+      - toolName: send_mail
+        arguments:
+          to: {$from: item, pointer: /mail}
+          subject: {$from: inputs, pointer: /subject}
+          body:
+            $text: "Dear {name}, {due} EUR are overdue."
+            with: {name: {$from: item, pointer: /name}, due: {$from: item, pointer: /due}}
+"""
+WELCOME = """
+title: Welcome a customer
+description: Looks whether the customer is new, and writes a first letter once a person agrees.
+inputs:
+  properties:
+    customer: {type: string, description: Name of the customer}
+    mail: {type: string, description: Where the letter goes}
+    tone: {type: string, enum: [formal, friendly], default: friendly}
+  required: [customer, mail]
+todoList:
+  - id: look
+    description: Look whether the customer is known
+    toolCalls: [{toolName: crm_find, arguments: {older_than_days: 1}}]
+  - id: write
+    description: Write the first letter
+    toolCalls:
+      - toolName: send_mail
+        arguments:
+          to: {$from: inputs, pointer: /mail}
+          subject: {$text: "Welcome, {name}", with: {name: {$from: inputs, pointer: /customer}}}
+          body: {$text: "A {tone} welcome.", with: {tone: {$from: inputs, pointer: /tone}}}
+"""
+CLEAN = """
+title: Clean the CRM
+description: Deletes records that nobody has touched for a while, once a person agrees.
+todoList:
+  - id: find
+    description: Find stale records
+    toolCalls: [{toolName: crm_find, arguments: {older_than_days: 400}}]
+  - id: delete
+    description: Delete them
+    toolCalls: [{toolName: crm_delete, arguments: {ids: {$from: find, pointer: /ids}}}]
+"""
+IDS: JsonValue = {"$from": "find", "pointer": "/ids"}
+CLOSING = (
+    tool_step("find", "crm_find", {"older_than_days": 400}, description="Find accounts that are idle"),
+    tool_step(
+        "tell",
+        "send_mail",
+        {"to": "team@acme.example", "subject": "Your account will be closed", "body": "It has been idle for a year."},
+        description="Tell the customer first",
+        dependencies=["find"],
+    ),
+    tool_step("check", "crm_find", {"older_than_days": 365}, description="Look who came back", dependencies=["find"]),
+    tool_step("close", "crm_delete", {"ids": IDS}, description="Close the accounts", dependencies=["tell", "check"]),
+    tool_step("post", "post_letter", {"to": "Acme Ltd"}, description="Send the last bill", dependencies=["close"]),
+)
+
+
+@planwarden.tool(risk="read")
+async def post_letter(to: str) -> str:
+    """Send a letter by post."""
+    raise planwarden.ToolError("The printer is out of paper.")
+
+
+@planwarden.tool(risk="read", effect="read")
+async def list_overdue(days: int) -> dict[str, JsonValue]:
+    """List customers whose invoices are overdue."""
+    names = {"Acme Ltd": 1840.5, "Borealis": 212.0, "Cobalt & Sons": 96.9}
+    mails = ("pay@acme.example", "office@borealis.example", "cobalt@sons.example")
+    return {"customers": [{"name": n, "mail": m, "due": d} for (n, d), m in zip(names.items(), mails, strict=True)]}
+
+
+@dataclass
+class Office:
+    """A running inbox and where its pages are."""
+
+    scene: InboxScene
+    paths: dict[str, str]
+    """The pages by what they show."""
+
+
+@asynccontextmanager
+async def open_office() -> AsyncGenerator[Office]:
+    """Runs the inbox while the block runs."""
+    with TemporaryDirectory(prefix="planwarden-") as folder:
+        home = Path(folder, ".planwarden")
+        for name, text in {"remind": REMIND, "clean": CLEAN, "welcome": WELCOME}.items():
+            path = anyio.Path(home, "plans", f"{name}.yaml")
+            await path.parent.mkdir(parents=True, exist_ok=True)
+            await path.write_text(text, encoding="utf-8")
+        async with open_scene([post_letter, list_overdue], home=home) as scene:
+            office = Office(scene, {})
+            await _fill(office)
+            yield office
+
+
+async def _fill(office: Office) -> None:
+    """Lets everything happen that the pictures show, the oldest first."""
+    warden, paths = office.scene.warden, office.paths
+    for name, steps, goal in (
+        ("deploy", (DEPLOY,), "Release checkout 4.12"),
+        ("hostile", (HOSTILE,), "Tidy up"),
+        ("pay", (PAY,), "Pay what is due"),
+        ("mail", (LETTER,), "Close idle accounts"),
+    ):
+        asked = await _run(office, *steps, goal=goal, host="Codex CLI" if name == "pay" else "Claude Code")
+        paths[name] = f"/suspensions/{asked.suspensions[0].suspension_id}"
+    rows = await warden.run_plan("remind", {"days": 60}, wait_seconds=WAIT_S)
+    paths["rows"] = f"/suspensions/{rows.suspensions[0].suspension_id}"
+    closing = await _run(office, *CLOSING, goal="Close accounts that are idle", host="Claude Code")
+    await _answer(office, closing)
+    paths["plan"] = f"/executions/{closing.execution_id}"
+    goal = "Clean the CRM of records that nobody has touched for a year"
+    asked = await _run(office, *CLEAN_UP, goal=goal, host="Claude Code")
+    paths["delete"] = f"/suspensions/{asked.suspensions[0].suspension_id}"
+    await _run(office, CLEAN_UP[0], goal="Who has been idle for a year?", host="Cursor")
+    rejected = await _run(office, LETTER, goal="Tell Acme that its account goes", host="Claude Code")
+    await _answer(office, rejected, approved=False, reason="They have logged in yesterday")
+    failed = await _run(office, *CLOSING, goal="Close the accounts of last year", host="Claude Code")
+    await _answer(office, failed)
+    paths["outcome"] = f"/suspensions/{await _ask_next(office, failed)}"
+    await _answer(office, failed)
+    paths["failed"] = f"/executions/{failed.execution_id}"
+    paths["grant"] = f"{paths['pay']}/grant"
+    ids = [paths[name].rpartition("/")[2] for name in ("delete", "pay", "hostile")]
+    paths["review"] = f"/review?{'&'.join(f'id={found}' for found in ids)}"
+
+
+async def _run(office: Office, *steps: Mapping[str, JsonValue], goal: str | None, host: str) -> planwarden.Execution:
+    requester = Requester("local", host=host)
+    service = office.scene.warden.service
+    return await service.execute_plan(plan(*map(dict, steps)), goal=goal, wait_seconds=WAIT_S, requester=requester)
+
+
+async def _ask_next(office: Office, run: planwarden.Execution) -> str:
+    """The id of the question for which the run waits."""
+    return (await office.scene.warden.get_execution(run.thread_id)).suspensions[0].suspension_id
+
+
+async def _answer(
+    office: Office, run: planwarden.Execution, *, approved: bool = True, reason: str | None = None
+) -> None:
+    decision = Decision(approved=approved, reason=reason)
+    asked = await _ask_next(office, run)
+    await office.scene.warden.service.answer(run.thread_id, asked, decision, ANN, wait_seconds=WAIT_S, principal=None)
