@@ -1,7 +1,7 @@
 """The rows that a store keeps beside the log, derived from the events of one transaction; the same for every store."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -161,6 +161,7 @@ def _events_that_change_rows(append: Append) -> list[ev.Recorded]:
     return [recorded for recorded in append.recorded if type(recorded.event) in _PROJECTED]
 
 
-def count_grant_uses(changes: Iterable[RowChange]) -> Counter[str]:
+def count_grant_uses(changes: Iterable[RowChange]) -> Mapping[str, int]:
     """How often these changes use each grant."""
-    return Counter(change.grant_id for change in changes if isinstance(change, GrantUsed))
+    used = [change.grant_id for change in changes if isinstance(change, GrantUsed)]
+    return Counter(used) if used else {}

@@ -16,12 +16,10 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 from pydantic.errors import PydanticUserError
 
-from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES
-from planwarden.agent.common.canonical import digest, exceeds
+from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
-from planwarden.tools.large_results import plain_values
 
 # A tool's own types are unknown here; the tool's schema checks the values.
 ToolFunction = Callable[..., Any]
@@ -184,19 +182,11 @@ def _build_tool(
         values = {field: getattr(parsed, field) for field in fields}
         if context_parameter is not None:
             values[context_parameter] = context
-        returned = await run(values, context)
-        # Dates, dataclasses and the like become JSON here; a value without a JSON form raises. The registry does that
-        # for large ones, in slices.
-        if isinstance(returned, Suspend | str | int) or exceeds(returned, INLINE_VALUES, INLINE_BYTES):
-            return returned
-        return plain_values().dump_python(returned, mode="json")
+        return await run(values, context)
 
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
         assert run_resume is not None
-        returned = await run_resume({"payload": payload, "decision": decision}, context)
-        if exceeds(returned, INLINE_VALUES, INLINE_BYTES):
-            return returned
-        return plain_values().dump_python(returned, mode="json")
+        return await run_resume({"payload": payload, "decision": decision}, context)
 
     return Tool(definition, call, resume if on_resume is not None else None)
 

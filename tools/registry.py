@@ -20,7 +20,6 @@ from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_AR
 from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
 from planwarden.agent.common.errors import (
     LeaseLost,
-    LimitExceeded,
     StaleDefinition,
     StoreError,
     ToolError,
@@ -32,7 +31,7 @@ from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.large_results import ENCODER, store_large
+from planwarden.tools.large_results import ENCODER, plain_values, store_large
 
 # Most processes never search, and the index needs SQLite.
 if TYPE_CHECKING:
@@ -261,11 +260,13 @@ class Registry:
         with _refusing(name):
             if exceeds(box[0], INLINE_VALUES, INLINE_BYTES):
                 return await store_large(box, self._max_result_bytes)
-            text = _encode(box[0])
-            if len(text) > INLINE_BYTES:
+            # As the log will hold it: dates and integer keys become text, tuples become lists.
+            box[0] = plain_values().dump_python(box[0], mode="json")
+            size = len(_encode(box[0]))
+            # An object of another class may have held more values than could be seen.
+            if size > INLINE_VALUES and (size > INLINE_BYTES or exceeds(box[0], INLINE_VALUES, INLINE_BYTES)):
                 return await store_large(box, self._max_result_bytes)
-        # As the log will hold it: tuples become lists, integer keys become strings.
-        return cast("JsonValue", json.loads(text))
+        return cast("JsonValue", box[0])
 
     async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
         """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
@@ -282,10 +283,13 @@ class Registry:
 
 @contextmanager
 def _refusing(name: str) -> Generator[None]:
-    """Raises `ToolError` for a value that has no JSON text or is nested too deeply."""
+    """Raises `ToolError` for a value that has no JSON text or is nested too deeply.
+
+    A value of somebody else's class runs that one's code, which may raise anything.
+    """
     try:
         yield
-    except (TypeError, ValueError, RuntimeError, LimitExceeded) as error:
+    except Exception as error:
         raise ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}") from error
 
 

@@ -48,8 +48,8 @@ def write_append(
     for guard in append.guards:
         _check_guard(connection, guard, now)
     sqlite_starts.check_start(connection, append)
-    if changes:
-        sql_grants.check_uses(SqliteTransaction(connection), count_grant_uses(changes), now)
+    if uses := count_grant_uses(changes):
+        sql_grants.check_uses(SqliteTransaction(connection), uses, now)
     try:
         number, lease = _advance(connection, append, now, leased_until)
     except sqlite3.IntegrityError as error:

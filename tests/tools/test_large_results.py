@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, computed_field
 
 from planwarden.agent.common.artifact import INLINE_VALUES, PREVIEW_CHARS, ResultWithArtifacts
 from planwarden.agent.common.errors import ToolError
@@ -23,6 +23,18 @@ MANY = INLINE_VALUES + 1
 @dataclass
 class Row:
     day: date
+
+
+@dataclass
+class Rows:
+    rows: list[int]
+
+
+class Moody(BaseModel):
+    @computed_field
+    @property
+    def mood(self) -> str:
+        raise KeyError("mood")
 
 
 async def call(returned: object, max_result_bytes: int = 64 * 1024 * 1024) -> JsonValue | ResultWithArtifacts | Suspend:
@@ -64,6 +76,18 @@ async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
 async def test_a_value_of_many_values_is_kept_outside_the_log_however_short_it_is() -> None:
     assert isinstance(await call([0] * MANY), ResultWithArtifacts)
     assert await call([0] * INLINE_VALUES) == [0] * INLINE_VALUES
+
+
+async def test_values_that_an_object_holds_count_as_those_of_a_list() -> None:
+    """ours: an object is one value until it is made JSON"""
+    assert isinstance(await call(Rows([0] * MANY)), ResultWithArtifacts)
+    assert await call(Rows([0])) == {"rows": [0]}
+
+
+async def test_a_result_whose_own_code_raises_fails_the_call_and_nothing_else() -> None:
+    """ours: a tool is somebody else's code, and so is what it returns"""
+    with pytest.raises(ToolError, match="not usable JSON"):
+        await call(Moody())
 
 
 async def test_a_result_that_is_too_large_to_be_kept_says_how_large_it_was() -> None:

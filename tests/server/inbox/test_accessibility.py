@@ -3,6 +3,7 @@
 Every page and every template is on a tour here; one that is added without being on it fails.
 """
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -322,6 +323,14 @@ async def _see_runs(tour: Tour) -> None:
     await tour.page.get_by_role("link", name="side by side").click()
     await tour.page.locator("#differs").wait_for()
     await tour.look()
+    await tour.visit(f"/executions/{failing.execution_id}/plan")
+    await tour.page.get_by_label("The plan").fill("{}")
+    await _press(tour, "Show what changes", "[role=alert]")
+    wide = tool_step("wide", "crm_find", {"older_than_days": 1}, description="x" * 200)
+    changed = plan(tool_step("a", "crm_find", {"older_than_days": 9}), wide)
+    await tour.page.get_by_label("The plan").fill(json.dumps(changed))
+    await tour.page.get_by_label("Run", exact=True).select_option("a")
+    await _press(tour, "Show what changes", ".fates")
 
 
 @requirement("inbox:accessible", "inbox:plans", "inbox:paged")

@@ -1,6 +1,5 @@
 """Allowing a step, keeping a plan and running it with other inputs in a real Chromium: by keyboard."""
 
-import json
 import re
 from pathlib import Path
 
