@@ -2,9 +2,15 @@
 
 After the crash nothing of the old engine is used again: a new one opens the same file, a person answers what is asked,
 and the outcome must be that of a run without a crash.
+
+A database of PostgreSQL loses its connections, once for each point, and the scenario begins anew for the next one.
+A file is copied at every point of one run, as it would be found if the process had been killed there.
 """
 
+import math
+import shutil
 from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -19,6 +25,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.replay import replay_logs
+from planwarden.storage.sqlite import pace
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import (
     SCENARIOS,
@@ -32,15 +39,17 @@ from tests.crash.scenario import (
 )
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Postgres, Sqlite
-from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore
+from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore, StoreCall, WatchedStore
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
 def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its first turn the scheduler makes none by itself, so store calls have the same numbers on any machine."""
+    """After its first turn the scheduler makes none by itself, and no disk is too slow to be waited for, so store calls
+    have the same numbers on any machine."""
     monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
+    monkeypatch.setattr(pace, "QUICK_S", math.inf)
 
 
 When = Literal["before", "after"]
@@ -60,6 +69,12 @@ MakeBackEnd = Callable[[Path], Mortal]
 class MortalSqlite(Sqlite):
     async def kill(self) -> None:
         await self.opened.pop().close()
+
+    def leave(self, folder: Path) -> "MortalSqlite":
+        """What stands in a copy of the folder, at the same time."""
+        left = MortalSqlite(folder)
+        left.clock = copy(self.clock)
+        return left
 
 
 class MortalPostgres(Postgres):
@@ -108,7 +123,8 @@ class Trial:
     """One run of a scenario in a folder of its own, with one crash."""
 
     def __init__(self, folder: Path, scenario: Scenario, back_end: MakeBackEnd, *, is_eager: bool = False) -> None:
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
         self.back_end = back_end(folder)
         self.scenario = scenario
         self.clock = self.back_end.clock
@@ -124,8 +140,8 @@ class Trial:
     async def run(self, *crashes: Point) -> dict[str, ExecutionState]:
         """The final states after as many lives as there are crashes, and a last one that is left in peace."""
         for crash in crashes:
-            await self._live(crash)
-        await self._live(None)
+            await self._die(crash)
+        await self._live(self.back_end.connect())
         store = self.back_end.connect()
         headers = await store.executions(None, 10)
         states = {h.execution_id: await load_execution(store, h) for h in headers}
@@ -134,12 +150,39 @@ class Trial:
         await self.back_end.close()
         return states
 
-    async def _live(self, crash: Point | None) -> None:
-        inner = self.back_end.connect()
-        store = inner if crash is None else crash.store(inner)
+    async def run_and_fork(self, folder: Path, when: When, *crashes: Point) -> "list[tuple[StoreCall, Trial]]":
+        """The store calls of the last of these lives, with what a process killed there would have left of each."""
+        for crash in crashes:
+            await self._die(crash)
+        forks: list[tuple[StoreCall, Trial]] = []
+
+        async def fork(moment: StoreCall) -> None:
+            if moment.when == when:
+                forks.append((moment, self._fork(folder / f"{moment.number}")))
+
+        await self._live(WatchedStore(self.back_end.connect(), fork))
+        await self.back_end.close()
+        return forks
+
+    def _fork(self, folder: Path) -> "Trial":
+        assert isinstance(self.back_end, MortalSqlite)
+        # Closing a file gives up all locks that the process has on it: the log's are on -shm, which SQLite makes anew.
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*-shm", "*.lock"))
+        fork = Trial(folder, self.scenario, self.back_end.leave)
+        fork.acknowledged = deepcopy(self.acknowledged)
+        return fork
+
+    async def _die(self, crash: Point) -> None:
+        store = crash.store(self.back_end.connect())
+        await self._live(store)
+        self.reached = store.is_dead
+        await self.back_end.kill()
+
+    async def _live(self, store: Store) -> None:
         try:
             async with engine_on(store, self.tools(), self.scenario.model()) as engine:
                 person = Person(engine, self.clock, self.ledger, self.acknowledged)
+                inner = store.inner if isinstance(store, WatchedStore) else store
                 known = await inner.executions(None, 10)
                 for header in known:
                     await person.drive(await engine.find(header.execution_id))
@@ -149,9 +192,6 @@ class Trial:
                     await person.drive(execution)
         except* Crash:
             pass
-        if isinstance(store, CrashingStore | LyingStore):
-            self.reached = store.is_dead
-            await self.back_end.kill()
 
 
 async def broken_by_crashes(
@@ -160,31 +200,46 @@ async def broken_by_crashes(
     when: When,
     *,
     back_end: MakeBackEnd = MortalSqlite,
-    first: Sequence[Point] = (),
     lies: bool = False,
     eager: bool = False,
 ) -> tuple[int, list[str]]:
-    """The number of crash points that there are, and everything that a crash at one of them broke.
-
-    `first` are crashes of earlier lives; the points are then those of the recovery.
-    """
+    """The number of crash points that there are, and everything that a crash at one of them broke."""
     expected = await undisturbed(folder / "undisturbed", scenario)
     broken: list[str] = []
     for at in count(1):
         trial = Trial(folder / f"{at}", scenario, back_end, is_eager=eager)
-        points = [*first, Point(at, when, lies)]
-        executions = await trial.run(*points)
+        point = Point(at, when, lies)
+        executions = await trial.run(point)
         if not trial.reached:
             return at - 1, broken
         found = violations(trial.acknowledged, trial.ledger, executions, expected)
-        broken.extend(f"crash at {points}: {what}" for what in found)
+        broken.extend(f"crash at {point}: {what}" for what in found)
     raise AssertionError("unreachable")
 
 
+async def broken_by_kills(
+    folder: Path, scenario: Scenario, when: When, *, first: Sequence[Point] = ()
+) -> tuple[int, list[str]]:
+    """The same for a process on a file that is killed there.
+
+    `first` are crashes of earlier lives; the points are then those of the recovery.
+    """
+    expected = await undisturbed(folder / "undisturbed", scenario)
+    trial = Trial(folder / "trial", scenario, MortalSqlite)
+    forks = await trial.run_and_fork(folder, when, *first)
+    broken: list[str] = []
+    for moment, fork in forks:
+        executions = await fork.run()
+        found = violations(fork.acknowledged, fork.ledger, executions, expected)
+        broken.extend(f"after {first}, killed at {moment}: {what}" for what in found)
+    return len(forks), broken
+
+
 @requirement("crash:every-call", "replay:real")
-@pytest.mark.parametrize("back_end", [MortalSqlite, MortalPostgres])
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+@pytest.mark.parametrize(
+    ("name", "back_end"), [("plan", MortalSqlite), *((name, MortalPostgres) for name in sorted(SCENARIOS))]
+)
 async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
     tmp_path: Path, name: str, when: When, back_end: MakeBackEnd
 ) -> None:
@@ -194,15 +249,27 @@ async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
     assert crashes > 10
 
 
+@requirement("crash:every-call", "replay:real")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+async def test_a_kill_at_any_store_call_repeats_no_effect_and_loses_nothing(
+    tmp_path: Path, name: str, when: When
+) -> None:
+    """spec: style, 35"""
+    kills, broken = await broken_by_kills(tmp_path, SCENARIOS[name], when)
+    assert broken == []
+    assert kills > 10
+
+
 @requirement("crash:every-call")
 @pytest.mark.parametrize("at", [5, 10, 11, 12, 13])
 async def test_a_second_crash_at_any_store_call_of_the_recovery_repeats_no_effect_either(
     tmp_path: Path, at: int
 ) -> None:
     """ours: recovery is idempotent, and a person's word about one outcome does not count for the next"""
-    crashes, broken = await broken_by_crashes(tmp_path, SCENARIOS["plan"], "before", first=[Point(at, "after")])
+    kills, broken = await broken_by_kills(tmp_path, SCENARIOS["plan"], "before", first=[Point(at, "after")])
     assert broken == []
-    assert crashes > 0
+    assert kills > 0
 
 
 @requirement("crash:every-call")
@@ -217,7 +284,7 @@ async def test_two_crashes_at_any_two_store_calls_repeat_no_effect_and_lose_noth
     for number, (first, when) in enumerate(pairs):
         folder = tmp_path / str(number)
         folder.mkdir()
-        count, found = await broken_by_crashes(folder, SCENARIOS[name], when, first=[first])
+        count, found = await broken_by_kills(folder, SCENARIOS[name], when, first=[first])
         crashes, broken = crashes + count, broken + found
     print(f"\ntwo crashes, {name}: pairs={crashes} broken={len(broken)}")
     assert broken == []

@@ -4,7 +4,10 @@ A new back end is one class here and one entry in `BACK_ENDS`; the laws in `test
 it. `Scribe` writes the logs that the laws are tested with: real events, folded as the engine folds them.
 """
 
+import functools
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +24,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.storage.postgres.store import PostgresStore
-from planwarden.storage.sqlite import pace
+from planwarden.storage.sqlite import database, pace
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.support.pooler import shared_pooler
 from tests.support.postgres import shared_server
@@ -66,6 +69,18 @@ class Memory:
         await self._store.close()
 
 
+@functools.cache
+def _migrated_file() -> bytes:
+    """A database that planwarden has just made. Most tests copy it, because making one takes three times as long as
+    opening it; those of `tests/storage/test_sqlite.py` make their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "planwarden.db"
+        database.prepare(path)
+        with closing(database.connect(path)) as connection:
+            database.migrate(connection, path)
+        return path.read_bytes()
+
+
 class Sqlite:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -73,6 +88,10 @@ class Sqlite:
         self.opened: list[SqliteStore] = []
 
     def connect(self) -> SqliteStore:
+        if not self._path.exists():
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._path.touch(mode=0o600)
+            self._path.write_bytes(_migrated_file())
         store = SqliteStore.open(self._path, clock=self.clock, lease_s=LEASE_S)
         self.opened.append(store)
         return store
