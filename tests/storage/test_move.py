@@ -221,7 +221,7 @@ def move_empty(old: StoreLocation, new: StoreLocation) -> None:
 @pytest.mark.parametrize(("source", "target"), DIRECTIONS)
 async def test_large_results_pass_one_at_a_time(place: MakePlace, source: str, target: str) -> None:
     """spec: never the whole store in memory"""
-    old, new, size = place(source), place(target), 4 * 1024 * 1024
+    old, new, size = place(source), place(target), 1024 * 1024
     async with open_store(old) as store:
         for number in range(8):
             scribe = Scribe.on(store, f"e{number}")
