@@ -125,10 +125,12 @@ async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> Non
 
 async def test_a_view_that_is_too_large_still_says_where_the_artifacts_are(tmp_path: Path) -> None:
     """ours: values are cut, names are not"""
-    called: JsonValue = [{"toolName": "crawl", "arguments": {"start": n}} for n in range(50)]
+    called: JsonValue = [{"toolName": "crawl", "arguments": {"pages": 1_000, "start": n}} for n in range(50)]
     many: list[dict[str, JsonValue]] = [{"id": f"s{n}", "description": "crawl", "toolCalls": called} for n in range(2)]
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
         done = await ok(client, "execute_plan", plan=plan(*many))
+        while done["status"] == "running":
+            done = await ok(client, "get_execution", threadId=done["threadId"])
     results = done["steps"][1]["result"]
     assert len(results) == 50 and all(len(result["artifactId"]) == 32 for result in results)
     assert len(json.dumps(done)) < 400_000
