@@ -193,7 +193,8 @@ def _list_unseen_templates() -> set[str]:
 
 async def _press(tour: Tour, button: str, then: str) -> None:
     """Presses a button of the page's content, and looks at what follows."""
-    await tour.page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
+    async with tour.page.expect_navigation():
+        await tour.page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
     await tour.page.locator(then).first.wait_for()
     await tour.look(f"after {button}")
 

@@ -21,9 +21,11 @@ from planwarden.storage.ports.sessions import InboxSession
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Inbox
+from tests.server.inbox.tour import Tour
 from tests.server.signatures.support import WIPE, Authenticator, wipe
+from tests.support.axe import read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.scene import launch_browser
+from tests.support.scene import InboxScene, launch_browser
 from tests.support.wardens import Ledger, warden
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ async def open_browser(folder: Path, **options: Any) -> AsyncGenerator[BrowserTe
     ledger, listening = Ledger(), open_sockets()
     store = SqliteStore.open(folder / "planwarden.db")
     settings = Settings(home=folder, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
-    with anyio.fail_after(120):
+    with anyio.fail_after(300):
         async with (
             warden(tools=[wipe(ledger)], store=store, settings=settings) as made,
             launch_browser(CHROMIUM) as browser,
@@ -103,7 +105,7 @@ async def open_browser(folder: Path, **options: Any) -> AsyncGenerator[BrowserTe
                 tasks.start_soon(serve_app, app, *listening.sockets)
                 context = await browser.new_context(**options)
                 page = await context.new_page()
-                page.set_default_timeout(15_000)
+                page.set_default_timeout(60_000)
                 found = BrowserTester(
                     Inbox(made, site, app), listening, page, ledger, await context.new_cdp_session(page)
                 )
@@ -139,6 +141,21 @@ async def test_a_person_adds_a_key_and_approves_a_critical_call_with_it(tmp_path
         await d.page.fill("#label", "again")
         await d.page.click("button[data-key]")
         await d.says("added this key already")
+
+
+@requirement("inbox:accessible", "inbox:phone")
+async def test_axe_finds_nothing_on_the_pages_of_keys_and_of_what_is_signed(tmp_path: Path) -> None:
+    """spec: console, axe-core has no finding on any page; where browsers can use keys"""
+    async with open_browser(tmp_path) as d:
+        await d.plug_in()
+        await d.log_in()
+        found = InboxScene(d.inbox.warden, d.inbox.site, f"{d.listening.origin}/inbox", d.ledger)
+        tour, asked = Tour(found, d.page, read_axe()), await d.ask()
+        await tour.visit("/keys", f"/suspensions/{asked}")
+        await d.add_key()
+        await tour.look("with a key")
+        await tour.visit(f"/suspensions/{asked}")
+        assert not tour.findings, "\n".join(tour.findings)
 
 
 @requirement("signed:page")
