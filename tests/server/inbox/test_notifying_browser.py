@@ -106,7 +106,8 @@ class Reader:
 
     async def deliver(self, message: dict[str, JsonValue]) -> None:
         """Hand a message to the worker, as the browser does when its push service brings one."""
-        protocol = await self.context.new_cdp_session(self.page)
+        # Its messages are dictionaries of anything.
+        protocol: Any = await self.context.new_cdp_session(self.page)
         found: list[str] = []
         arrived = anyio.Event()
 
