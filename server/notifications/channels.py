@@ -11,14 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.notifications import SUBSCRIBABLE, NotificationKind
-from planwarden.storage.ports.browsers import NotifiedBrowser
+
+# A server's first answer waits for every import.
+if TYPE_CHECKING:
+    from planwarden.storage.ports.browsers import NotifiedBrowser
 
 MAX_CHANNELS = 10
 KEY_BYTES = range(24, 65)
@@ -89,7 +92,7 @@ class NotificationChannel:
     """For a webhook and a browser: the key that signs its messages."""
     token: str | None = field(default=None, repr=False)
     """For an ntfy server that requires an access token."""
-    browser: NotifiedBrowser | None = field(default=None, repr=False)
+    browser: "NotifiedBrowser | None" = field(default=None, repr=False)
     """A person's browser, which chose the address itself."""
     problem: str | None = None
     """Why this process cannot deliver to it."""
