@@ -5,10 +5,9 @@ A loop of 10,000 items changes its calls 20,000 times. Copying all of them each 
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TypeVar, overload
+from typing import TypeVar, cast, overload
 
 Value = TypeVar("Value")
-Other = TypeVar("Other")
 
 PART = 128
 """Values of one part. With 10,000 of them a change copies about 200 references."""
@@ -42,9 +41,9 @@ class LongTuple(Sequence[Value]):
         return self.parts[places // PART][places % PART]
 
     def __eq__(self, other: object) -> bool:
-        return self.parts == other.parts if isinstance(other, LongTuple) else NotImplemented
-
-    __hash__ = None
+        if not isinstance(other, LongTuple):
+            return NotImplemented
+        return self.parts == cast("LongTuple[object]", other).parts
 
 
 def replace_at(values: Sequence[Value], place: int, value: Value) -> Sequence[Value]:
