@@ -88,8 +88,7 @@ def parse_plan(
         )
     scopes = _read_scopes(document, parsed)
     steps = _fill_in(parsed, scopes)
-    if scopes:
-        scopes = keep_taken((binding for step in steps for binding in step.list_bindings()), scopes)
+    scopes = keep_taken((binding for step in steps for binding in step.list_bindings()), scopes)
     plan = Plan(
         steps=steps,
         inputs=inputs if isinstance(inputs, dict) else None,

@@ -451,7 +451,7 @@ async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_
         tasks.start_soon(command.tick)
         await is_claimed.wait()
         done = await command.wait(await command.cancel(found, None), 600)
-    assert (done.status, place.ledger.tools_run()) == ("cancelled", [])
+        assert (done.status, place.ledger.tools_run()) == ("cancelled", [])
 
 
 @requirement("lease:living")
