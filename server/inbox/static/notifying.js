@@ -151,7 +151,7 @@
     const fresh = isNew ? [...now].filter(([question]) => !known.has(question)) : [];
     known = now;
     total = count();
-    if (isChosen() && !document.hasFocus()) notify(fresh, grown).catch(() => {});
+    if (isChosen() && !document.hasFocus()) notify(fresh, grown).catch((error) => say(`The browser shows no notification: ${error.name}.`));
   });
 
   for (const note of section.querySelectorAll("[data-without-script]")) note.hidden = true;

@@ -44,19 +44,25 @@ SUBSCRIBED = """([endpoint, p256dh, auth]) => {
     };
     PushManager.prototype.getSubscription = async () => sessionStorage.getItem("test.subscribed") ? found : null;
 }"""
-SHOWN = """async () => {
-    const registration = await navigator.serviceWorker.getRegistration("/");
-    const shown = (await registration?.getNotifications()) ?? [];
-    return shown.map(({ title, body, tag }) => ({ title, body, tag }));
+RECORD = """
+    // A browser takes a notification away by itself after a while, so what it agreed to show is written down.
+    const show = ServiceWorkerRegistration.prototype.showNotification;
+    ServiceWorkerRegistration.prototype.showNotification = async function (title, options) {
+        await show.call(this, title, options);
+        (self.shown ??= []).push({ title, body: options.body, tag: options.tag });
+    };
+"""
+SHOWN = "self.shown ?? []"
+WAIT_SHOWN = """async () => {
+    while (!self.shown) await new Promise((resolve) => setTimeout(resolve, 50));
+    return self.shown;
 }"""
-
-
-CLICK = """async () => {
+CLICK = """async (tag) => {
     const opened = [];
     // Only a click of a person may open a window.
     self.clients.openWindow = async (path) => opened.push(path);
-    const [notification] = await self.registration.getNotifications();
-    const event = new NotificationEvent("notificationclick", { notification });
+    const event = new Event("notificationclick");
+    event.notification = { tag, close: () => {} };
     let done = null;
     event.waitUntil = (promise) => { done = promise; };
     self.dispatchEvent(event);
@@ -90,15 +96,7 @@ class Reader:
 
     async def wait_for_notification(self) -> list[dict[str, str]]:
         """What the browser shows, as soon as it shows something."""
-        return await self.page.evaluate(
-            f"""async () => {{
-                for (;;) {{
-                    const shown = await ({SHOWN})();
-                    if (shown.length) return shown;
-                    await new Promise((resolve) => setTimeout(resolve, 50));
-                }}
-            }}"""
-        )
+        return await self.page.evaluate(WAIT_SHOWN)
 
     async def list_browsers(self) -> list[NotifiedBrowser]:
         store = browsers_of(self.scene.warden.service.engine.store)
@@ -133,7 +131,7 @@ async def read_inbox(home: Path, *scripts: str, **options: Any) -> AsyncGenerato
     with anyio.fail_after(180):
         async with open_scene(home=home) as scene, launch_browser(CHROMIUM) as browser:
             context = await browser.new_context(**options)
-            for script in scripts:
+            for script in (RECORD, *scripts):
                 await context.add_init_script(script)
             reader = Reader(scene, context, await context.new_page())
 
@@ -226,13 +224,13 @@ async def test_a_push_message_is_shown_and_a_click_opens_the_question(tmp_path: 
         [stored] = await reader.list_browsers()
         assert (stored.principal, stored.endpoint, stored.p256dh) == ("ann", ENDPOINT, double.p256dh)
         asked = await reader.scene.run_to_question(LETTER)
+        [worker] = reader.context.service_workers
+        await worker.evaluate(f"() => {{ {RECORD} }}")
         await reader.deliver({"title": "Decision needed: send_mail", "message": "risk dangerous", "question": asked})
-        assert await reader.wait_for_notification() == [
+        assert await worker.evaluate(WAIT_SHOWN) == [
             {"title": "Decision needed: send_mail", "body": "risk dangerous", "tag": asked}
         ]
-        [worker] = reader.context.service_workers
-        opened = await worker.evaluate(CLICK)
-        assert opened == [f"/inbox/suspensions/{asked}"] and await reader.page.evaluate(SHOWN) == []
+        assert await worker.evaluate(CLICK, asked) == [f"/inbox/suspensions/{asked}"]
         await reader.page.reload()
         await reader.says("This browser is notified, also while no page of the inbox is open")
         assert await reader.page.inner_text("[data-browser-here]") == "this browser"
