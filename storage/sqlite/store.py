@@ -8,7 +8,6 @@ in `migrations/`.
 import json
 import sqlite3
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,13 +97,13 @@ class SqliteStore(SqliteLookups):
         life = LivenessFile(path.parent / "owners")
         return cls(path, writer, reader, life, lock, clock or SystemClock(), lease_s)
 
-    @cached_property
+    @property
     def tokens(self) -> "SqlTokens":
         from planwarden.storage.sql.tokens import SqlTokens
 
         return SqlTokens(self._database)
 
-    @cached_property
+    @property
     def sessions(self) -> "SessionStore":
         """Codes and sessions of the inbox, in the same file."""
         from planwarden.storage.sql.sessions import SqlSessions
@@ -115,21 +114,21 @@ class SqliteStore(SqliteLookups):
     def notifications(self) -> SqlNotifications:
         return self._notifications
 
-    @cached_property
+    @property
     def browsers(self) -> "SqlBrowsers":
         """Browsers in which people are notified."""
         from planwarden.storage.sql.browsers import SqlBrowsers
 
         return SqlBrowsers(self._database)
 
-    @cached_property
+    @property
     def schedules(self) -> "SqlSchedules":
         """Schedules of saved plans."""
         from planwarden.storage.sql.schedules import SqlSchedules
 
         return SqlSchedules(self._database, self._clock)
 
-    @cached_property
+    @property
     def signing_keys(self) -> "KeyStore":
         """Keys with which people sign, in the same file."""
         from planwarden.storage.sql.keys import SqlKeys
