@@ -43,7 +43,6 @@ from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import SuspensionPage
 from planwarden.server.views.tools import ToolPage, ToolSchemas, build_tool_line, build_tool_view
-from planwarden.tools.delegate.chain import MAX_DEPTH
 
 # A server answers its first requests before there is an engine, and without importing one.
 if TYPE_CHECKING:
@@ -421,6 +420,9 @@ class Service:
 
         The caller must not learn of executions of others; a goal that goes round through them ends at the limit.
         """
+        # A server has answered before the first goal comes.
+        from planwarden.tools.delegate.chain import MAX_DEPTH
+
         if len(requester.chain) > MAX_DEPTH:
             raise LimitExceeded(f"this goal was delegated {len(requester.chain)} times, the limit is {MAX_DEPTH}")
         for execution_id in requester.chain:

@@ -59,7 +59,7 @@ async def test_reading_alone_says_what_the_whole_store_says(filled: Path, name: 
     """ours"""
     look = LOOKUPS[name]
     async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert type(lookups) is SqliteLookups
+        assert isinstance(lookups, SqliteLookups) and not isinstance(lookups, SqliteStore)
         alone = await look(lookups)
     store = SqliteStore.open(filled)
     assert alone == await look(store)
@@ -86,10 +86,10 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_before_it_is_rea
     newer = [*database.migrations(), "CREATE TABLE news (text TEXT) STRICT;"]
     monkeypatch.setattr(database, "migrations", lambda: newer)
     async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert type(lookups) is SqliteStore
+        assert isinstance(lookups, SqliteStore)
         assert await lookups.header("finished z") is not None
     async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert type(lookups) is SqliteLookups
+        assert isinstance(lookups, SqliteLookups) and not isinstance(lookups, SqliteStore)
 
 
 async def test_a_file_that_must_not_be_used_is_refused_and_left_as_it_was(filled: Path) -> None:

@@ -19,7 +19,6 @@ from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import Suspension
-from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 
 _CHAIN = TypeAdapter[list[str]](
     Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]
@@ -83,6 +82,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
             InvalidArguments: `_meta` has no valid list of ids.
             LimitExceeded: the goal was delegated too often.
         """
+        # A server has answered before the first goal comes.
+        from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
+
         meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
         ids, depth = meta.get(CHAIN, []), meta.get(DEPTH, 0)
         try:
