@@ -132,7 +132,7 @@ async def test_the_event_loop_turns_while_a_large_result_is_encoded(kind: str) -
     """ours: the loop's thread is busy for less than 100 ms at a time, whatever a tool returns"""
     values: dict[str, Callable[[], object]] = {
         "rows": lambda: [{"id": number, "name": f"name {number}", "tags": ["a", "b"]} for number in range(100_000)],
-        "lists": lambda: [[] for _ in range(1_000_000)],
+        "lists": lambda: [list[int]() for _ in range(1_000_000)],
         "text": lambda: "x\u00e9\n" * 2_000_000,
     }
     value = values[kind]()
