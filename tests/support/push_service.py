@@ -99,7 +99,8 @@ def _derive(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
 def verify_sender(authorization: str, origin: str, now: float) -> tuple[dict[str, JsonValue], str]:
     """The claims of a VAPID header that is valid for the origin, and the key that signed it; raises otherwise."""
     scheme, _, rest = authorization.partition(" ")
-    fields = dict(part.strip().partition("=")[::2] for part in rest.split(","))
+    parts = (part.strip().partition("=") for part in rest.split(","))
+    fields = {name: value for name, _, value in parts}
     assert scheme == "vapid" and set(fields) == {"t", "k"}
     claims = _OBJECT.validate_python(
         jwt.decode(
