@@ -174,4 +174,5 @@ async def test_what_is_too_large_to_be_compared_is_said() -> None:
         beside = await browser.open(f"/inbox/executions/{run.execution_id}/compare/{small.execution_id}")
         assert "10000" in beside.words and '"xxx"' in beside.words and "x" * 100 not in beside.words
         # The earlier run stands first, whichever page led here.
-        assert beside.text.index("Earlier: ") < beside.text.index(run.execution_id, beside.text.index("Earlier: "))
+        assert f'/executions/{run.execution_id}">Earlier: ' in beside.text
+        assert f'/executions/{small.execution_id}">Later: ' in beside.text
