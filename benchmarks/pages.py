@@ -28,7 +28,6 @@ Run = Callable[[], Awaitable[object]]
 def write_saved_plans(home: Path) -> None:
     """Files for the page of saved plans; `maxSteps` lets the long plan run."""
     home.mkdir(mode=0o700, exist_ok=True)
-    home.mkdir(mode=0o700, exist_ok=True)
     folder = home / "plans"
     if not folder.exists():
         folder.mkdir()
