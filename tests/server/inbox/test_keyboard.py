@@ -72,8 +72,7 @@ async def test_tab_space_and_enter_choose_among_the_rows_of_several_pages() -> N
     async with open_browser() as d:
         await ask_about_rows(d.found, 52)
         await d.log_in()
-        await reach(d, "Run send_mail 52 times?")
-        await d.page.keyboard.press("Enter")
+        await press(d, "Run send_mail 52 times?", "Run send_mail 52 times?")
         await reach(d, "row 1")
         await d.page.keyboard.press("Space")
         await reach(d, "Later rows")
