@@ -42,9 +42,9 @@ async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
         StoreError, UsageError: as `open_store`.
     """
     if location.path is not None:
-        from planwarden.storage.sqlite import lookups
+        from planwarden.storage.sqlite import direct_reader
 
-        found = lookups.open_lookups(location.path)
+        found = direct_reader.open_lookups(location.path)
         if found is not None:
             try:
                 yield found

@@ -128,6 +128,10 @@ WHERE s.status = 'pending' AND s.addressee <> 'clock'
   AND ($1::text IS NULL OR x.principal = $1) AND ($2::text IS NULL OR x.thread_id = $2)
   AND ($3::text IS NULL OR s.addressee = $3);
 
+-- name: count_open
+-- The number of pending suspensions of all principals, without reading their executions.
+SELECT count(*) FROM suspensions WHERE status = 'pending' AND addressee <> 'clock' AND ($1::text IS NULL OR addressee = $1);
+
 -- name: suspension_number
 -- Where a page ended. No row if the suspension does not belong to the principal.
 SELECT s.number FROM suspensions AS s JOIN executions AS x ON x.number = s.execution

@@ -11,23 +11,15 @@ import anyio
 import anyio.to_thread
 import psycopg
 
-from planwarden.agent.common.artifact import Artifact, check_artifact
-from planwarden.agent.common.errors import InvalidArguments, LeaseLost, StoreError
-from planwarden.agent.core import events as ev
+from planwarden.agent.common.errors import LeaseLost, StoreError
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_pruned_entry
-from planwarden.agent.core.question import Addressee
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
-from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import (
     Append,
     Changes,
-    FoundId,
-    Header,
     Lease,
-    StartedExecution,
     SuspensionRow,
-    SuspensionRowPage,
 )
 from planwarden.storage.clock import LEASE_S
 from planwarden.storage.ports.keys import KeyStore
@@ -47,7 +39,7 @@ from planwarden.storage.postgres.control import CHANNEL, Control, send_hint
 from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
 from planwarden.storage.postgres.liveness import GONE_S, LockLiveness
 from planwarden.storage.postgres.processes import PostgresProcesses
-from planwarden.storage.postgres.reader import PostgresReader, may_be_stored
+from planwarden.storage.postgres.reader import PostgresReader
 from planwarden.storage.postgres.transaction import PostgresTransaction
 from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
 from planwarden.storage.sql import grants as sql_grants
@@ -55,13 +47,12 @@ from planwarden.storage.sql.audit import read_row
 from planwarden.storage.sql.browsers import SqlBrowsers
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.keys import SqlKeys
+from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import SqlNotifications, limit_notifications
-from planwarden.storage.sql.rows import read_header, read_log, read_suspension
+from planwarden.storage.sql.rows import read_suspension
 from planwarden.storage.sql.schedules import SqlSchedules
 from planwarden.storage.sql.secrets import SqlSecrets
 from planwarden.storage.sql.sessions import SqlSessions
-from planwarden.storage.sql.starts import read_start
-from planwarden.storage.sql.synopses import list_parameters, read_page
 from planwarden.storage.sql.tokens import SqlTokens
 
 
@@ -92,7 +83,7 @@ class PostgresDatabase:
         return await self._reader.fetch(name, parameters)
 
 
-class PostgresStore:
+class PostgresStore(SqlLookups):
     """Open with `PostgresStore.open`, close when done."""
 
     def __init__(
@@ -104,8 +95,8 @@ class PostgresStore:
         self._hints = hints
         self._control = control
         self._given = clock
-        self._clock = clock or DatabaseClock(self._control)
         self._reader = PostgresReader(url)
+        super().__init__(self._reader, clock or DatabaseClock(self._control))
         self._writer = PostgresWriter(
             url,
             clock=self._find_times,
@@ -164,10 +155,6 @@ class PostgresStore:
         return cls(url, control, hints, clock, lease_s, gone_s)
 
     @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @property
     def tokens(self) -> SqlTokens:
         return self._tokens
 
@@ -219,97 +206,8 @@ class PostgresStore:
         request = AppendRequest(text, hint, is_notifying=bool(append.notifications))
         return read_outcome(append, *await self._writer.append(request))
 
-    async def header(self, execution_id: str) -> Header | None:
-        rows = await self._reader.fetch("header", (execution_id,))
-        return read_header(rows[0]) if rows else None
-
-    async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
-        return read_log(execution_id, after, await self._reader.fetch("read_events", (execution_id, after + 1)))
-
-    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
-        rows = await self._reader.fetch("find_artifact", (thread_id, artifact_id))
-        return check_artifact(artifact_id, rows[0][0], bytes(rows[0][1])) if rows else None
-
-    async def thread(self, thread_id: str) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._reader.fetch("thread", (thread_id,))))
-
-    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
-        if principal is None:
-            rows = await self._reader.fetch("executions", (limit,))
-        else:
-            rows = await self._reader.fetch("executions_of", (principal, limit))
-        return tuple(map(read_header, rows))
-
-    async def list_executions(
-        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
-    ) -> ListedPage:
-        return read_page(await self._reader.fetch("list_executions", list_parameters(wanted, limit, cursor)), limit)
-
-    async def list_hosts(self) -> tuple[str, ...]:
-        return tuple(str(row[0]) for row in await self._reader.fetch("list_hosts", (HOSTS_LOOKED_AT,)))
-
-    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._reader.fetch("walk", (after, limit))))
-
-    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
-        rows = await self._reader.fetch("find_start", (principal, key))
-        return read_start(rows[0]) if rows else None
-
-    async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
-        rows = await self._reader.fetch("find_suspension", (suspension_id,))
-        return read_suspension(rows[0]) if rows else None
-
-    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
-        return tuple(FoundId(*row) for row in await self._reader.fetch("find_ids", (beginning, limit)))
-
-    async def suspensions(
-        self,
-        *,
-        principal: str | None = None,
-        thread_id: str | None = None,
-        addressee: Addressee | None = None,
-        limit: int = 20,
-        cursor: str | None = None,
-    ) -> SuspensionRowPage:
-        start = 0 if cursor is None else await self._find_cursor(cursor, principal)
-        chosen = (principal, thread_id, addressee)
-        if not all(map(may_be_stored, chosen)):
-            return SuspensionRowPage((), 0, None)
-
-        def read(connection: Connection) -> tuple[Rows, int]:
-            with connection.transaction():
-                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                rows = run(connection, "pending_suspensions", (start, *chosen, limit + 1)).fetchall()
-                return rows, int(run(connection, "count_suspensions", chosen).fetchall()[0][0])
-
-        rows, total = await self._reader.use(read)
-        shown = tuple(map(read_suspension, rows[:limit]))
-        return SuspensionRowPage(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
-
-    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        before: tuple[float | None, int | None] = (None, None)
-        if cursor is not None:
-            found = await self._reader.fetch("closing_of_suspension", (cursor,))
-            if not found:
-                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-            before = (float(found[0][0]), int(found[0][1]))
-        rows = await self._reader.fetch("decided_suspensions", (*before, limit + 1))
-        shown = tuple(map(read_suspension, rows[:limit]))
-        return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
-
-    async def _find_cursor(self, cursor: str, principal: str | None) -> int:
-        """The number of the suspension at which a page ended."""
-        found = await self._reader.fetch("suspension_number", (cursor, principal))
-        if not found:
-            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-        return int(found[0][0])
-
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._reader.fetch("due_suspensions", (self._find_times()[0], limit))))
-
-    async def next_deadline(self) -> float | None:
-        rows = await self._reader.fetch("next_deadline")
-        return rows[0][0] if rows else None
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         await self._liveness.announce(owner)

@@ -8,9 +8,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.storage.clock import SystemClock
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.sql.database import Rows
-from planwarden.storage.sqlite.database import FAULTS, connect, leave_log, store_error
+from planwarden.storage.sql.lookups import SqlLookups
+from planwarden.storage.sqlite.database import FAULTS, connect, latest_version, leave_log, prepare, store_error
 from planwarden.storage.sqlite.statements import SQL
 
 
@@ -65,3 +67,19 @@ class DirectReader:
                 return
         leave_log(self._connection)
         self._connection.close()
+
+
+def open_lookups(path: Path) -> SqlLookups | None:
+    """Opens a file to read from it, in a process that does nothing else meanwhile.
+
+    None when its schema is not the newest one: opening the whole store then says why, or brings it up to date.
+
+    Raises:
+        StoreError: the file must not or cannot be used; it was left as it was.
+    """
+    prepare(path)
+    reader = DirectReader(path)
+    if reader.read_version() == latest_version():
+        return SqlLookups(reader, SystemClock())
+    reader.close_now()
+    return None

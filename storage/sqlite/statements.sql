@@ -181,16 +181,17 @@ SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = ?;
 
 -- name: find_ids
--- Ids of each kind between two texts, with their threads.
+-- Ids of each kind that begin so, with their threads. No such text is greater than the one that goes on with the last
+-- character of all.
 SELECT * FROM (
     SELECT 'execution', execution_id, thread_id FROM executions
-    WHERE execution_id >= ?1 AND execution_id < ?2 ORDER BY execution_id LIMIT ?3)
+    WHERE execution_id >= ?1 AND execution_id < ?1 || char(1114111) ORDER BY execution_id LIMIT ?2)
 UNION ALL SELECT * FROM (
     SELECT 'suspension', s.suspension_id, x.thread_id FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-    WHERE s.suspension_id >= ?1 AND s.suspension_id < ?2 ORDER BY s.suspension_id LIMIT ?3)
+    WHERE s.suspension_id >= ?1 AND s.suspension_id < ?1 || char(1114111) ORDER BY s.suspension_id LIMIT ?2)
 UNION ALL SELECT * FROM (
     SELECT DISTINCT 'thread', thread_id, thread_id FROM executions
-    WHERE thread_id >= ?1 AND thread_id < ?2 ORDER BY thread_id LIMIT ?3);
+    WHERE thread_id >= ?1 AND thread_id < ?1 || char(1114111) ORDER BY thread_id LIMIT ?2);
 
 -- name: pending_suspensions
 -- A page of pending suspensions that people and callers answer, oldest first.

@@ -24,12 +24,12 @@ from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.projection import project_rows
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.audit import read_row
+from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import SqlNotifications
 from planwarden.storage.sql.rows import read_header
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.append import write_append
-from planwarden.storage.sqlite.lookups import SqliteLookups
 from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.transaction import FileLiveness, SqliteDatabase, SqliteTransaction
@@ -47,7 +47,7 @@ LARGE_CHARS = 256 * 1024
 """Of the events of an append, from which on they are not written on the event loop's own thread."""
 
 
-class SqliteStore(SqliteLookups):
+class SqliteStore(SqlLookups):
     """Open with `SqliteStore.open`, close when done."""
 
     def __init__(

@@ -12,8 +12,8 @@ from planwarden.agent.ports.store import Lookups
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.opening import open_lookups
+from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.lookups import SqliteLookups
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.storage.suite import Scribe, decided, guard
 from tests.storage.test_sqlite import contents, edit
@@ -59,7 +59,7 @@ async def test_reading_alone_says_what_the_whole_store_says(filled: Path, name: 
     """ours"""
     look = LOOKUPS[name]
     async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert isinstance(lookups, SqliteLookups) and not isinstance(lookups, SqliteStore)
+        assert isinstance(lookups, SqlLookups) and not isinstance(lookups, SqliteStore)
         alone = await look(lookups)
     store = SqliteStore.open(filled)
     assert alone == await look(store)
@@ -89,7 +89,7 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_before_it_is_rea
         assert isinstance(lookups, SqliteStore)
         assert await lookups.header("finished z") is not None
     async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert isinstance(lookups, SqliteLookups) and not isinstance(lookups, SqliteStore)
+        assert isinstance(lookups, SqlLookups) and not isinstance(lookups, SqliteStore)
 
 
 async def test_a_file_that_must_not_be_used_is_refused_and_left_as_it_was(filled: Path) -> None:

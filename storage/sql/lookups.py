@@ -1,8 +1,6 @@
-"""What the SQLite file tells of executions: lookups that change nothing, for the store and for commands that read."""
+"""What a database tells of executions: lookups that change nothing, the same in both databases."""
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from planwarden.agent.common.artifact import Artifact, check_artifact
@@ -12,13 +10,10 @@ from planwarden.agent.core.question import Addressee
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import FoundId, Header, StartedExecution, SuspensionRow, SuspensionRowPage
-from planwarden.storage.clock import SystemClock
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.rows import read_header, read_log, read_suspension
 from planwarden.storage.sql.starts import read_start
 from planwarden.storage.sql.synopses import list_parameters, read_page
-from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.direct_reader import DirectReader
 
 
 class Reads(Protocol):
@@ -41,8 +36,8 @@ class Reads(Protocol):
         ...
 
 
-class SqliteLookups:
-    """Implements `Lookups` over a reader of the file."""
+class SqlLookups:
+    """Implements `Lookups`."""
 
     def __init__(self, reads: Reads, clock: Clock) -> None:
         self._reads = reads
@@ -61,7 +56,7 @@ class SqliteLookups:
 
     async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
         rows = await self._reads.fetch_long("find_artifact", (thread_id, artifact_id))
-        return check_artifact(artifact_id, *rows[0]) if rows else None
+        return check_artifact(artifact_id, rows[0][0], bytes(rows[0][1])) if rows else None
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         return tuple(map(read_header, await self._reads.fetch("thread", (thread_id,))))
@@ -93,9 +88,7 @@ class SqliteLookups:
         return read_suspension(rows[0]) if rows else None
 
     async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
-        # No text that begins so is greater than the one that goes on with the last character of all.
-        rows = await self._reads.fetch_long("find_ids", (beginning, beginning + chr(sys.maxunicode), limit))
-        return tuple(FoundId(*row) for row in rows)
+        return tuple(FoundId(*row) for row in await self._reads.fetch_long("find_ids", (beginning, limit)))
 
     async def suspensions(
         self,
@@ -110,9 +103,8 @@ class SqliteLookups:
         chosen = (principal, thread_id, addressee)
         is_everybody = principal is None and thread_id is None
         counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
-        rows, ((total,),) = await self._reads.fetch_all_long(
-            ("pending_suspensions", (start, *chosen, limit + 1)), counted
-        )
+        rows, totals = await self._reads.fetch_all_long(("pending_suspensions", (start, *chosen, limit + 1)), counted)
+        total = totals[0][0] if totals else 0
         shown = tuple(map(read_suspension, rows[:limit]))
         return SuspensionRowPage(shown, int(total), shown[-1].suspension_id if len(rows) > limit else None)
 
@@ -143,19 +135,3 @@ class SqliteLookups:
 
     async def close(self) -> None:
         await self._reads.close()
-
-
-def open_lookups(path: Path) -> SqliteLookups | None:
-    """Opens a file to read from it, in a process that does nothing else meanwhile.
-
-    None when its schema is not the newest one: opening the whole store then says why, or brings it up to date.
-
-    Raises:
-        StoreError: the file must not or cannot be used; it was left as it was.
-    """
-    database.prepare(path)
-    reader = DirectReader(path)
-    if reader.read_version() == database.latest_version():
-        return SqliteLookups(reader, SystemClock())
-    reader.close_now()
-    return None
