@@ -45,6 +45,8 @@ async def test_tab_and_enter_lead_from_the_list_to_the_plan_its_graph_and_a_deci
         await d.found.run_to_question(PAY, goal="Pay the invoice")
         asked = await d.found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
         await d.page.goto(await d.found.make_link())
+        # The browser gives the focus in its own time, after the page was loaded.
+        await d.page.locator("button:focus", has_text="Open the inbox").wait_for()
         await d.page.keyboard.press("Enter")
         await d.page.get_by_role("heading", name="Waiting").wait_for()
         await press(d, "crm_delete", "Run crm_delete?")
