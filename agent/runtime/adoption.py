@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
+"""So many of them are remembered; while there are more, what nobody owns is only looked at page by page."""
 
 
 def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
@@ -115,16 +116,28 @@ class Adoption:
         """How many more executions it can take."""
         return 0 if self.is_outdated else self._concurrency - len(self._known.runs)
 
+    def count_claimable(self) -> int:
+        """How many that nobody owns it may claim unseen: none while it cannot remember which ones it gives back."""
+        self._forget_skipped()
+        return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
+
     def list_skipped(self) -> Collection[str]:
         """Those that others must take, as far as this process knows, and those that have work here already."""
+        self._forget_skipped()
+        return self._skipped.keys() | self._known.runs.keys()
+
+    def _forget_skipped(self) -> None:
         definitions, now = self._tools.definitions(), self._store.clock.steady()
         generation = 0 if self._peers is None else self._peers.generation
         before, before_generation = self._skipped_with
-        if definitions is not before or generation != before_generation or len(self._skipped) > MAX_SKIPPED:
+        if definitions is not before or generation != before_generation:
             self._skipped.clear()
             self._skipped_with = (definitions, generation)
         self._skipped = {name: until for name, until in self._skipped.items() if until > now}
-        return self._skipped.keys() | self._known.runs.keys()
+
+    def _skip(self, execution_id: str) -> None:
+        if len(self._skipped) < MAX_SKIPPED:
+            self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
 
     async def adopt(self, lease: Lease) -> None:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
@@ -145,7 +158,7 @@ class Adoption:
                     self._start(execution, lease)
         finally:
             if not is_mine:
-                self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
+                self._skip(execution_id)
                 await self._store.release(lease)
 
     def next_look(self, late: Collection[str], looked_at: float) -> float:
@@ -184,10 +197,10 @@ class Adoption:
         try:
             execution = await load_execution(self._store, header)
         except LogUnreadable:
-            self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
+            self._skip(execution_id)
             raise
         if not self.may_run(execution) or self._leaves_first(execution):
-            self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
+            self._skip(execution_id)
             return
         # What this process owns and does not run, it took without noticing: the answer was lost.
         is_own = header.owner == self._owner

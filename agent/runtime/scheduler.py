@@ -129,7 +129,7 @@ class Scheduler:
 
     async def _adopt(self) -> bool:
         """Take over what no process owns. True when there may be more of it."""
-        limit = min(CLAIMED_AT_ONCE, self._adoption.count_room())
+        limit = min(CLAIMED_AT_ONCE, self._adoption.count_claimable())
         if limit <= 0:
             return False
         leases = await self._store.claim_many(self._owner, limit, skip=self._adoption.list_skipped())
