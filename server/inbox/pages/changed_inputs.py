@@ -16,9 +16,9 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.inbox.answering import Remark, capitalize
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.pages.execution import find_execution
+from planwarden.server.inbox.pages.execution import find_execution, find_later
 from planwarden.server.inbox.pages.plan_actions import go_on
-from planwarden.server.inbox.plan_view import PlanView, build_plan_view
+from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
 from planwarden.server.inbox.saved.input_form import build_input_fields, read_given_inputs
 from planwarden.server.inbox.site import InboxSite
@@ -27,6 +27,7 @@ from planwarden.server.views.graph.plan_graph import PlanGraph
 
 WHAT_IS_LEFT = ""
 """The choice of a retry; every other one is the step of a fork."""
+_NO_INPUTS = "its plan takes no inputs"
 
 
 def build_changed_inputs_routes(site: InboxSite) -> Sequence[BaseRoute]:
@@ -75,7 +76,11 @@ async def _render(
     filled: FilledForm | None = None,
     status: int = 200,
 ) -> Response:
-    view = await _find_choices(request, execution)
+    later = await find_later(request, execution)
+    view = build_plan_view(execution, PlanGraph(rows=(), links=()), is_newest=later is None, people=())
+    if not view.can_change and (later is None or filled is None):
+        why = "a later run goes on" if later else "it is not over" if not execution.is_finished else _NO_INPUTS
+        raise InvalidArguments(f"this run cannot be run again with other inputs: {why}")
     choices = [(step, f"again from step {step} on") for step in view.fork_steps] if view.can_fork else []
     if view.can_retry:
         choices.insert(0, (WHAT_IS_LEFT, "what is left"))
@@ -85,20 +90,10 @@ async def _render(
         remark=remark,
         execution=execution,
         view=view,
+        later=later,
         choices=choices,
         chosen=request.form_value("from"),
         fields=build_input_fields(None if execution.plan is None else execution.plan.inputs, execution.inputs),
         filled=filled,
         key=request.form_value("key") or token_urlsafe(12),
     )
-
-
-async def _find_choices(request: InboxRequest, execution: ExecutionState) -> PlanView:
-    """How it can go on. Raises `InvalidArguments` when it cannot, or takes no inputs."""
-    headers = await request.service.engine.store.thread(execution.thread_id)
-    is_newest = headers[-1].execution_id == execution.execution_id
-    view = build_plan_view(execution, PlanGraph(rows=(), links=()), is_newest=is_newest, people=())
-    if not view.can_change:
-        why = "its plan takes no inputs" if is_newest and execution.is_finished else "it runs, or a later run goes on"
-        raise InvalidArguments(f"this run cannot be run again with other inputs: {why}")
-    return view

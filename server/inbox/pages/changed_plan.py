@@ -22,7 +22,7 @@ from planwarden.server.api.retries import CheckedRetry, RetryRequest
 from planwarden.server.inbox.answering import capitalize
 from planwarden.server.inbox.forms import format_editable_json
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.pages.execution import find_execution
+from planwarden.server.inbox.pages.execution import find_execution, find_later
 from planwarden.server.inbox.pages.plan_actions import build_requester, read_key
 from planwarden.server.inbox.plan_changes import PlanChanges, build_plan_changes
 from planwarden.server.inbox.plan_view import can_go_on
@@ -75,7 +75,7 @@ async def show_plan(request: InboxRequest) -> Response:
         raise InvalidArguments(
             f"this plan is too long to be edited here; `planwarden retry {execution.thread_id} --plan FILE` takes it"
         )
-    if (later := await _find_later(request, execution)) is not None:
+    if (later := await find_later(request, execution)) is not None:
         return _render_form(request, execution, draft, later=later)
     return _render_form(request, execution, draft)
 
@@ -97,7 +97,7 @@ async def run_changed_plan(request: InboxRequest) -> Response:
         known = await request.service.engine.store.find_start(execution.principal, read_key(request))
         if known is not None:
             return request.redirect(f"/executions/{known.execution_id}")
-    if (later := await _find_later(request, execution)) is not None:
+    if (later := await find_later(request, execution)) is not None:
         return _render_form(request, execution, draft, later=later, status=409)
     parsed = _parse(draft)
     try:
@@ -117,7 +117,7 @@ async def run_changed_plan(request: InboxRequest) -> Response:
         )
     except UsageError as error:
         # Somebody may have gone on from it meanwhile.
-        later = await _find_later(request, execution)
+        later = await find_later(request, execution)
         faults = [] if later else _list_problems(error)
         return _render_form(request, execution, draft, faults=faults, later=later, status=http_status(error))
     return request.redirect(f"/executions/{view.execution_id}")
@@ -130,12 +130,6 @@ async def _find_source(request: InboxRequest) -> ExecutionState:
         why = f"it is {execution.status}" if execution.plan is not None else "it has no plan"
         raise InvalidArguments(f"this run cannot go on with a changed plan: {why}")
     return execution
-
-
-async def _find_later(request: InboxRequest, execution: ExecutionState) -> str | None:
-    """The id of the thread's newest run, if that is another one."""
-    newest = (await request.service.engine.store.thread(execution.thread_id))[-1].execution_id
-    return None if newest == execution.execution_id else newest
 
 
 def _begin(execution: ExecutionState) -> _Draft:

@@ -144,6 +144,12 @@ async def find_execution(request: InboxRequest, execution_id: str) -> ExecutionS
     return await request.service.engine.find(execution_id)
 
 
+async def find_later(request: InboxRequest, execution: ExecutionState) -> str | None:
+    """The id of the thread's newest run, if that is another one."""
+    newest = (await request.service.engine.store.thread(execution.thread_id))[-1].execution_id
+    return None if newest == execution.execution_id else newest
+
+
 async def _render_execution(request: InboxRequest, template: str, seen: str | None = None) -> Response:
     now = await find_execution(request, request.http.path_params["execution_id"])
     if seen == str(now.version):

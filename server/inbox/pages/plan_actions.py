@@ -17,7 +17,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.pages.execution import find_execution
+from planwarden.server.inbox.pages.execution import find_execution, find_later
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route
 from planwarden.server.inbox.site import InboxSite
 
@@ -57,9 +57,9 @@ async def go_on(
     """Start what goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
     execution = await find_execution(request, request.http.path_params["execution_id"])
     store, key = request.service.engine.store, read_key(request)
-    newest = (await store.thread(execution.thread_id))[-1].execution_id
+    later = await find_later(request, execution)
     # The same form sent again is answered with what it started.
-    if newest != execution.execution_id and await store.find_start(execution.principal, key) is None:
+    if later is not None and await store.find_start(execution.principal, key) is None:
         raise InvalidArguments("a later run of this thread exists; open it to go on from there")
     view = await request.service.retry(
         execution.thread_id,

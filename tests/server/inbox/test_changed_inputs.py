@@ -146,8 +146,24 @@ async def test_a_run_that_cannot_go_on_or_takes_no_inputs_offers_no_form() -> No
             refused = await browser.open(f"/inbox/executions/{execution_id}/inputs")
             assert refused.status == 422 and "cannot be run again with other inputs" in refused.words
         assert (await browser.submit(form, press="run")).status == 422
+        assert (await found.warden.get_execution(run.thread_id)).execution_id != run.execution_id
         stranger = found.browser()
         assert (await stranger.send(form.action, form.fields)).status == 403
+
+
+@requirement("console:other-inputs")
+async def test_what_was_written_stays_when_a_later_run_went_on_meanwhile() -> None:
+    """ours: the text was gone"""
+    async with _open(FIND, ERASE, approved=False) as (found, browser, run):
+        page = await _form(browser, run)
+        topic = _key(page, "topic")
+        later = await found.warden.retry(run.thread_id)
+        answer = await browser.submit(page.form("/inputs/run"), press="run", **{topic: "a long new topic"})
+        assert answer.status == 422 and "nothing was started" in answer.words
+        assert f"/inbox/executions/{later.execution_id}" in answer.text
+        kept = answer.form("/inputs/run")
+        assert kept.fields[topic] == ["a long new topic"] and "from" not in kept.fields
+        assert (await found.warden.get_execution(run.thread_id)).execution_id == later.execution_id
 
 
 @requirement("console:other-inputs")
