@@ -261,6 +261,37 @@ class GrantUsedUp(GuardFailed):
         self.grant_id = grant_id
 
 
+class BudgetSpent(GuardFailed):
+    """A rule's budget has no room for a call that the rule would let pass."""
+
+    def __init__(self, budget: str, left: float, room_at: float | None = None) -> None:
+        """`left` is what the budget has room for now; at `room_at`, Unix seconds, it has room for the call, if ever."""
+        super().__init__(f"budget {budget!r} has room for {left:g} only")
+        self.budget = budget
+        self.left = left
+        self.room_at = room_at
+
+
+class DuplicateEffect(GuardFailed):
+    """Another call has the business key: its effect happened already, or may have."""
+
+    code = "duplicate_effect"
+
+    def __init__(
+        self, message: str | None = None, *, key: str, execution_id: str, call_id: str, principal: str, taken_at: float
+    ) -> None:
+        """`key` is the digest; the others say which call has it, whose it is, and since when (Unix seconds)."""
+        super().__init__(
+            message or f"call {call_id!r} of execution {execution_id!r} has the same business key",
+            details={"executionId": execution_id, "callId": call_id},
+        )
+        self.key = key
+        self.execution_id = execution_id
+        self.call_id = call_id
+        self.principal = principal
+        self.taken_at = taken_at
+
+
 class StartRefused(ExecutionConflict):
     """The store knows the request to start an execution from before."""
 

@@ -284,6 +284,40 @@ class ModelFailed(StoredStruct, tag="MF"):
     """Seconds that the provider asked to wait before the next attempt; None if it did not."""
 
 
+class MatchedRule(StoredStruct):
+    """The operator's rule that decided about a call."""
+
+    number: int
+    """Its place in the operator's file, from 1."""
+    words: str
+    """One line: which tool, when, then what, and why."""
+    matched: tuple[str, ...] = ()
+    """The values that matched, such as `amount = 80`."""
+
+
+class BudgetShare(StoredStruct):
+    """What a call takes of a rule's budget when the rule lets it pass."""
+
+    budget: str
+    """Digest that names the budget: the rule and which of its budgets."""
+    amount: float
+    """Never negative; 1 for a budget that counts calls."""
+    limit: float
+    """What all shares of the last `window_s` seconds may come to."""
+    window_s: float
+
+
+class OnceKey(StoredStruct):
+    """The business key of a call, whose effect happens at most once over all executions."""
+
+    key: str
+    """Digest of the tool's name and of the values in canonical form."""
+    values: dict[str, JsonValue]
+    """By JSON pointer into the arguments, to be shown."""
+    keep_s: float
+    """Seconds from the intent on for which no other call may have the key."""
+
+
 class ToolCallIntended(StoredStruct, tag="TI"):
     """Committed before the call is dispatched; an intent without a result is `outcome_unknown` after a crash."""
 
@@ -295,6 +329,12 @@ class ToolCallIntended(StoredStruct, tag="TI"):
     """The decision that this call consumes."""
     grant_id: str | None = None
     """The standing grant that let it through; the store counts the use in the same transaction."""
+    rule: MatchedRule | None = None
+    """The rule that let it through."""
+    shares: tuple[BudgetShare, ...] = ()
+    """What the rule's budgets have less of; the store counts them in the same transaction."""
+    once: OnceKey | None = None
+    """The key that the store keeps for this call from the same transaction on."""
 
 
 class ToolReturned(StoredStruct, tag="TR"):
@@ -314,6 +354,8 @@ class ToolFailed(StoredStruct, tag="TF"):
     call_id: str
     code: str
     message: str
+    nothing_happened: bool = False
+    """By its tool's own word; the store then gives back what the intent took of budgets, and its key."""
 
 
 class CallAttemptFailed(StoredStruct, tag="TA"):
@@ -322,6 +364,8 @@ class CallAttemptFailed(StoredStruct, tag="TA"):
     call_id: str
     code: str
     message: str
+    nothing_happened: bool = False
+    """As in `ToolFailed`; the next intent takes all of it again."""
 
 
 class CallRejected(StoredStruct, tag="TX"):

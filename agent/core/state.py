@@ -236,6 +236,10 @@ class Call(FrozenStruct):
     """When it was last dispatched, Unix seconds by the store's clock."""
     grant_id: str | None = None
     """The standing grant that let it through."""
+    once: ev.OnceKey | None = None
+    """The business key that the store keeps for it."""
+    shares: tuple[ev.BudgetShare, ...] = ()
+    """What it took of budgets."""
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
     beside: JsonValue = None

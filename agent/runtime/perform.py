@@ -131,7 +131,8 @@ class Performer:
         except OutcomeUnknown as error:
             return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         except LeaseLost as error:
-            return _fail(call, error.code, f"{call.tool_name} was not run: {error.message}")
+            text = f"{call.tool_name} was not run: {error.message}"
+            return _fail(call, error.code, text, nothing_happened=True)
         except ToolError as error:
             return self._fail_or_retry(execution, job, error)
         # A tool may raise any of our errors, not only the one that is meant for it.
@@ -172,8 +173,10 @@ class Performer:
         attempts = execution.call(job.call.call_id).attempts
         is_harmless = job.call.effect != "effect" or error.retryable
         if retry is None or not is_harmless or attempts >= retry.attempts or job.kind == "resume":
-            return _fail(job.call, error.code, error.message)
-        failed = ev.CallAttemptFailed(call_id=job.call.call_id, code=error.code, message=error.message)
+            return _fail(job.call, error.code, error.message, nothing_happened=error.retryable)
+        failed = ev.CallAttemptFailed(
+            call_id=job.call.call_id, code=error.code, message=error.message, nothing_happened=error.retryable
+        )
         wait = ask_next_attempt(self._context, execution, job.call, job.definition, retry, attempts)
         return CallOutcome(failed, then=wait)
 
@@ -183,11 +186,11 @@ class Performer:
         """The tool changed between its preparation and its call, before anything ran."""
         call, definition = job.call, self._tools.get(job.call.tool_name)
         if job.kind == "resume" or definition is None or definition.digest == job.definition.digest:
-            return _fail(call, error.code, error.message)
+            return _fail(call, error.code, error.message, nothing_happened=job.kind == "call")
         _, faults = self._tools.complete(call.tool_name, arguments)
         if faults:
             text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
-            return _fail(call, error.code, text)
+            return _fail(call, error.code, text, nothing_happened=True)
         return CallOutcome(
             ask_approval_of_change(self._context, execution, call, definition, arguments, since=job.definition)
         )
@@ -259,8 +262,9 @@ class Performer:
                 plans = await self._look_at_plans()
 
 
-def _fail(call: Call, code: str, message: str) -> CallOutcome:
-    return CallOutcome(ev.ToolFailed(call_id=call.call_id, code=code, message=message))
+def _fail(call: Call, code: str, message: str, *, nothing_happened: bool = False) -> CallOutcome:
+    failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=nothing_happened)
+    return CallOutcome(failed)
 
 
 def _was_approved(execution: ExecutionState, job: CallJob) -> bool:

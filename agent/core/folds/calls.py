@@ -39,6 +39,8 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         attempts=call.attempts + 1,
         intended_at=at,
         grant_id=event.grant_id,
+        once=event.once or call.once,
+        shares=event.shares or call.shares,
         late_report=None,
         last_failure=None,
     )
