@@ -22,6 +22,20 @@ def requirement(*names: str) -> pytest.MarkDecorator:
 
 
 REQUIREMENTS: dict[str, Requirement] = {
+    "rules:match": Requirement(
+        "docs/rules",
+        "The first rule whose conditions hold decides; text is no number, and what is missing matches nothing.",
+    ),
+    "rules:doubt": Requirement("docs/rules", "A rule that cannot be evaluated asks, whatever it says."),
+    "rules:bounded": Requirement("docs/rules", "Rules look at a call for a bounded time; then it is asked about."),
+    "rules:budget": Requirement(
+        "docs/rules", "A call takes of each budget what it adds, and never gives a budget more."
+    ),
+    "rules:under": Requirement("docs/rules", "A path lies where its links lead; in doubt nothing is let through."),
+    "rules:faults": Requirement("docs/rules", "A rule that is not usable is named with its key, and nothing starts."),
+    "rules:policy": Requirement(
+        "docs/rules", "Rules are part of the policy, and take nothing away from a critical tool."
+    ),
     "plans:hostile-files": Requirement(
         "docs/reference/plans", "A file that is no plan is named with the reason, costs little, and hides no other one."
     ),

@@ -74,18 +74,28 @@ class Schema:
 
         A value that would take too much work to check has a fault.
         """
-        try:
-            encoded = _ENCODER.encode(value)
-        except UnicodeEncodeError:
-            # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
-            return ("the value contains text that is not Unicode: half of a surrogate pair",)
-        except (TypeError, RecursionError):
-            return ("it is not JSON, or is nested too deeply",)
-        if len(encoded) > 300 and _LONG_INTEGER in encoded.translate(_AS_ZEROS) and not has_short_integers(value):
-            return (f"it has an integer of more than {MAX_INTEGER_BITS} bits",)
+        encoded = _encode(value)
+        if isinstance(encoded, str):
+            return (encoded,)
         if not self._is_small(encoded) and self.count_work(value, MAX_WORK) is None:
             return (TOO_MUCH_WORK,)
         return () if self._validator.is_valid(value) else self._describe_faults(value, len(encoded))
+
+    def fits(self, value: JsonValue, limit: int) -> tuple[bool | None, int]:
+        """Returns whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
+        or cannot be known, as of text that is not Unicode.
+        """
+        encoded = _encode(value)
+        if isinstance(encoded, str):
+            return None, CHECK_WORK
+        work = self._bound_work(encoded)
+        if work is None or work > min(limit, UNCOUNTED):
+            times = 1 if isinstance(value, str) else COUNTED
+            counted = self.count_work(value, min(limit // times, MAX_WORK))
+            if counted is None:
+                return None, limit
+            work = times * counted
+        return self._validator.is_valid(value), work + len(encoded) // 100
 
     def find_certain_faults(
         self, value: JsonValue, unknown: "Collection[Path]", limit: int
@@ -194,6 +204,20 @@ def has_short_integers(value: JsonValue) -> bool:
         elif isinstance(node, list):
             stack.extend(node)
     return True
+
+
+def _encode(value: JsonValue) -> bytes | str:
+    """Returns the value as JSON; as text, why the library cannot check it."""
+    try:
+        encoded = _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
+        return "the value contains text that is not Unicode: half of a surrogate pair"
+    except (TypeError, RecursionError):
+        return "it is not JSON, or is nested too deeply"
+    if len(encoded) > 300 and _LONG_INTEGER in encoded.translate(_AS_ZEROS) and not has_short_integers(value):
+        return f"it has an integer of more than {MAX_INTEGER_BITS} bits"
+    return encoded
 
 
 def _refuse_to_fetch(uri: str) -> Any:

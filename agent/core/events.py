@@ -22,6 +22,7 @@ from planwarden.agent.core.question import (
     AlarmKind,
     Assurance,
     CoveredCall,
+    MatchedRule,
     Needs,
     Question,
     RecordedDecision,
@@ -284,17 +285,6 @@ class ModelFailed(StoredStruct, tag="MF"):
     """Seconds that the provider asked to wait before the next attempt; None if it did not."""
 
 
-class MatchedRule(StoredStruct):
-    """The operator's rule that decided about a call."""
-
-    number: int
-    """Its place in the operator's file, from 1."""
-    words: str
-    """One line: which tool, when, then what, and why."""
-    matched: tuple[str, ...] = ()
-    """The values that matched, such as `amount = 80`."""
-
-
 class BudgetShare(StoredStruct):
     """What a call takes of a rule's budget when the rule lets it pass."""
 
@@ -417,6 +407,8 @@ class CallRehearsed(StoredStruct, tag="TH"):
     """The standing grant that would have let it through."""
     found: tuple[str, ...] = ()
     """As in `Question`."""
+    rule: MatchedRule | None = None
+    """The operator's rule that decided about it."""
 
 
 class Suspended(StoredStruct, tag="QA"):

@@ -22,6 +22,17 @@ Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder"
 AlarmKind = Literal["remind", "escalate"]
 
 
+class MatchedRule(StoredStruct):
+    """The operator's rule that decided about a call."""
+
+    number: int
+    """Its place in the operator's file, from 1."""
+    words: str
+    """One line: which tool, when, then what, and why."""
+    matched: tuple[str, ...] = ()
+    """The values that matched, such as `amount = 80`; or why the rule could not be evaluated."""
+
+
 class CoveredCall(StoredStruct):
     """A later call that a confirmation decides together with itself, exactly these arguments."""
 
@@ -105,6 +116,8 @@ class Question(StoredStruct):
     """For the caller: how it answers such a question; most questions of a kind have the same."""
     plans: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """For the caller: the saved plans that the prompt lists, and the digest of each."""
+    rule: MatchedRule | None = None
+    """The operator's rule that decided that a person is asked, or how much an answer must be worth."""
 
     @property
     def is_batch(self) -> bool:

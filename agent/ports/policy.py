@@ -19,12 +19,38 @@ class Requirement(msgspec.Struct, frozen=True):
     """None lets the call run without a question."""
     quorum: int = 1
     """How many different people have to approve."""
+    rule: ev.MatchedRule | None = None
+    """The operator's rule that decided it."""
+    denied: str | None = None
+    """Why no call like it may run, whoever approves; None when one may."""
+    shares: tuple[ev.BudgetShare, ...] = ()
+    """What it takes of the budgets of the rule, if it runs because of the rule."""
+
+
+RealPaths = Mapping[str, str | None]
+"""Where a path really leads when all links are followed, by the path; None where that cannot be found out."""
+
+
+class PathsNeeded(Exception):
+    """Not an error: whoever asked has to find out where these paths lead before a rule can be evaluated."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        super().__init__(f"{len(wanted)} path(s)")
+        self.wanted = wanted
 
 
 class Policy(Protocol):
     """The operator's policy. Tools, models and callers have no say in it."""
 
-    def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement: ...
+    def requirement(
+        self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
+    ) -> Requirement:
+        """What one call needs. Without `paths`, a rule that has to know where a path leads asks.
+
+        Raises:
+            PathsNeeded: `paths` lacks some that the rules need.
+        """
+        ...
 
     def for_risk(self, risk: Risk) -> Requirement:
         """What a call of that risk needs."""

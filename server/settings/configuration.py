@@ -37,6 +37,7 @@ from planwarden.tools.downstream.config import ServerList, ServerSettings
 
 # A server opens its store after its first answers.
 if TYPE_CHECKING:
+    from planwarden.agent.approval.rules import RuleBook
     from planwarden.server.webhooks.settings import Hook
     from planwarden.storage.location import StoreLocation
 
@@ -171,6 +172,7 @@ class _File(BaseModel):
     servers: dict[str, ServerSettings] = Field(default_factory=dict[str, ServerSettings])
     notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
     hooks: dict[str, Any] = Field(default_factory=dict[str, Any])
+    rules: list[Any] = Field(default_factory=list[Any])
     otel: OtelSettings = Field(default_factory=OtelSettings.model_construct)
     logging: LoggingSettings = Field(default_factory=LoggingSettings.model_construct)
     model: str | None = None
@@ -271,13 +273,16 @@ def load_settings(
     trusted: list[JsonValue] = [*sorted(name for name, found in parsed.servers.items() if found.trusted)]
     if trusted:
         facts["trusted"] = trusted
+    rules, of_rules = _read_rules(parsed.rules, folder)
+    if of_rules:
+        facts["rules"] = of_rules
     servers_file = folder / SERVERS_FILE if mcp_config is None else expand_home(mcp_config).absolute()
     return Settings(
         home=folder,
         model=model or env.get(MODEL_VARIABLE) or parsed.model or "caller",
         options=ev.Options(**changes),
         max_steps=execution.maxSteps,
-        policy=_build_policy(parsed.approvals, by_name, facts if text else {}),
+        policy=_build_policy(parsed.approvals, by_name, facts if text else {}, rules),
         tools=by_name,
         python_files=listed,
         plan_folders=tuple((written, expand_home(written).absolute()) for written in parsed.plans.folders),
@@ -332,8 +337,20 @@ def _read_hooks(section: Mapping[str, Any], environment: Mapping[str, str]) -> "
         raise to_invalid_arguments(error, FILE, HookTables) from None
 
 
+def _read_rules(section: list[Any], folder: Path) -> "tuple[RuleBook | None, list[JsonValue]]":
+    if not section:
+        return None, []
+    # Most homes have no rules, as they have no servers.
+    from planwarden.server.settings.rules import build_rule_book
+
+    try:
+        return build_rule_book(section)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"{str(folder / FILE)!r}: {error.message}") from None
+
+
 def _build_policy(
-    approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]
+    approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue], rules: "RuleBook | None"
 ) -> OperatorPolicy:
     if approvals.approvers and len(set(approvals.approvers)) < approvals.quorum:
         raise InvalidArguments(
@@ -347,6 +364,7 @@ def _build_policy(
         approvers=tuple(approvals.approvers),
         same_person=frozenset({LOCAL, find_operator()}),
         facts=facts,
+        rules=rules,
         schedules=by_name,
         default_schedule=default,
     )

@@ -6,15 +6,23 @@ is part of every approval digest and of every row of the audit.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import NO_ALARMS, Schedule
-from planwarden.agent.core.tool import Risk, ToolDefinition
-from planwarden.agent.ports.policy import Requirement
+from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
+from planwarden.agent.ports.policy import RealPaths, Requirement
+
+# Most homes have no rules.
+if TYPE_CHECKING:
+    from planwarden.agent.approval.rules import RuleBook
+
+NOT_ALLOWED = "the operator does not allow it"
+"""Why a rule without `because` denies."""
 
 _NEEDS: dict[Risk, ev.Needs | None] = {
     "read": None,
@@ -54,14 +62,37 @@ class OperatorPolicy:
     """Names of the same person: the owner of local executions, and the operating system's user at the terminal."""
     facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """The settings of the operator's file that the digest covers."""
+    rules: "RuleBook | None" = None
+    """The operator's rules on arguments; `facts` has what the digest covers of them."""
     schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
     """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
     _digest: str = field(init=False, repr=False, compare=False, default="")
 
-    def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
-        """Returns what one call needs. The definition has the operator's risk already, see `Settings.apply_to`."""
-        return self.for_risk(definition.risk)
+    def requirement(
+        self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
+    ) -> Requirement:
+        """See the port. The definition has the operator's risk already, see `Settings.apply_to`.
+
+        Rules never answer the question of a blocking tool, and take nothing away from a critical one.
+        """
+        if self.rules is None or definition.is_blocking:
+            return self.for_risk(definition.risk)
+        found = self.rules.judge(definition.name, arguments, paths)
+        if found is None:
+            return self.for_risk(definition.risk)
+        risk, is_critical = definition.risk, definition.risk == "critical"
+        match found.then:
+            case "deny":
+                return replace(self.for_risk(risk), rule=found.rule, denied=found.because or NOT_ALLOWED)
+            case "allow":
+                allowed = Requirement(risk, None, rule=found.rule, shares=found.shares)
+                return replace(self.for_risk(risk), rule=found.rule) if is_critical else allowed
+            case "ask":
+                return replace(self.for_risk(highest_risk(risk, "dangerous")), rule=found.rule)
+            case None:
+                set_risk = risk if is_critical else found.risk or risk
+                return replace(self.for_risk(set_risk), rule=found.rule)
 
     def for_risk(self, risk: Risk) -> Requirement:
         if risk == "critical":

@@ -1,0 +1,345 @@
+"""Conditions of rules: what one value in the arguments of a call must be like.
+
+A condition is a JSON Schema, part of which may be written in short forms: `min max in prefix domain under matches
+length`. Each of them implies a type: text is no number, and a value that is not there fits nothing. `domain` and
+`under` are no JSON Schema; see `planwarden.agent.approval.whereabouts`.
+"""
+
+import os.path
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, cast
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.approval.whereabouts import find_host, is_in_folder, is_on_domain, normalise_host, normalise_path
+from planwarden.agent.common.canonical import canonical_json, exceeds
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.ports.policy import RealPaths
+
+MAX_TEXT_CHARS = 4_096
+"""Of a text in a short form."""
+MAX_VALUES = 1_000
+"""Of `in`, `prefix`, `domain` and `under`."""
+SHOWN_CHARS = 80
+"""Of a value, in a sentence."""
+TEXT_WORK = 50
+"""Units of looking at the host or the folder of a text; see `planwarden.agent.common.schema_work`."""
+SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length")
+_OF_ONE = ("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames")
+_OF_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_OF_NAMED = ("properties", "patternProperties", "dependentSchemas")
+_PLAIN = (
+    *("type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains"),
+    *("required", "minProperties", "maxProperties", "dependentRequired", "title", "description", "$comment"),
+)
+KEYWORDS = (*_PLAIN, *_OF_ONE, *_OF_MANY, *_OF_NAMED)
+"""Of JSON Schema. The library ignores words that it does not know, and a rule must not match because of a slip."""
+
+Verdict = Literal["yes", "no", "unknown"]
+MISSING = object()
+
+
+class RuleFault(ValueError):
+    """What the operator wrote cannot mean anything; the message is the end of a sentence that names the place."""
+
+
+class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
+    """What the value at one place in the arguments must be like."""
+
+    pointer: str
+    """As the operator wrote it, without the slash at the start."""
+    parts: tuple[str, ...]
+    """The pointer's parts; none for the arguments as a whole."""
+    schema: Schema
+    domains: tuple[str, ...] = ()
+    """The value is an address on one of these hosts."""
+    folders: tuple[str, ...] = ()
+    """The value is a path below one of these folders."""
+    words: str
+    note: str | None = None
+    """What the operator may have forgotten, in a sentence."""
+
+    def find_value(self, arguments: Mapping[str, JsonValue]) -> object:
+        """The value at the pointer, or `MISSING`."""
+        found: object = arguments
+        for part in self.parts:
+            if isinstance(found, Mapping):
+                found = cast("Mapping[str, object]", found).get(part, MISSING)
+            elif isinstance(found, list) and _INDEX.fullmatch(part):
+                values = cast("list[object]", found)
+                found = values[int(part)] if int(part) < len(values) else MISSING
+            else:
+                return MISSING
+        return found
+
+    def judge(
+        self, value: JsonValue, limit: int, paths: RealPaths | None, *, is_loosening: bool
+    ) -> tuple[Verdict, int]:
+        """Whether the value is like that, and the units of work spent. `is_loosening` as in `is_in_folder`.
+
+        Raises:
+            PathsNeeded: as in `is_in_folder`.
+        """
+        fits, work = self.schema.fits(value, limit)
+        if fits and isinstance(value, str):
+            if self.domains:
+                host = find_host(value)
+                fits = None if host is None else is_on_domain(host, self.domains)
+                work += TEXT_WORK
+            if self.folders and fits is not False:
+                inside = is_in_folder(value, self.folders, paths, is_loosening=is_loosening)
+                fits = inside if inside is not True else fits
+                work += TEXT_WORK
+        return "unknown" if fits is None else "yes" if fits else "no", work
+
+
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+def compile_condition(pointer: str, written: object) -> RuleCondition:
+    """Returns the condition that the operator wrote for the value at `pointer`.
+
+    Raises:
+        RuleFault: it cannot mean anything.
+    """
+    parts = tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.removeprefix("/").split("/"))
+    if re.search(r"~(?![01])", pointer):
+        raise RuleFault("is no JSON Pointer: '~' is written '~0', and '/' in a name '~1'")
+    if pointer in ("", "/"):
+        parts = ()
+    if not isinstance(written, dict):
+        raise RuleFault(
+            f"must be a table such as {{ max = 100 }}, not {_show(written)}; a value itself is {{ in = [...] }}"
+        )
+    table = cast("dict[str, object]", written)
+    if not table:
+        raise RuleFault(f"is empty, so it says nothing; it takes {', '.join(SHORT_FORMS)}, or JSON Schema")
+    short = {key: value for key, value in table.items() if key in SHORT_FORMS}
+    rest = {key: value for key, value in table.items() if key not in SHORT_FORMS}
+    _check_keywords(rest, 0, can_be_short=True)
+    schemas = [read(short[key]) for key, read in _READERS.items() if key in short]
+    if rest:
+        schemas.append(cast("dict[str, JsonValue]", rest))
+    domains, folders = _read_domains(short), _read_folders(short)
+    if domains or folders:
+        schemas.append({"type": "string"})
+    if "min" in short and "max" in short and cast("float", short["min"]) > cast("float", short["max"]):
+        raise RuleFault(f"has min {_show(short['min'])} above max {_show(short['max'])}, so nothing matches")
+    try:
+        schema = Schema(schemas[0] if len(schemas) == 1 else {"allOf": list[JsonValue](schemas)})
+    except ValueError as error:
+        raise RuleFault(f"is not usable as JSON Schema: {error}") from None
+    name = pointer.removeprefix("/") or "the arguments"
+    says = [*(describe(short[key]) for key, describe in _WORDS.items() if key in short)]
+    if rest:
+        says.append(f"fits {canonical_json(cast('JsonValue', rest))}")
+    words = f"{name} {' and '.join(says)}"
+    open_end = {"min": "no upper end", "max": "no lower end, so negative numbers match too"}
+    ends = [key for key in open_end if key in short]
+    note = f"{name} has {open_end[ends[0]]}; bind both ends with min and max" if len(ends) == 1 else None
+    return RuleCondition(
+        pointer=name, parts=parts, schema=schema, domains=domains, folders=folders, words=words, note=note
+    )
+
+
+def show_value(value: JsonValue) -> str:
+    """Returns the beginning of the value as JSON in ASCII, for a sentence."""
+    if isinstance(value, str):
+        return canonical_json(value) if len(value) <= SHOWN_CHARS else canonical_json(value[:SHOWN_CHARS]) + "..."
+    if exceeds(value, SHOWN_CHARS, 4 * SHOWN_CHARS):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(cast('list[JsonValue]', value))} values"
+    try:
+        text = canonical_json(value)
+    except InvalidArguments:
+        return "a number that is not JSON"
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
+
+
+def _show(value: Any) -> str:
+    """What the operator wrote, for a message about it."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
+
+
+def _check_keywords(schema: object, depth: int, *, can_be_short: bool = False) -> None:
+    """Raises `RuleFault` for words that JSON Schema does not have, and for values that JSON does not have."""
+    if depth > 20:
+        raise RuleFault("is nested deeper than 20 levels")
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        raise RuleFault(f"must be a JSON Schema where {_show(schema)} stands")
+    for key, value in cast("dict[str, object]", schema).items():
+        if key not in KEYWORDS:
+            raise RuleFault(f"has the unknown key {key[:64]!r}{_hint_at(key, value, can_be_short=can_be_short)}")
+        children = list(_list_schemas(key, value))
+        for child in children:
+            _check_keywords(child, depth + 1)
+        if not children:
+            _check_json(key, value)
+
+
+def _list_schemas(key: str, value: object) -> Iterator[object]:
+    if key in _OF_ONE:
+        yield value
+    elif key in _OF_MANY and isinstance(value, list):
+        yield from cast("list[object]", value)
+    elif key in _OF_NAMED and isinstance(value, dict):
+        yield from cast("dict[str, object]", value).values()
+
+
+def _hint_at(key: str, value: object, *, can_be_short: bool) -> str:
+    if key in SHORT_FORMS:
+        return "; short forms stand only at the top"
+    hint = did_you_mean(key, (*SHORT_FORMS, *KEYWORDS) if can_be_short else KEYWORDS)
+    if not hint and isinstance(value, dict):
+        return '; a place further inside is written as one name with slashes, such as "to/iban"'
+    return hint
+
+
+def _check_json(key: str, value: object) -> None:
+    """Raises `RuleFault` for dates, NaN and infinities, which TOML has and JSON has not."""
+    try:
+        canonical_json(cast("JsonValue", value))
+    except (InvalidArguments, TypeError, RecursionError):
+        raise RuleFault(f"has {key} = {_show(value)}, which is not JSON; write dates as text") from None
+
+
+def _read_bound(keyword: str) -> Callable[[object], dict[str, JsonValue]]:
+    def read(value: object) -> dict[str, JsonValue]:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise RuleFault(f"has {keyword[:3]} = {_show(value)}, which is not a number")
+        _check_json(keyword[:3], value)
+        return {"type": "number", keyword: value}
+
+    return read
+
+
+def _read_values(value: object) -> dict[str, JsonValue]:
+    if not isinstance(value, list) or not value:
+        raise RuleFault(f"has in = {_show(value)}, which is not a list of values")
+    values = cast("list[JsonValue]", value)
+    if len(values) > MAX_VALUES:
+        raise RuleFault(f"has {len(values)} values in 'in', the limit is {MAX_VALUES}")
+    _check_json("in", values)
+    return {"enum": values}
+
+
+def _read_texts(key: str, value: object) -> tuple[str, ...]:
+    """One text, or a list of texts of which one has to fit."""
+    texts: list[object] = list(cast("list[object]", value)) if isinstance(value, list) else [value]
+    if not texts or len(texts) > MAX_VALUES:
+        raise RuleFault(f"has {len(texts)} texts in {key!r}; use 1 to {MAX_VALUES}")
+    found = [text for text in texts if isinstance(text, str) and 0 < len(text) <= MAX_TEXT_CHARS]
+    if len(found) < len(texts):
+        raise RuleFault(f"has {key} = {_show(value)}, which is not a text of 1 to {MAX_TEXT_CHARS} characters")
+    return tuple(found)
+
+
+def _read_prefixes(value: object) -> dict[str, JsonValue]:
+    starts = "|".join("".join(map(_escape, text)) for text in _read_texts("prefix", value))
+    return {"type": "string", "pattern": f"^(?:{starts})"}
+
+
+def _escape(char: str) -> str:
+    return char if char.isascii() and char.isalnum() else f"\\u{{{ord(char):x}}}"
+
+
+def _read_pattern(value: object) -> dict[str, JsonValue]:
+    if not isinstance(value, str):
+        raise RuleFault(f"has matches = {_show(value)}, which is not a regular expression as text")
+    [pattern] = _read_texts("matches", value)
+    # By itself first: a bracket that closes the group below would open both ends.
+    try:
+        Schema({"pattern": pattern})
+    except ValueError as error:
+        raise RuleFault(f"has a 'matches' that is not usable: {error}") from None
+    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+
+
+def _read_length(value: object) -> dict[str, JsonValue]:
+    ends = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if not ends or ends.keys() - {"min", "max"} or not all(type(end) is int and 0 <= end for end in ends.values()):
+        raise RuleFault(f"has length = {_show(value)}; write {{ min = 1, max = 200 }}, or one of the two")
+    low, high = (cast("int | None", ends.get(key)) for key in ("min", "max"))
+    if low is not None and high is not None and low > high:
+        raise RuleFault(f"has a length of at least {low} and at most {high}, so nothing matches")
+    found: dict[str, JsonValue] = {"type": ["string", "array"]}
+    if low is not None:
+        found |= {"minLength": low, "minItems": low}
+    if high is not None:
+        found |= {"maxLength": high, "maxItems": high}
+    return found
+
+
+_READERS: Mapping[str, Callable[[object], dict[str, JsonValue]]] = {
+    "min": _read_bound("minimum"),
+    "max": _read_bound("maximum"),
+    "in": _read_values,
+    "prefix": _read_prefixes,
+    "matches": _read_pattern,
+    "length": _read_length,
+}
+
+
+def _read_domains(short: Mapping[str, object]) -> tuple[str, ...]:
+    if "domain" not in short:
+        return ()
+    found: list[str] = []
+    for text in _read_texts("domain", short["domain"]):
+        host = normalise_host(text)
+        if host is None:
+            raise RuleFault(
+                f"has domain = {_show(text)}, which is no name of a host in ASCII such as 'example.com'; it covers "
+                "the hosts below it too, without '*.', and takes no scheme, port or path"
+            )
+        found.append(host)
+    return tuple(found)
+
+
+def _read_folders(short: Mapping[str, object]) -> tuple[str, ...]:
+    if "under" not in short:
+        return ()
+    found: list[str] = []
+    for text in _read_texts("under", short["under"]):
+        path = os.path.expanduser(text)
+        if not os.path.isabs(path) or "\0" in path:
+            raise RuleFault(f"has under = {_show(text)}, which is not an absolute folder such as '/srv/data' or '~/in'")
+        found.append(normalise_path(path))
+    return tuple(found)
+
+
+def _list_texts(value: object) -> Iterator[str]:
+    yield from (show_value(cast("JsonValue", one)) for one in cast("list[object]", value))
+
+
+def _name_values(value: object) -> str:
+    values = cast("list[object]", value) if isinstance(value, list) else [value]
+    shown = " or ".join(_list_texts(values[:5]))
+    return f"{shown} or {len(values) - 5} more" if len(values) > 5 else shown
+
+
+def _name_length(value: object) -> str:
+    ends = cast("Mapping[str, int]", value)
+    return (
+        "has "
+        + " and ".join(f"{word} {ends[key]}" for key, word in (("min", "at least"), ("max", "at most")) if key in ends)
+        + " characters or items"
+    )
+
+
+_WORDS: Mapping[str, Callable[[object], str]] = {
+    "min": lambda value: f"is at least {_name_values(value)}",
+    "max": lambda value: f"is at most {_name_values(value)}",
+    "in": lambda value: f"is {_name_values(value)}",
+    "prefix": lambda value: f"begins with {_name_values(value)}",
+    "domain": lambda value: f"is on {_name_values(value)}",
+    "under": lambda value: f"is below {_name_values(value)}",
+    "matches": lambda value: f"matches {_name_values(value)}",
+    "length": _name_length,
+}

@@ -1,0 +1,172 @@
+"""The operator's rules on arguments: which calls pass, which are asked about, and which are refused.
+
+The first rule that matches decides. A rule matches a call when its glob fits the tool's name and every condition holds.
+When it cannot be known whether a rule matches, the call is asked about: the rule might have refused it, or let it pass.
+This module looks at the name of a tool and at values; what may be asked for at all is the policy's business, and what a
+budget has left is the store's.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, cast
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
+from planwarden.agent.core.events import BudgetShare
+from planwarden.agent.core.question import MatchedRule
+from planwarden.agent.core.tool import Risk
+from planwarden.agent.ports.policy import RealPaths
+
+Then = Literal["allow", "ask", "deny"]
+
+MAX_WORK = 300_000
+"""Units of judging one call: about 30 ms, see `planwarden.agent.common.schema_work`."""
+MAX_CACHED = 1_000
+"""Names of tools whose rules are remembered."""
+
+
+class RuleBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the calls that a rule lets pass may come to within a rolling window."""
+
+    budget: str
+    """Digest that names it, the same as long as the rule says the same."""
+    condition: RuleCondition | None = None
+    """Where the amount of a call stands; None counts calls."""
+    limit: float
+    window_s: float
+
+
+class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[rules]]` table."""
+
+    number: int
+    """Its place in the file, from 1."""
+    tool: str
+    """A name or a glob."""
+    conditions: tuple[RuleCondition, ...] = ()
+    then: Then | None = None
+    risk: Risk | None = None
+    """What the risk of a call is instead; exactly one of this and `then` is set."""
+    budgets: tuple[RuleBudget, ...] = ()
+    because: str = ""
+    words: str = ""
+
+    @property
+    def is_loosening(self) -> bool:
+        """Whether a call may need less because of it."""
+        return self.then == "allow" or self.risk in ("read", "confirm")
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rules say about one call."""
+
+    then: Then | None
+    """None for a rule that sets the risk."""
+    risk: Risk | None = None
+    rule: MatchedRule
+    because: str = ""
+    shares: tuple[BudgetShare, ...] = ()
+    is_certain: bool = True
+    """False when the rule could not be evaluated, so that a person is asked."""
+
+
+class RuleBook:
+    """All rules, in the order of the file."""
+
+    def __init__(self, rules: tuple[ArgumentRule, ...] = ()) -> None:
+        self.rules = rules
+        self._globs = tuple(_compile_glob(rule.tool) for rule in rules)
+        self._by_tool: dict[str, tuple[ArgumentRule, ...]] = {}
+
+    def list_rules_for(self, tool_name: str) -> tuple[ArgumentRule, ...]:
+        """The rules whose glob fits the name."""
+        known = self._by_tool.get(tool_name)
+        if known is None:
+            known = tuple(rule for rule, glob in zip(self.rules, self._globs, strict=True) if glob.fullmatch(tool_name))
+            if len(self._by_tool) >= MAX_CACHED:
+                self._by_tool.clear()
+            self._by_tool[tool_name] = known
+        return known
+
+    def judge(
+        self, tool_name: str, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
+    ) -> Judgement | None:
+        """What the first rule that matches says; None when none does.
+
+        Without `paths`, nobody knows where a path leads, so that a rule with `under` asks.
+
+        Raises:
+            PathsNeeded: `paths` lacks some that the rules need.
+        """
+        left = MAX_WORK
+        for rule in self.list_rules_for(tool_name):
+            verdict, matched, left = _match(rule, arguments, left, paths)
+            if verdict == "no":
+                continue
+            if verdict == "unknown":
+                return _ask_instead(rule, "the rule could not be evaluated", matched.values())
+            shares = _take_shares(rule, arguments)
+            if shares is None:
+                return _ask_instead(rule, "the rule's budget cannot count this call", matched.values())
+            found = MatchedRule(number=rule.number, words=rule.words, matched=tuple(matched.values()))
+            return Judgement(then=rule.then, risk=rule.risk, rule=found, because=rule.because, shares=shares)
+        return None
+
+
+def _match(
+    rule: ArgumentRule, arguments: Mapping[str, JsonValue], left: int, paths: RealPaths | None
+) -> tuple[Literal["yes", "no", "unknown"], dict[str, str], int]:
+    """Whether the rule matches, the values that it looked at by their conditions, and the units of work left.
+
+    One condition that certainly does not hold is enough; so those about paths, which need a look at the disk, are last.
+    """
+    verdict: Literal["yes", "no", "unknown"] = "yes"
+    matched: dict[str, str] = {}
+    doubts: dict[str, str] = {}
+    for condition in sorted(rule.conditions, key=lambda found: bool(found.folders)):
+        value = condition.find_value(arguments)
+        if value is MISSING:
+            return "no", {}, left
+        found = cast("JsonValue", value)
+        said, work = condition.judge(found, left, paths, is_loosening=rule.is_loosening)
+        left = max(0, left - work)
+        if said == "no":
+            return "no", {}, left
+        shown = matched if said == "yes" else doubts
+        shown[condition.pointer] = f"{condition.pointer} = {show_value(found)}"
+        if said == "unknown":
+            verdict = "unknown"
+    return verdict, matched if verdict == "yes" else doubts, left
+
+
+def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tuple[BudgetShare, ...] | None:
+    """What the call takes of the rule's budgets; None when an amount cannot be counted."""
+    shares: list[BudgetShare] = []
+    for budget in rule.budgets:
+        amount: object = 1.0 if budget.condition is None else budget.condition.find_value(arguments)
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            return None
+        try:
+            counted = float(amount)
+        except OverflowError:
+            return None
+        # An amount below zero would give the next calls more than the operator said.
+        if not 0 <= counted < math.inf:
+            return None
+        shares.append(BudgetShare(budget=budget.budget, amount=counted, limit=budget.limit, window_s=budget.window_s))
+    return tuple(shares)
+
+
+def _ask_instead(rule: ArgumentRule, why: str, doubts: Iterable[str]) -> Judgement:
+    found = MatchedRule(number=rule.number, words=rule.words, matched=(f"{why}, so a person is asked", *doubts))
+    return Judgement(then="ask", rule=found, because=why, is_certain=False)
+
+
+def _compile_glob(glob: str) -> re.Pattern[str]:
+    """`*` stands for any characters and `?` for one."""
+    # Stars beside each other mean the same as one, and would make the search slow.
+    chars = re.sub(r"\*+", "*", glob)
+    return re.compile("".join(".*" if char == "*" else "." if char == "?" else re.escape(char) for char in chars))

@@ -1,0 +1,93 @@
+"""Where a value of an argument leads: to which host an address, into which folder a path.
+
+Whoever uses the value later may read it in another way than this module does. So only what everybody reads in the same
+way is read here; for everything else the answer is None, nobody knows.
+"""
+
+import ipaddress
+import os.path
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from planwarden.agent.ports.policy import PathsNeeded, RealPaths
+
+MAX_CHARS = 4_096
+"""Of an address or a path."""
+_HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://" + _HOST + r"(:[0-9]{0,5})?([/?#][^\x00-\x20\x7f]*)?")
+_EMAIL = re.compile(r"[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@" + _HOST)
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+def find_host(text: str) -> str | None:
+    """The host of an absolute URL or an e-mail address, in lower case; None for any other text."""
+    if len(text) > MAX_CHARS:
+        return None
+    found = _URL.fullmatch(text) or _EMAIL.fullmatch(text)
+    return None if found is None else normalise_host(found["host"])
+
+
+def normalise_host(host: str) -> str | None:
+    """The one spelling of a host's name or address; None for one that programs read in different ways."""
+    if host.startswith("["):
+        try:
+            return f"[{ipaddress.IPv6Address(host[1:-1])}]"
+        except ValueError:
+            return None
+    name = host.lower().removesuffix(".")
+    if not _NAME.fullmatch(name) or len(name) > 253:
+        return None
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+        # 127.1, 0x7f.1 and 2130706433 are 127.0.0.1 for some programs.
+        try:
+            return str(ipaddress.IPv4Address(name))
+        except ValueError:
+            return None
+    return name
+
+
+def is_on_domain(host: str, domains: Sequence[str]) -> bool:
+    """Whether the host is one of the domains or below one."""
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+
+def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, is_loosening: bool) -> bool | None:
+    """Whether the path lies below one of the folders; None when nobody knows.
+
+    Links and letters of another case may say both yes and no. A rule that loosens (`is_loosening`) then does not
+    match, and any other rule does. Only for the others a folder lies in itself.
+
+    Raises:
+        PathsNeeded: `paths` lacks the path or a folder.
+    """
+    if paths is None or "\0" in path or len(path) > MAX_CHARS or not os.path.isabs(path):
+        return None
+    wanted = frozenset((path, *folders))
+    if missing := wanted - paths.keys():
+        raise PathsNeeded(missing)
+    real, real_folders = paths[path], [paths[folder] for folder in folders]
+    if real is None or None in real_folders:
+        return None
+    found = [folder for folder in real_folders if folder is not None]
+    written = normalise_path(path)
+    if is_loosening:
+        return _is_below(written, (*folders, *found)) and _is_below(real, found)
+    every = [_fold(folder) for folder in (*folders, *found)]
+    return any(spelled in every or _is_below(spelled, every) for spelled in (_fold(written), _fold(real)))
+
+
+def normalise_path(path: str) -> str:
+    """An absolute path without `.`, `..` and doubled separators, as it is written: no link is followed."""
+    # POSIX lets two separators at the start mean something else, which no system of today does.
+    return os.path.normpath(os.path.sep + path.lstrip(os.path.sep) if path.startswith(os.path.sep) else path)
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(path != folder and path.startswith(folder.rstrip(os.path.sep) + os.path.sep) for folder in folders)
+
+
+def _fold(path: str) -> str:
+    """The same text for paths that some file systems take for the same."""
+    return unicodedata.normalize("NFC", path).casefold()
