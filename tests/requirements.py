@@ -260,6 +260,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:schedules": Requirement(
         "storage.ports.schedules", "A change of a schedule is stored once for each version, with its row of the audit."
     ),
+    "rules:budget": Requirement(
+        "docs/rules",
+        "Calls that a rule lets pass never come to more than its budget within its window, over all executions and "
+        "processes.",
+    ),
+    "rules:once": Requirement(
+        "docs/rules",
+        "The effect of a call with a business key happens at most once over all executions; a second one is refused.",
+    ),
     "store:grants": Requirement(
         "approvals, standing grants",
         "A use of a grant is counted with the intent it lets through, never more than it says.",

@@ -18,6 +18,7 @@ from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, ExecutionStatus
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
 
 
@@ -201,6 +202,14 @@ class Lookups(Protocol):
         """The execution that the principal started with the key; None when there is none, or it was pruned."""
         ...
 
+    async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
+        """Those of the business keys that are held now."""
+        ...
+
+    async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
+        """Business keys of calls that are held now, of one tool or all, newest first."""
+        ...
+
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
 
     async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
@@ -253,6 +262,10 @@ class Store(Lookups, Protocol):
     * A principal starts one execution with a key (`KeyUsed`), stored in the transaction that starts it.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
+    * A `ToolCallIntended` with shares of budgets is stored only while there is room for them (`BudgetSpent`), one with
+      a business key only when no other call has it (`DuplicateEffect`). Both are held from that transaction on, by
+      the call's idempotency key, until their time is over or an event of the call says that nothing happened. A clock
+      that goes back ends nothing earlier.
     * Notifications are stored in the transaction of the events that they report.
     * The audit grows in the transaction of the events that it reports: rows of `agent.core.audit`, chained by hash.
     * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
@@ -323,6 +336,14 @@ class Store(Lookups, Protocol):
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         """Newest first; with `only_open` those that a call may still use now."""
+        ...
+
+    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+        """Take a key for something that is no call, and store the audit row with it; False when it is held."""
+        ...
+
+    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+        """Free a key now, and store the audit row with it; False when there is no such key."""
         ...
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:

@@ -35,6 +35,7 @@ from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.core.synopsis import StepProgress, Synopsis
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant, count_use, count_uses_left, is_open
+from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import (
     Append,
@@ -50,7 +51,9 @@ from planwarden.agent.ports.store import (
     SuspensionRowPage,
 )
 from planwarden.storage.clock import LEASE_S, SystemClock
+from planwarden.storage.holdings import project_holdings
 from planwarden.storage.memory.browsers import MemoryBrowsers
+from planwarden.storage.memory.holdings import MemoryHoldings
 from planwarden.storage.memory.keys import MemoryKeys
 from planwarden.storage.memory.listing import ListedRow, list_page
 from planwarden.storage.memory.notifications import MemoryNotifications
@@ -98,6 +101,7 @@ class MemoryStore:
         self._started: dict[tuple[str, str], StartedExecution] = {}
         """By principal and key."""
         self._grants: dict[str, Grant] = {}
+        self._holdings = MemoryHoldings()
         self._audit: list[AuditRow] = []
         self._notifications = MemoryNotifications(
             self._clock, lambda entries: self._add_entries(entries, self._clock.now(), "")
@@ -147,6 +151,9 @@ class MemoryStore:
             grant = self._grants.get(grant_id)
             if grant is None or not is_open(grant, now) or count_uses_left(grant, now) < wanted:
                 raise GrantUsedUp(grant_id)
+        holdings = project_holdings(append)
+        if holdings is not None:
+            self._holdings.check(holdings, now)
         if append.start is not None:
             self._check_start(append.start, append.execution.principal)
             self._check_thread_end(append.start, append.execution.thread_id)
@@ -159,6 +166,8 @@ class MemoryStore:
         self._rows[execution_id].log.extend(append.recorded)
         self._rows[execution_id].artifacts.update((found.artifact_id, found) for found in append.artifacts)
         self._project(append, now)
+        if holdings is not None:
+            self._holdings.write(holdings, now)
         self._rows[execution_id].progress = project_progress(append) or self._rows[execution_id].progress
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         if entries:
@@ -332,6 +341,12 @@ class MemoryStore:
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
         return self._started.get((principal, key))
 
+    async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
+        return tuple(self._holdings.find(keys, self._clock.now()))
+
+    async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
+        return tuple(self._holdings.list(tool_name, self._clock.now())[:limit])
+
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return self._suspensions.get(suspension_id)
 
@@ -498,6 +513,18 @@ class MemoryStore:
         now = self._clock.now()
         found = [grant for grant in self._grants.values() if not only_open or is_open(grant, now)]
         return tuple(found[::-1][:limit])
+
+    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+        is_taken = self._holdings.take(once, holder, self._clock.now())
+        if is_taken:
+            await self.audit((entry,))
+        return is_taken
+
+    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+        is_forgotten = self._holdings.forget(key)
+        if is_forgotten:
+            await self.audit((entry,))
+        return is_forgotten
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         self._add_entries(entries, self._clock.now(), "")

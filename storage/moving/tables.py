@@ -106,6 +106,22 @@ TABLES = (
         real="expires_at created_at revoked_at",
     ),
     _table(
+        "once_keys",
+        "number",
+        "business keys",
+        integer="number",
+        text="key tool_name fields holder principal",
+        real="taken_at ends_at",
+    ),
+    _table(
+        "budget_shares",
+        "number",
+        "shares of budgets",
+        integer="number",
+        text="budget holder",
+        real="amount ends_at",
+    ),
+    _table(
         "notifications",
         "number",
         integer="number attempts",

@@ -8,6 +8,7 @@ import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import (
+    BudgetSpent,
     GrantUsedUp,
     GuardFailed,
     KeyUsed,
@@ -20,8 +21,10 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core.audit import build_audit_entries
+from planwarden.agent.ports.holdings import MAX_SHARES, ROUNDING
 from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.codec import encode_events
+from planwarden.storage.holdings import Holdings, project_holdings
 from planwarden.storage.projection import (
     ExecutionEnded,
     GrantUsed,
@@ -36,6 +39,7 @@ from planwarden.storage.projection import (
     project_progress,
     project_rows,
 )
+from planwarden.storage.sql.holdings import read_key
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sql.synopses import join_tools
 
@@ -50,6 +54,7 @@ def encode_append(append: Append) -> str:
     body = encode_events(recorded.event for recorded in append.recorded)
     first, at = append.expected_version + 1, append.recorded[0].at
     changes = tuple(project_rows(append))
+    holdings = project_holdings(append)
     return msgspec.json.encode(
         {
             "token": f"{getrandbits(64):016x}",
@@ -85,8 +90,42 @@ def encode_append(append: Append) -> str:
                 (n.notification_id, n.channel, n.kind, n.execution_id, n.suspension_id, facts, n.created_at)
                 for n, facts in ((found, canonical_json(found.facts)) for found in append.notifications)
             ],
+            **({} if holdings is None else {"holdings": _describe_holdings(holdings)}),
         }
     ).decode()
+
+
+def _describe_holdings(holdings: Holdings) -> dict[str, Any]:
+    return {
+        "locks": holdings.locks,
+        "freed": holdings.freed,
+        "shares": [(share.budget, share.holder, share.amount, share.ends_at) for share in holdings.shares],
+        "wanted": [
+            {
+                "budget": wanted.budget,
+                "amount": wanted.amount,
+                "count": wanted.count,
+                "limit": wanted.limit,
+                "most": wanted.limit * ROUNDING,
+                "most_count": MAX_SHARES,
+                "free": wanted.free,
+            }
+            for wanted in holdings.wanted
+        ],
+        "keys": [
+            {
+                "key": key.held.key,
+                "tool_name": key.held.tool_name,
+                "fields": canonical_json(key.held.values),
+                "holder": key.held.holder,
+                "principal": key.held.principal,
+                "taken_at": key.held.taken_at,
+                "ends_at": key.held.ends_at,
+                "free": key.free,
+            }
+            for key in holdings.keys
+        ],
+    }
 
 
 def _describe(change: RowChange) -> dict[str, Any]:
@@ -158,6 +197,10 @@ def _explain(append: Append, outcome: str, detail: Any) -> PlanwardenError:
             return PlanUnfinished(found_id, found_thread, key, (append.start and append.start.plan) or "")
         case "grant used up":
             return GrantUsedUp(detail[0])
+        case "budget spent":
+            return BudgetSpent(detail["budget"], detail["left"], detail["room_at"])
+        case "duplicate effect":
+            return read_key(tuple(detail["row"])).as_refusal()
         case _:
             return _explain_conflict(append, outcome, detail)
 

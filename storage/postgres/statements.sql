@@ -532,6 +532,37 @@ SELECT grant_id, tool_name, definition_digest, arguments, step, uses, used, used
 WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > $1)
 ORDER BY number DESC LIMIT $2;
 
+-- name: find_once_keys
+-- Those of a JSON list that are held at that time.
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
+WHERE key IN (SELECT json_array_elements_text($1::json)) AND ends_at > $2 ORDER BY number;
+
+-- name: once_keys
+-- Those of calls that are held at the time $1, of one tool or all, newest first.
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
+WHERE ends_at > $1 AND tool_name <> '' AND ($2::text IS NULL OR tool_name = $2) ORDER BY number DESC LIMIT $3;
+
+-- name: take_once_key
+-- A key for its new holder; nothing is written when somebody holds it at the time $8.
+INSERT INTO once_keys (key, tool_name, fields, holder, principal, taken_at, ends_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (key) DO UPDATE SET tool_name = excluded.tool_name, fields = excluded.fields, holder = excluded.holder,
+    principal = excluded.principal, taken_at = excluded.taken_at, ends_at = excluded.ends_at
+WHERE once_keys.ends_at <= $8;
+
+-- name: forget_once_key
+-- A person means a second call.
+DELETE FROM once_keys WHERE key = $1;
+
+-- name: sweep_once_keys
+-- A few that ended before the given time.
+DELETE FROM once_keys WHERE number IN (
+    SELECT number FROM once_keys WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 FOR UPDATE SKIP LOCKED);
+
+-- name: sweep_shares
+-- A few that ended before the given time.
+DELETE FROM budget_shares WHERE number IN (
+    SELECT number FROM budget_shares WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 FOR UPDATE SKIP LOCKED);
+
 -- name: notifications_span
 -- How many there are.
 SELECT count(*) FROM notifications;

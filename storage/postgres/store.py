@@ -12,6 +12,7 @@ import anyio.to_thread
 import psycopg
 
 from planwarden.agent.common.errors import LeaseLost, StoreError
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
@@ -43,6 +44,7 @@ from planwarden.storage.postgres.reader import PostgresReader
 from planwarden.storage.postgres.transaction import PostgresTransaction
 from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
 from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.audit import read_row
 from planwarden.storage.sql.browsers import SqlBrowsers
 from planwarden.storage.sql.database import Rows
@@ -307,6 +309,25 @@ class PostgresStore(SqlLookups):
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
         return tuple(map(sql_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
+
+    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+        def take(transaction: PostgresTransaction) -> bool:
+            now = self._clock.now()
+            is_taken = sql_holdings.take_key(transaction, once, holder, now)
+            if is_taken:
+                transaction.add_audit((entry,), now)
+            return is_taken
+
+        return await self._writer.run(take)
+
+    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+        def forget(transaction: PostgresTransaction) -> bool:
+            is_forgotten = sql_holdings.forget_key(transaction, key)
+            if is_forgotten:
+                transaction.add_audit((entry,), self._clock.now())
+            return is_forgotten
+
+        return await self._writer.run(forget)
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()

@@ -1,6 +1,7 @@
 """What a database tells of executions: lookups that change nothing, the same in both databases."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from planwarden.agent.common.artifact import Artifact, check_artifact
@@ -8,9 +9,11 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import FoundId, Header, StartedExecution, SuspensionRow, SuspensionRowPage
 from planwarden.storage.sql.database import Rows
+from planwarden.storage.sql.holdings import read_key
 from planwarden.storage.sql.rows import read_header, read_log, read_suspension
 from planwarden.storage.sql.starts import read_start
 from planwarden.storage.sql.synopses import list_parameters, read_page
@@ -82,6 +85,14 @@ class SqlLookups:
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
         rows = await self._reads.fetch("find_start", (principal, key))
         return read_start(rows[0]) if rows else None
+
+    async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
+        wanted = (json.dumps([*keys]), self._clock.now())
+        return tuple(map(read_key, await self._reads.fetch("find_once_keys", wanted)))
+
+    async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
+        wanted = (self._clock.now(), tool_name, limit)
+        return tuple(map(read_key, await self._reads.fetch("once_keys", wanted)))
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._reads.fetch("find_suspension", (suspension_id,))

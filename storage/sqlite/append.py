@@ -5,6 +5,7 @@ import sqlite3
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, StoreError, ThreadBusy, VersionConflict
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Append, Guard, Lease
+from planwarden.storage.holdings import Holdings
 from planwarden.storage.projection import (
     ExecutionEnded,
     GrantUsed,
@@ -18,6 +19,7 @@ from planwarden.storage.projection import (
     project_progress,
 )
 from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.notifications import add_notifications
 from planwarden.storage.sql.rows import checksum_of, read_header
 from planwarden.storage.sql.synopses import list_values
@@ -33,6 +35,7 @@ def write_append(
     body: str,
     changes: tuple[RowChange, ...],
     entries: tuple[AuditEntry, ...],
+    holdings: Holdings | None,
     *,
     now: float,
     leased_until: float,
@@ -42,14 +45,16 @@ def write_append(
     `now` is in Unix seconds, `leased_until` in steady seconds.
 
     Raises:
-        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, StartRefused, ThreadBusy: a condition does not hold; the
-        caller rolls back.
+        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, BudgetSpent, DuplicateEffect, StartRefused, ThreadBusy: a
+            condition does not hold; the caller rolls back.
     """
     for guard in append.guards:
         _check_guard(connection, guard, now)
     sqlite_starts.check_start(connection, append)
     if uses := count_grant_uses(changes):
         sql_grants.check_uses(SqliteTransaction(connection), uses, now)
+    if holdings is not None:
+        sql_holdings.check_holdings(SqliteTransaction(connection), holdings, now)
     try:
         number, lease = _advance(connection, append, now, leased_until)
     except sqlite3.IntegrityError as error:
@@ -60,6 +65,8 @@ def write_append(
     sqlite_starts.keep_start(connection, append, number)
     for change in changes:
         _write_row(connection, number, append, change, now)
+    if holdings is not None:
+        sql_holdings.write_holdings(SqliteTransaction(connection), holdings, now)
     if entries:
         sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
     for found in append.artifacts:

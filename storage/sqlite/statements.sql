@@ -572,6 +572,65 @@ SELECT grant_id, tool_name, definition_digest, arguments, step, uses, used, used
 WHERE ?1 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > ?1)
 ORDER BY number DESC LIMIT ?2;
 
+-- name: find_once_key
+-- The business key, if it is held at that time.
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys WHERE key = ? AND ends_at > ?;
+
+-- name: find_once_keys
+-- Those of a JSON list that are held at that time.
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
+WHERE key IN (SELECT value FROM json_each(?)) AND ends_at > ? ORDER BY number;
+
+-- name: once_keys
+-- Those of calls that are held at the time ?1, of one tool or all, newest first.
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
+WHERE ends_at > ?1 AND tool_name <> '' AND (?2 IS NULL OR tool_name = ?2) ORDER BY number DESC LIMIT ?3;
+
+-- name: take_once_key
+-- A key for its new holder; with ?8, the time now, nothing is written when somebody holds it.
+INSERT INTO once_keys (key, tool_name, fields, holder, principal, taken_at, ends_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (key) DO UPDATE SET tool_name = excluded.tool_name, fields = excluded.fields, holder = excluded.holder,
+    principal = excluded.principal, taken_at = excluded.taken_at, ends_at = max(ends_at, excluded.ends_at)
+WHERE ?8 IS NULL OR ends_at <= ?8;
+
+-- name: free_once_keys
+-- What a call gives back.
+DELETE FROM once_keys WHERE holder = ?;
+
+-- name: forget_once_key
+-- A person means a second call.
+DELETE FROM once_keys WHERE key = ?;
+
+-- name: sweep_once_keys
+-- A few that ended before the given time.
+DELETE FROM once_keys WHERE number IN (SELECT number FROM once_keys WHERE ends_at <= ? ORDER BY ends_at LIMIT ?);
+
+-- name: spent_shares
+-- What others took of a budget, and how many, at the time ?2; ?3 lists holders that do not count.
+SELECT total(amount), count(*) FROM budget_shares
+WHERE budget = ?1 AND ends_at > ?2 AND holder NOT IN (SELECT value FROM json_each(?3));
+
+-- name: shares_room_at
+-- When a budget has as much room as it lacks: ?4 in sum, ?5 in number; NULL if never.
+SELECT min(ends_at) FROM (
+    SELECT ends_at, sum(amount) OVER ended AS amount, count(*) OVER ended AS count FROM budget_shares
+    WHERE budget = ?1 AND ends_at > ?2 AND holder NOT IN (SELECT value FROM json_each(?3))
+    WINDOW ended AS (ORDER BY ends_at, number)
+) WHERE amount >= ?4 AND count >= ?5;
+
+-- name: take_share
+-- A call's share of a budget; the same call again has it once.
+INSERT INTO budget_shares (budget, holder, amount, ends_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (holder, budget) DO UPDATE SET amount = excluded.amount, ends_at = max(ends_at, excluded.ends_at);
+
+-- name: free_shares
+-- What a call gives back.
+DELETE FROM budget_shares WHERE holder = ?;
+
+-- name: sweep_shares
+-- A few that ended before the given time.
+DELETE FROM budget_shares WHERE number IN (SELECT number FROM budget_shares WHERE ends_at <= ? ORDER BY ends_at LIMIT ?);
+
 -- name: add_notification
 -- A message to one channel, due at once.
 INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts, next_at)

@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 import anyio
 
 from planwarden.agent.common.errors import LeaseLost, StoreError
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Append, Changes, Lease
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import encode_events
+from planwarden.storage.holdings import project_holdings
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.projection import project_rows
 from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.audit import read_row
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import SqlNotifications
@@ -141,9 +144,17 @@ class SqliteStore(SqlLookups):
         body = encode_events([recorded.event for recorded in append.recorded])
         changes = tuple(project_rows(append))
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
+        holdings = project_holdings(append)
         return await self._writer.run(
             lambda connection: write_append(
-                connection, append, body, changes, entries, now=self._clock.now(), leased_until=self._leased_until()
+                connection,
+                append,
+                body,
+                changes,
+                entries,
+                holdings,
+                now=self._clock.now(),
+                leased_until=self._leased_until(),
             ),
             is_large=bool(append.artifacts) or len(body) > LARGE_CHARS,
         )
@@ -256,6 +267,25 @@ class SqliteStore(SqlLookups):
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
         return tuple(map(sql_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
+
+    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+        def take(transaction: SqliteTransaction) -> bool:
+            now = self._clock.now()
+            is_taken = sql_holdings.take_key(transaction, once, holder, now)
+            if is_taken:
+                transaction.add_audit((entry,), now)
+            return is_taken
+
+        return await self._database.write(take)
+
+    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+        def forget(transaction: SqliteTransaction) -> bool:
+            is_forgotten = sql_holdings.forget_key(transaction, key)
+            if is_forgotten:
+                transaction.add_audit((entry,), self._clock.now())
+            return is_forgotten
+
+        return await self._database.write(forget)
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()

@@ -351,4 +351,7 @@ def test_every_statement_of_one_database_stands_in_the_other_or_belongs_to_it_al
 
     used = {name for path in Path("storage/sql").glob("*.py") for name in SQLITE if f'"{name}"' in path.read_text()}
     # What `append_one` does by itself.
-    assert used - POSTGRES.keys() == {"add_notification", "use_grant", "uses_left"}
+    assert used - POSTGRES.keys() == {
+        *("add_notification", "use_grant", "uses_left"),
+        *("find_once_key", "free_once_keys", "free_shares", "shares_room_at", "spent_shares", "take_share"),
+    }

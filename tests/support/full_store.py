@@ -76,6 +76,12 @@ async def fill(store: CompleteStore, tag: str = "") -> None:
     asking = Scribe.on(store, f"told{tag}")
     await asking.start()
     await intend(store, asking, notifications=(told,))
+    for name in ("o2", "o1"):
+        taking = Scribe.on(store, f"taking {name}{tag}")
+        await taking.start()
+        once = ev.OnceKey(key=name + tag, values={"/payment_id": "Łódź"}, keep_s=1e6)
+        share = ev.BudgetShare(budget=f"b{tag}", amount=0.1, limit=1.0, window_s=1e6)
+        await taking.write(ev.ToolCallIntended(call_id="a:1", arguments={}, once=once, shares=(share,)))
     await _add_access(store, tag, now)
     # Whoever reads the audit seals it.
     await store.audit_end()

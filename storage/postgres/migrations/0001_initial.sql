@@ -146,6 +146,34 @@ CREATE TABLE grants (
     revoked_at         double precision
 );
 
+CREATE TABLE once_keys (
+    number     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    key        text NOT NULL UNIQUE,
+    tool_name  text NOT NULL,
+    fields     text NOT NULL,
+    holder     text NOT NULL,
+    principal  text NOT NULL,
+    taken_at   double precision NOT NULL,
+    ends_at    double precision NOT NULL
+);
+
+CREATE INDEX once_keys_of_holder ON once_keys (holder);
+CREATE INDEX once_keys_of_tool ON once_keys (tool_name, number);
+CREATE INDEX ended_once_keys ON once_keys (ends_at);
+
+CREATE TABLE budget_shares (
+    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    budget   text NOT NULL,
+    holder   text NOT NULL,
+    amount   double precision NOT NULL,
+    ends_at  double precision NOT NULL,
+    UNIQUE (holder, budget)
+);
+
+-- Has all that adding up a budget reads.
+CREATE INDEX shares_of_budget ON budget_shares (budget, ends_at, holder, amount);
+CREATE INDEX ended_shares ON budget_shares (ends_at);
+
 CREATE TABLE notifications (
     number           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     notification_id  text NOT NULL UNIQUE,

@@ -2,6 +2,72 @@
 -- What is refused has written nothing, so that many appends share one transaction; the reason is returned, not raised.
 -- `present` and `steady` are the store's clock, as Unix seconds and as the seconds that leases run by.
 
+-- `check_holdings` returns why what an append wants of budgets and business keys is refused, or nothing. `h` is as
+-- `planwarden.storage.postgres.append` describes it. Who calls it holds the locks of those budgets and keys.
+
+CREATE FUNCTION check_holdings(h jsonb, present double precision) RETURNS jsonb LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    wanted jsonb;
+    spent double precision;
+    counted bigint;
+    lacking double precision;
+    lacking_count bigint;
+    room_at double precision;
+    other record;
+BEGIN
+    FOR wanted IN SELECT value FROM jsonb_array_elements(h->'wanted') LOOP
+        SELECT coalesce(sum(s.amount), 0), count(*) INTO spent, counted FROM budget_shares AS s
+        WHERE s.budget = wanted->>'budget' AND s.ends_at > present AND NOT wanted->'free' ? s.holder;
+        lacking := spent + (wanted->>'amount')::double precision - (wanted->>'most')::double precision;
+        lacking_count := counted + (wanted->>'count')::bigint - (wanted->>'most_count')::bigint;
+        IF lacking > 0 OR lacking_count > 0 THEN
+            SELECT min(e.ends_at) INTO room_at FROM (
+                SELECT s.ends_at, sum(s.amount) OVER ended AS amount, count(*) OVER ended AS count FROM budget_shares AS s
+                WHERE s.budget = wanted->>'budget' AND s.ends_at > present AND NOT wanted->'free' ? s.holder
+                WINDOW ended AS (ORDER BY s.ends_at, s.number)
+            ) AS e WHERE e.amount >= lacking AND e.count >= lacking_count;
+            RETURN jsonb_build_object(
+                'outcome', 'budget spent', 'budget', wanted->>'budget', 'room_at', room_at, 'left',
+                CASE WHEN lacking_count > 0 THEN 0 ELSE greatest((wanted->>'limit')::double precision - spent, 0) END
+            );
+        END IF;
+    END LOOP;
+    FOR wanted IN SELECT value FROM jsonb_array_elements(h->'keys') LOOP
+        SELECT k.* INTO other FROM once_keys AS k WHERE k.key = wanted->>'key' AND k.ends_at > present;
+        IF FOUND AND NOT wanted->'free' ? other.holder THEN
+            RETURN jsonb_build_object(
+                'outcome', 'duplicate effect',
+                'row', jsonb_build_array(other.key, other.tool_name, other.fields, other.holder, other.principal,
+                                         other.taken_at, other.ends_at)
+            );
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+
+-- What was checked in the same transaction.
+CREATE FUNCTION write_holdings(h jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM budget_shares AS s WHERE s.holder IN (SELECT jsonb_array_elements_text(h->'freed'));
+    DELETE FROM once_keys AS k WHERE k.holder IN (SELECT jsonb_array_elements_text(h->'freed'));
+    INSERT INTO budget_shares AS s (budget, holder, amount, ends_at)
+    SELECT value->>0, value->>1, (value->>2)::double precision, (value->>3)::double precision
+    FROM jsonb_array_elements(h->'shares')
+    ON CONFLICT (holder, budget) DO UPDATE
+    SET amount = excluded.amount, ends_at = greatest(s.ends_at, excluded.ends_at);
+    INSERT INTO once_keys AS k (key, tool_name, fields, holder, principal, taken_at, ends_at)
+    SELECT value->>'key', value->>'tool_name', value->>'fields', value->>'holder', value->>'principal',
+           (value->>'taken_at')::double precision, (value->>'ends_at')::double precision
+    FROM jsonb_array_elements(h->'keys')
+    ON CONFLICT (key) DO UPDATE
+    SET tool_name = excluded.tool_name, fields = excluded.fields, holder = excluded.holder,
+        principal = excluded.principal, taken_at = excluded.taken_at,
+        ends_at = greatest(k.ends_at, excluded.ends_at);
+END
+$$;
+
 CREATE FUNCTION append_one(a jsonb, present double precision, steady double precision, lease_s double precision,
                            OUT outcome text, OUT fence bigint, OUT detail jsonb) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -94,6 +160,14 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
+
+    IF a ? 'holdings' THEN
+        detail := check_holdings(a->'holdings', present);
+        IF detail IS NOT NULL THEN
+            outcome := detail->>'outcome';
+            RETURN;
+        END IF;
+    END IF;
 
     IF expected = 0 THEN
         IF held.number IS NOT NULL THEN
@@ -206,6 +280,10 @@ BEGIN
         END CASE;
     END LOOP;
 
+    IF a ? 'holdings' THEN
+        PERFORM write_holdings(a->'holdings');
+    END IF;
+
     INSERT INTO audit_unsealed (at, kind, execution_id, suspension_id, facts, policy)
     SELECT (a->>'at')::double precision, value->>0, value->>1, value->>2, value->>3, a->>'policy'
     FROM jsonb_array_elements(a->'audit');
@@ -229,8 +307,17 @@ RETURNS TABLE (place bigint, outcome text, fence bigint, detail jsonb) LANGUAGE 
 DECLARE
     present double precision := coalesce(now_s, extract(epoch FROM clock_timestamp()));
     steady double precision := coalesce(steady_s, extract(epoch FROM clock_timestamp()));
+    swept_s CONSTANT double precision := 7 * 86400;
+    holds boolean := appends @? '$[*].holdings';
     a jsonb;
 BEGIN
+    IF holds THEN
+        -- Those who want of the same budget or key wait here for each other's commit, before they lock anything else,
+        -- and all in the same order.
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdings ' || l.number, 3)) FROM (
+            SELECT DISTINCT jsonb_path_query(appends, '$[*].holdings.locks[*]')::bigint AS number ORDER BY number
+        ) AS l;
+    END IF;
     FOR a, place IN
         SELECT value, ordinality FROM jsonb_array_elements(appends) WITH ORDINALITY
         ORDER BY value->>'execution_id', ordinality
@@ -238,5 +325,14 @@ BEGIN
         SELECT o.outcome, o.fence, o.detail INTO outcome, fence, detail FROM append_one(a, present, steady, lease_s) AS o;
         RETURN NEXT;
     END LOOP;
+    IF holds THEN
+        -- A few rows that are long over; last, so that nothing else is waited for with their locks held.
+        DELETE FROM once_keys WHERE number IN (
+            SELECT number FROM once_keys WHERE ends_at <= present - swept_s ORDER BY ends_at LIMIT 16
+            FOR UPDATE SKIP LOCKED);
+        DELETE FROM budget_shares WHERE number IN (
+            SELECT number FROM budget_shares WHERE ends_at <= present - swept_s ORDER BY ends_at LIMIT 16
+            FOR UPDATE SKIP LOCKED);
+    END IF;
 END
 $$;

@@ -20,6 +20,12 @@
 -- grants            One row per standing approval. Inserted; then only `used` grows and `revoked_at` is set. With a
 --                   `step` of a saved plan, `uses` are those of one day: `used_on` is the day of the last use, by number,
 --                   and `used_before` what was used on all days before it.
+-- once_keys         One row per business key that a call has, by digest, and per key that something else took once. Inserted
+--                   or taken over in the transaction of the call's intent; deleted when the call says that nothing
+--                   happened, by `planwarden once forget`, and some time after `ends_at`. `fields` has the key's values.
+--                   `holder` names the call by its idempotency key, and outlives its execution.
+-- budget_shares     One row per call and budget of a rule that let it pass: what it takes of that budget until `ends_at`.
+--                   Inserted and deleted as keys.
 -- notifications     One row per message that one channel has yet to deliver. Inserted in the transaction of the event that it
 --                   reports. A claim adds one to `attempts` and moves `next_at` behind the claim's end; the row is
 --                   deleted when the message was delivered or given up.
@@ -174,6 +180,34 @@ CREATE TABLE grants (
     created_at         REAL NOT NULL,
     revoked_at         REAL
 ) STRICT;
+
+CREATE TABLE once_keys (
+    number     INTEGER PRIMARY KEY,
+    key        TEXT NOT NULL UNIQUE,
+    tool_name  TEXT NOT NULL,
+    fields     TEXT NOT NULL,
+    holder     TEXT NOT NULL,
+    principal  TEXT NOT NULL,
+    taken_at   REAL NOT NULL,
+    ends_at    REAL NOT NULL
+) STRICT;
+
+CREATE INDEX once_keys_of_holder ON once_keys (holder);
+CREATE INDEX once_keys_of_tool ON once_keys (tool_name, number);
+CREATE INDEX ended_once_keys ON once_keys (ends_at);
+
+CREATE TABLE budget_shares (
+    number   INTEGER PRIMARY KEY,
+    budget   TEXT NOT NULL,
+    holder   TEXT NOT NULL,
+    amount   REAL NOT NULL,
+    ends_at  REAL NOT NULL,
+    UNIQUE (holder, budget)
+) STRICT;
+
+-- Has all that adding up a budget reads.
+CREATE INDEX shares_of_budget ON budget_shares (budget, ends_at, holder, amount);
+CREATE INDEX ended_shares ON budget_shares (ends_at);
 
 CREATE TABLE notifications (
     number           INTEGER PRIMARY KEY,

@@ -1,0 +1,89 @@
+"""Business keys and shares of budgets in a SQL database: checked, then written, in the transaction of the intent."""
+
+from typing import Any
+
+import msgspec
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import BudgetSpent, StoreError
+from planwarden.agent.core import events as ev
+from planwarden.agent.ports.holdings import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
+from planwarden.storage.holdings import Holdings, WantedShares
+from planwarden.storage.sql.database import SqlTransaction
+from planwarden.storage.sql.rows import read_object
+
+_COLUMNS = ("key", "tool_name", "fields", "holder", "principal", "taken_at", "ends_at")
+
+
+def check_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) -> None:
+    """Raises `BudgetSpent` or `DuplicateEffect`. To be called before the first write."""
+    for wanted in holdings.wanted:
+        _check_budget(transaction, wanted, now)
+    for key in holdings.keys:
+        row = transaction.execute("find_once_key", (key.held.key, now)).fetchone()
+        if row is not None and (other := read_key(row)).holder not in key.free:
+            raise other.as_refusal()
+
+
+def _check_budget(transaction: SqlTransaction, wanted: WantedShares, now: float) -> None:
+    free = canonical_json(list(wanted.free))
+    row = transaction.execute("spent_shares", (wanted.budget, now, free)).fetchone()
+    spent, count = (float(row[0]), int(row[1])) if row is not None else (0.0, 0)
+    if spent + wanted.amount <= wanted.limit * ROUNDING and count + wanted.count <= MAX_SHARES:
+        return
+    too_much = spent + wanted.amount - wanted.limit * ROUNDING, count + wanted.count - MAX_SHARES
+    found = transaction.execute("shares_room_at", (wanted.budget, now, free, *too_much)).fetchone()
+    left = max(wanted.limit - spent, 0.0) if count + wanted.count <= MAX_SHARES else 0.0
+    raise BudgetSpent(wanted.budget, left, None if found is None or found[0] is None else float(found[0]))
+
+
+def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) -> None:
+    """Write what was checked in the same transaction, and delete a few rows that are long over."""
+    for holder in holdings.freed:
+        transaction.execute("free_shares", (holder,))
+        transaction.execute("free_once_keys", (holder,))
+    for share in holdings.shares:
+        transaction.execute("take_share", (share.budget, share.holder, share.amount, share.ends_at))
+    for key in holdings.keys:
+        transaction.execute("take_once_key", (*_list_values(key.held), None))
+    sweep(transaction, now)
+
+
+def sweep(transaction: SqlTransaction, now: float) -> None:
+    for name in ("sweep_shares", "sweep_once_keys"):
+        transaction.execute(name, (now - SWEEP_AFTER_S, SWEPT))
+
+
+def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: float) -> bool:
+    """Take a key that is not a call's; False when it is taken."""
+    held = HeldKey(
+        key=once.key,
+        tool_name="",
+        values=once.values,
+        holder=holder,
+        principal="",
+        taken_at=now,
+        ends_at=now + once.keep_s,
+    )
+    is_taken = transaction.execute("take_once_key", (*_list_values(held), now)).rowcount == 1
+    sweep(transaction, now)
+    return is_taken
+
+
+def forget_key(transaction: SqlTransaction, key: str) -> bool:
+    return transaction.execute("forget_once_key", (key,)).rowcount == 1
+
+
+def _list_values(held: HeldKey) -> tuple[object, ...]:
+    fields = canonical_json(held.values)
+    return held.key, held.tool_name, fields, held.holder, held.principal, held.taken_at, held.ends_at
+
+
+def read_key(row: tuple[Any, ...]) -> HeldKey:
+    """The key of a row. Raises `StoreError` when the row is damaged."""
+    found = dict(zip(_COLUMNS, row, strict=True))
+    try:
+        found["values"] = read_object(found.pop("fields"))
+        return msgspec.convert(found, HeldKey)
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"the once key {found['key']!r} is damaged: {error}; restore a backup") from error

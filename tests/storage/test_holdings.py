@@ -1,0 +1,329 @@
+"""How every store counts budgets and keeps business keys, over executions and connections."""
+
+from typing import Literal
+
+import anyio
+import pytest
+
+from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.ports.holdings import MAX_SHARES, SWEEP_AFTER_S, HeldKey
+from planwarden.agent.ports.store import Store
+from planwarden.storage import holdings
+from planwarden.storage.clock import ManualClock
+from tests.requirements import requirement
+from tests.storage.suite import BackEnd, Scribe
+
+pytestmark = pytest.mark.anyio
+
+DAY_S = 86_400.0
+ONCE = ev.OnceKey(key="k" * 32, values={"/payment_id": "Łódź \0 7"}, keep_s=90 * DAY_S)
+TAKEN = AuditEntry(kind="once_taken", facts={"of": "a guard"})
+PLAN = Plan(
+    steps=(
+        PlanStep(
+            step_id="a",
+            description="pay twice",
+            step_type="tool",
+            required_tools=("pay",),
+            tool_calls=tuple(PlannedCall(tool_name="pay", arguments={"n": n}) for n in range(3)),
+        ),
+    )
+)
+"""A step with three calls."""
+FAILED = ev.ToolFailed(call_id="a:1", code="tool_error", message="busy", nothing_happened=True)
+
+
+def share(amount: float, limit: float = 500.0, *, budget: str = "b" * 32) -> ev.BudgetShare:
+    return ev.BudgetShare(budget=budget, amount=amount, limit=limit, window_s=DAY_S)
+
+
+def intend(*shares: ev.BudgetShare, call: int = 1, once: ev.OnceKey | None = None) -> ev.ToolCallIntended:
+    return ev.ToolCallIntended(call_id=f"a:{call}", arguments={"n": call}, shares=shares, once=once)
+
+
+async def begin(store: Store, name: str, principal: str = "ann") -> Scribe:
+    scribe = Scribe.on(store, name, principal=principal)
+    await scribe.write(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a"))
+    return scribe
+
+
+async def attempt(store: Store, name: str, intent: ev.ToolCallIntended) -> Literal["stored", "spent", "duplicate"]:
+    """What becomes of the intent of a new execution; a refused one has stored nothing."""
+    scribe = await begin(store, name)
+    try:
+        await scribe.write(intent)
+    except (BudgetSpent, DuplicateEffect) as refusal:
+        assert await store.read(name) == tuple(scribe.written)
+        return "spent" if isinstance(refusal, BudgetSpent) else "duplicate"
+    return "stored"
+
+
+@requirement("rules:budget")
+async def test_a_budget_lets_pass_what_it_has_room_for(store: Store) -> None:
+    """spec: rules, counted in the transaction of the intent"""
+    amounts = [300.0, 150.0, 80.0, 50.0, 0.01, 0.0]
+    found = [await attempt(store, f"e{n}", intend(share(amount))) for n, amount in enumerate(amounts)]
+    assert found == ["stored", "stored", "spent", "stored", "spent", "stored"]
+
+
+@requirement("rules:budget")
+async def test_a_refused_budget_says_how_much_is_left_and_when_there_is_room(store: Store, clock: ManualClock) -> None:
+    """ours: whoever is asked reads it"""
+    now = clock.now()
+    await attempt(store, "first", intend(share(100.0)))
+    clock.advance(3600)
+    await attempt(store, "second", intend(share(370.0)))
+    third = await begin(store, "third")
+    with pytest.raises(BudgetSpent) as refused:
+        await third.write(intend(share(120.0)))
+    assert (refused.value.left, refused.value.room_at) == (30.0, now + DAY_S)
+    with pytest.raises(BudgetSpent) as refused:
+        await third.write(intend(share(150.0)))
+    assert refused.value.room_at == now + 3600 + DAY_S
+    with pytest.raises(BudgetSpent) as refused:
+        await third.write(intend(share(501.0)))
+    assert (refused.value.budget, refused.value.left, refused.value.room_at) == ("b" * 32, 30.0, None)
+
+
+@requirement("rules:budget")
+async def test_a_budget_rolls_and_a_clock_that_goes_back_does_not_refill_it(store: Store, clock: ManualClock) -> None:
+    """spec: rules, rolling; clock jumps back must not refill"""
+    assert await attempt(store, "first", intend(share(500.0))) == "stored"
+    for number, seconds in enumerate([-2 * DAY_S, 2 * DAY_S, DAY_S - 1]):
+        clock.jump(seconds)
+        assert await attempt(store, f"spent {number}", intend(share(1.0))) == "spent"
+    clock.jump(1)
+    assert await attempt(store, "a day later", intend(share(500.0))) == "stored"
+    clock.jump(-DAY_S / 2)
+    # Both count now: the first one was only over while the clock was ahead.
+    assert await attempt(store, "back again", intend(share(0.5, limit=1000.0))) == "spent"
+
+
+@requirement("rules:budget")
+async def test_calls_of_one_transaction_are_added_up(store: Store) -> None:
+    """ours: a loop dispatches several calls at once"""
+    scribe = await begin(store, "loop")
+    with pytest.raises(BudgetSpent):
+        await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2, 3)))
+    await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2)))
+    assert await attempt(store, "after it", intend(share(200.0))) == "spent"
+
+
+@requirement("rules:budget")
+async def test_sums_of_decimal_fractions_reach_their_limit(store: Store) -> None:
+    """ours: 0.1 + 0.2 is more than 0.3 in binary"""
+    found = [await attempt(store, f"e{n}", intend(share(0.1, limit=0.3))) for n in range(4)]
+    assert found == ["stored", "stored", "stored", "spent"]
+
+
+@requirement("rules:budget")
+async def test_a_call_passes_only_when_all_of_its_budgets_have_room(store: Store) -> None:
+    """spec: rules, a rule may have several budgets"""
+    count = share(1.0, limit=2.0, budget="count")
+    found = [await attempt(store, f"e{n}", intend(share(10.0), count)) for n in range(3)]
+    assert found == ["stored", "stored", "spent"]
+    # The refused call took nothing of the other one.
+    assert await attempt(store, "rest", intend(share(480.0))) == "stored"
+
+
+@requirement("rules:budget")
+async def test_a_repeated_intent_takes_nothing_more(store: Store) -> None:
+    """ours: the same call owns its share and its key already"""
+    scribe = await begin(store, "again")
+    await scribe.write(intend(share(400.0), once=ONCE))
+    await scribe.write(ev.ToolOutcomeUnknown(call_id="a:1", message="lost"))
+    asked = ev.Question(suspension_id="s", kind="reconcile", addressee="human", message="?", step_id="a", call_id="a:1")
+    decided = ev.SuspensionDecided(
+        suspension_id="s",
+        decision=ev.RecordedDecision(approved=True, content={"happened": False}),
+        assurance="embedder",
+        channel="test",
+        principal="ann",
+    )
+    again = ev.ToolCallIntended(call_id="a:1", arguments={"n": 1}, suspension_id="s", shares=(share(400.0),), once=ONCE)
+    await scribe.write(ev.Suspended(question=asked), decided, again)
+    assert await attempt(store, "other", intend(share(100.0))) == "stored"
+    assert await attempt(store, "too much", intend(share(1.0))) == "spent"
+
+
+@requirement("rules:once")
+@requirement("rules:budget")
+async def test_what_a_call_took_comes_back_only_when_it_says_that_nothing_happened(store: Store) -> None:
+    """spec: rules, settled"""
+    for number, end in enumerate(
+        [
+            ev.ToolReturned(call_id="a:1", value=1),
+            ev.ToolFailed(call_id="a:1", code="tool_error", message="no"),
+            ev.ToolOutcomeUnknown(call_id="a:1", message="lost"),
+        ]
+    ):
+        once = ev.OnceKey(key=f"key {number}", values={}, keep_s=DAY_S)
+        held = share(500.0, budget=f"budget {number}")
+        scribe = await begin(store, f"holds {number}")
+        await scribe.write(intend(held, once=once))
+        await scribe.write(end)
+        assert await attempt(store, f"spent {number}", intend(held)) == "spent"
+        assert await attempt(store, f"duplicate {number}", intend(once=once)) == "duplicate"
+    for number, end in enumerate(
+        [FAILED, ev.CallAttemptFailed(call_id="a:1", code="tool_error", message="busy", nothing_happened=True)]
+    ):
+        once = ev.OnceKey(key=f"freed {number}", values={}, keep_s=DAY_S)
+        held = share(500.0, budget=f"refilled {number}")
+        scribe = await begin(store, f"frees {number}")
+        await scribe.write(intend(held, once=once))
+        await scribe.write(end)
+        assert await attempt(store, f"passes {number}", intend(held, once=once)) == "stored"
+
+
+@requirement("rules:once")
+async def test_a_key_names_the_call_that_has_it(store: Store, clock: ManualClock) -> None:
+    """spec: rules, naming the first, when, by whom"""
+    first = await begin(store, "first", principal="ben")
+    await first.write(intend(once=ONCE, call=2))
+    at = clock.now()
+    clock.advance(60)
+    second = await begin(store, "second")
+    with pytest.raises(DuplicateEffect) as refused:
+        await second.write(intend(once=ONCE))
+    found = refused.value
+    assert (found.execution_id, found.call_id, found.principal, found.taken_at) == ("first", "a:2", "ben", at)
+    held = HeldKey(
+        key=ONCE.key,
+        tool_name="pay",
+        values=ONCE.values,
+        holder="first:a:2",
+        principal="ben",
+        taken_at=at,
+        ends_at=at + ONCE.keep_s,
+    )
+    assert await store.find_once([ONCE.key, "other"]) == (held,) == await store.list_once(None, 10)
+    assert await store.list_once("pay", 10) == (held,) and await store.list_once("other", 10) == ()
+
+
+@requirement("rules:once")
+async def test_a_key_ends_with_its_time_and_not_earlier_when_the_clock_goes_back(
+    store: Store, clock: ManualClock
+) -> None:
+    """spec: rules, once_days"""
+    assert await attempt(store, "first", intend(once=ONCE)) == "stored"
+    clock.jump(-30 * DAY_S)
+    assert await attempt(store, "back", intend(once=ONCE)) == "duplicate"
+    clock.jump(120 * DAY_S - 1)
+    assert await attempt(store, "too early", intend(once=ONCE)) == "duplicate"
+    clock.jump(1)
+    assert await store.find_once([ONCE.key]) == () == await store.list_once(None, 10)
+    assert await attempt(store, "over", intend(once=ONCE)) == "stored"
+    assert await attempt(store, "another", intend(once=ONCE)) == "duplicate"
+
+
+@requirement("rules:once")
+async def test_two_calls_of_one_transaction_have_a_key_once(store: Store) -> None:
+    """ours: a list may have the same payment twice"""
+    scribe = await begin(store, "loop")
+    with pytest.raises(DuplicateEffect) as refused:
+        await scribe.write(intend(once=ONCE, call=1), intend(once=ONCE, call=2))
+    assert (refused.value.execution_id, refused.value.call_id) == ("loop", "a:1")
+    # What is given back in the same transaction is free in it.
+    await scribe.write(intend(once=ONCE, call=1))
+    await scribe.write(FAILED, intend(once=ONCE, call=2))
+    assert [held.call_id for held in await store.find_once([ONCE.key])] == ["a:2"]
+
+
+@requirement("rules:once")
+async def test_a_person_frees_a_key(store: Store) -> None:
+    """spec: rules, `planwarden once forget`"""
+    forgotten = AuditEntry(kind="once_forgotten", facts={})
+    assert not await store.forget_once(ONCE.key, forgotten)
+    await attempt(store, "first", intend(once=ONCE))
+    assert await store.forget_once(ONCE.key, forgotten)
+    assert await attempt(store, "meant", intend(once=ONCE)) == "stored"
+    assert [row.entry.kind for row in await store.audit_rows()].count("once_forgotten") == 1
+
+
+@requirement("rules:once")
+async def test_what_is_no_call_takes_a_key_once_within_its_time(store: Store, clock: ManualClock) -> None:
+    """ours: an approved call of a host passes once within an hour"""
+    once = ev.OnceKey(key="guard", values={"tool": "Bash"}, keep_s=3600)
+    assert await store.take_once(once, "guard 1", TAKEN)
+    assert not await store.take_once(once, "guard 1", TAKEN) and not await store.take_once(once, "guard 2", TAKEN)
+    clock.advance(3600)
+    assert await store.take_once(once, "guard 2", TAKEN)
+    assert [held.holder for held in await store.find_once(["guard"])] == ["guard 2"]
+    # It is not among the keys of calls.
+    assert await store.list_once(None, 10) == ()
+    assert [row.entry for row in await store.audit_rows()] == [TAKEN, TAKEN]
+
+
+@requirement("rules:once")
+async def test_keys_and_budgets_outlive_the_execution(store: Store, clock: ManualClock) -> None:
+    """ours: pruning a log frees nothing"""
+    ending = ev.StepFailed(step_id="a", code="x", message="x"), ev.ExecutionFailed(code="x", message="x")
+    scribe = await begin(store, "first")
+    await scribe.write(intend(share(500.0), once=ONCE))
+    await scribe.write(FAILED, *ending)
+    scribe = await begin(store, "second")
+    await scribe.write(intend(share(500.0), once=ONCE))
+    await scribe.write(ev.ToolReturned(call_id="a:1", value=1), *ending)
+    clock.advance(60)
+    assert await store.prune(clock.now()) == 2
+    assert await attempt(store, "third", intend(once=ONCE)) == "duplicate"
+    assert await attempt(store, "fourth", intend(share(1.0))) == "spent"
+
+
+@requirement("rules:once")
+@requirement("rules:budget")
+async def test_rows_that_are_long_over_go_away(store: Store, clock: ManualClock) -> None:
+    """spec: design, bounds on all that grows"""
+    for number in range(3):
+        once = ev.OnceKey(key=f"key {number}", values={}, keep_s=60)
+        assert await attempt(store, f"e{number}", intend(share(1.0, budget=f"b{number}"), once=once)) == "stored"
+    clock.advance(DAY_S + SWEEP_AFTER_S)
+    await attempt(store, "sweeps", intend(share(1.0), once=ONCE))
+    clock.jump(-DAY_S - SWEEP_AFTER_S)
+    found = await store.find_once([ONCE.key, *(f"key {number}" for number in range(3))])
+    assert [held.key for held in found] == [ONCE.key]
+
+
+@requirement("rules:budget")
+async def test_a_budget_counts_a_limited_number_of_calls(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: adding up must not take ever longer"""
+    assert MAX_SHARES == 10_000
+    for module in ("storage.sql.holdings", "storage.memory.holdings", "storage.postgres.append"):
+        monkeypatch.setattr(f"planwarden.{module}.MAX_SHARES", 2)
+    found = [await attempt(store, f"e{n}", intend(share(0.0))) for n in range(3)]
+    assert found == ["stored", "stored", "spent"]
+
+
+@requirement("rules:once")
+@requirement("rules:budget")
+async def test_racing_calls_through_two_connections_have_a_key_once_and_never_exceed_a_budget(
+    back_end: BackEnd,
+) -> None:
+    """spec: rules, races; many appends are committed together"""
+    stores = [back_end.connect() for _ in range(2)]
+    answers: list[str] = []
+
+    async def compete(number: int) -> None:
+        name, key = f"e{number}", ev.OnceKey(key=f"key {number % 4}", values={}, keep_s=DAY_S)
+        answers.append(await attempt(stores[number % 2], f"once {name}", intend(once=key)))
+        answers.append(await attempt(stores[number % 2], f"share {name}", intend(share(100.0))))
+        both = intend(share(1.0, limit=3.0, budget="x"), share(1.0, limit=5.0, budget="y"), once=key)
+        answers.append(await attempt(stores[number % 2], f"both {name}", both))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(32):
+            tasks.start_soon(compete, number)
+    assert answers.count("stored") == 4 + 5
+    assert answers.count("duplicate") + answers.count("spent") == 3 * 32 - 9
+    assert len(await stores[1].list_once(None, 10)) == 4
+
+
+def test_locks_are_few_and_in_one_order() -> None:
+    """ours: a database has room for a limited number of locks"""
+    keys = [f"key {number}" for number in range(5_000)]
+    wanted = tuple(holdings.WantedShares(key, 1.0, 1, 1.0, ()) for key in keys)
+    locks = holdings.Holdings(wanted=wanted).locks
+    assert locks == sorted(set(locks)) and len(locks) <= holdings.LOCKS
