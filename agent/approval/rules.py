@@ -169,4 +169,5 @@ def _compile_glob(glob: str) -> re.Pattern[str]:
     """`*` stands for any characters and `?` for one."""
     # Stars beside each other mean the same as one, and would make the search slow.
     chars = re.sub(r"\*+", "*", glob)
-    return re.compile("".join(".*" if char == "*" else "." if char == "?" else re.escape(char) for char in chars))
+    pattern = "".join(".*" if char == "*" else "." if char == "?" else re.escape(char) for char in chars)
+    return re.compile(pattern, re.DOTALL)
