@@ -28,7 +28,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "rules:doubt": Requirement("docs/rules", "A rule that cannot be evaluated asks, whatever it says."),
     "rules:bounded": Requirement("docs/rules", "Rules look at a call for a bounded time; then it is asked about."),
-    "rules:budget": Requirement(
+    "rules:share": Requirement(
         "docs/rules", "A call takes of each budget what it adds, and never gives a budget more."
     ),
     "rules:under": Requirement("docs/rules", "A path lies where its links lead; in doubt nothing is let through."),

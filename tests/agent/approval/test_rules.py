@@ -139,7 +139,7 @@ def test_a_call_takes_bounded_work_however_many_rules_look_at_its_largest_argume
     assert len(str(found.rule.matched)) < 500
 
 
-@requirement("rules:budget")
+@requirement("rules:share")
 @pytest.mark.parametrize("amount", [-1, "80", True, None, 10**400, [1]])
 def test_an_amount_that_cannot_be_counted_asks(amount: JsonValue) -> None:
     """spec: rules.md, negative and non-numeric amounts never refill a budget"""
@@ -149,7 +149,7 @@ def test_an_amount_that_cannot_be_counted_asks(amount: JsonValue) -> None:
         assert found is not None and (found.then, found.shares, found.is_certain) == ("ask", (), False)
 
 
-@requirement("rules:budget")
+@requirement("rules:share")
 def test_a_call_takes_its_amount_of_each_budget_whose_name_stays_while_the_rule_says_the_same() -> None:
     """ours: a rule that moves in the file keeps what it has spent"""
     text = """
