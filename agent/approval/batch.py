@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
 from planwarden.agent.approval.covering import is_worth_enough
+from planwarden.agent.approval.once import find_duplicate, find_key, look_up
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     compute_approval_digest,
@@ -51,7 +53,11 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
     """
     rows: list[_Row] = []
     size = 0
-    for row in islice(_list_rows(context, execution, state), MAX_ROWS):
+    if context.room is not None:
+        # Calls that need no row take their shares one after the other; what does not fit in beside them has a row.
+        context = replace(context, room=context.room.copy())
+    listed = list(islice(_list_rows(context, execution, state), MAX_ROWS))
+    for row in _list_first_of_key(context, execution, listed):
         size += measure_at_least(row.covered.arguments, MAX_ROWS_BYTES)
         if rows and size > MAX_ROWS_BYTES:
             break
@@ -101,6 +107,22 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
                 yield row
 
 
+def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
+    """Yields the rows whose call may happen: not those whose business key another call has, or a row before.
+
+    Those are refused when their turn comes. Raises `OnceNeeded`.
+    """
+    keys = [find_key(context, row.covered.tool_name, row.covered.arguments) for row in rows]
+    look_up(context, keys)
+    seen = set[str]()
+    for row, once in zip(rows, keys, strict=True):
+        call = execution.call(row.covered.call_id)
+        if once is None or not (once.key in seen or find_duplicate(context, execution, call, once)):
+            yield row
+        if once is not None:
+            seen.add(once.key)
+
+
 def _judge(context: ApprovalContext, execution: ExecutionState, call: Call) -> _Row | None:
     """The row of a call that needs a person; None for one that does not, or that cannot run."""
     definition = context.tools.get(call.tool_name)
@@ -110,17 +132,19 @@ def _judge(context: ApprovalContext, execution: ExecutionState, call: Call) -> _
         arguments = complete_arguments(context, execution, call)
     except InvalidArguments:
         return None
-    requirement, found = context.policy.requirement(definition, arguments), None
+    requirement, found = context.find_requirement(definition, arguments), None
     if has_changed_since_plan(execution, definition):
         requirement = context.policy.for_risk(highest_risk("confirm", requirement.risk))
         found = describe_change(context, execution, definition, None)
     elif requirement.needs is None:
+        if context.room is not None:
+            context.room.take(requirement.shares)
         return None
     else:
         now = context.clock.now()
         if context.grants.find_covering(execution, call, definition, arguments, requirement, now) is not None:
             return None
-        found = next(context.grants.explain_no_grant(execution, call, definition, now), None)
+        found = requirement.found or next(context.grants.explain_no_grant(execution, call, definition, now), None)
     covered = ev.CoveredCall(
         step_id=call.step_id,
         tool_name=call.tool_name,

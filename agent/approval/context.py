@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 
 import msgspec
+from pydantic import JsonValue
 
+from planwarden.agent.approval.budgets import BudgetRoom
 from planwarden.agent.approval.grants import GrantCache
+from planwarden.agent.common.errors import DuplicateEffect
 from planwarden.agent.core.events import CoveredCall
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.state import SuspensionState
+from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Clock, Ids
-from planwarden.agent.ports.policy import Policy
+from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
 
@@ -34,5 +38,14 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     grants: GrantCache
     parts: Mapping[PartAddress, ArtifactPart] | None = msgspec.field(default_factory=dict[PartAddress, ArtifactPart])
     """Parts of artifacts that references may take, as far as they were read. None while a call runs."""
+    once: Mapping[str, DuplicateEffect | None] = msgspec.field(default_factory=dict[str, DuplicateEffect | None])
+    """By business key, who has it, as far as it was looked up for this transaction."""
+    room: BudgetRoom | None = None
+    """What is left of budgets that the store has refused for this transaction."""
     batches: dict[str, DecidedBatch] = msgspec.field(default_factory=dict[str, DecidedBatch])
     """Answered questions by their ids: judging all rows again for each of them would take too long."""
+
+    def find_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
+        """What the policy and the operator's rules ask of a call with these arguments."""
+        found = self.policy.requirement(definition, arguments)
+        return found if self.room is None else self.room.apply_to(found, self.policy, definition)

@@ -79,7 +79,7 @@ class GrantCache(msgspec.Struct):
 
         `taken` counts the uses that a forecast has given to other calls already.
         """
-        if not self._open or requirement.quorum > 1 or definition.is_blocking:
+        if not self._open or requirement.quorum > 1 or definition.is_blocking or requirement.has_no_key:
             return None
         owner = execution.principal
         found = [

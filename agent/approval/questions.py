@@ -108,6 +108,7 @@ def ask_approval(
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
             *found,
+            *((requirement.found,) if requirement.found else ()),
             *describe_attempts(execution, call.step_id),
             *_find_circumstances(context, execution, call, definition),
         ),

@@ -272,24 +272,37 @@ class BudgetSpent(GuardFailed):
         self.room_at = room_at
 
 
-class DuplicateEffect(GuardFailed):
-    """Another call has the business key: its effect happened already, or may have."""
+class DuplicateEffect(GuardFailed, UsageError):
+    """Another call with the same business key was made before; its effect happens once."""
 
     code = "duplicate_effect"
 
     def __init__(
-        self, message: str | None = None, *, key: str, execution_id: str, call_id: str, principal: str, taken_at: float
+        self,
+        message: str | None = None,
+        *,
+        key: str = "",
+        holder: str = "",
+        principal: str = "",
+        taken_at: float = 0.0,
+        ends_at: float = 0.0,
     ) -> None:
-        """`key` is the digest; the others say which call has it, whose it is, and since when (Unix seconds)."""
-        super().__init__(
-            message or f"call {call_id!r} of execution {execution_id!r} has the same business key",
-            details={"executionId": execution_id, "callId": call_id},
-        )
+        """`key` is the digest; `holder` is the `EXECUTION:CALL` that has it from `taken_at` until `ends_at`."""
+        super().__init__(message or f"call {holder!r} has the same business key")
         self.key = key
-        self.execution_id = execution_id
-        self.call_id = call_id
+        self.holder = holder
         self.principal = principal
+        """Who owns that execution."""
         self.taken_at = taken_at
+        self.ends_at = ends_at
+
+    @property
+    def execution_id(self) -> str:
+        return self.holder.partition(":")[0]
+
+    @property
+    def call_id(self) -> str:
+        return self.holder.partition(":")[2]
 
 
 class StartRefused(ExecutionConflict):

@@ -38,22 +38,14 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: float
     """From then on another call may have it."""
 
-    @property
-    def execution_id(self) -> str:
-        return self.holder.partition(":")[0]
-
-    @property
-    def call_id(self) -> str:
-        return self.holder.partition(":")[2]
-
     def as_refusal(self) -> DuplicateEffect:
         """The error for another call that wants the key."""
         return DuplicateEffect(
             key=self.key,
-            execution_id=self.execution_id,
-            call_id=self.call_id,
+            holder=self.holder,
             principal=self.principal,
             taken_at=self.taken_at,
+            ends_at=self.ends_at,
         )
 
 

@@ -25,6 +25,10 @@ class Requirement(msgspec.Struct, frozen=True):
     """Why no call like it may run, whoever approves; None when one may."""
     shares: tuple[ev.BudgetShare, ...] = ()
     """What it takes of the budgets of the rule, if it runs because of the rule."""
+    found: str | None = None
+    """Why a person is asked, in a sentence, where the rule alone does not say it."""
+    has_no_key: bool = False
+    """It happens once, and its arguments lack the key: no grant lets it through."""
 
 
 RealPaths = Mapping[str, str | None]
@@ -39,6 +43,15 @@ class PathsNeeded(Exception):
         self.wanted = wanted
 
 
+class OnceRule(msgspec.Struct, frozen=True):
+    """Calls of a tool with equal values at these places happen once."""
+
+    pointers: tuple[str, ...]
+    """JSON pointers into the arguments, at least one."""
+    keep_s: float
+    """Seconds for which a call keeps its key."""
+
+
 class Policy(Protocol):
     """The operator's policy. Tools, models and callers have no say in it."""
 
@@ -50,6 +63,10 @@ class Policy(Protocol):
         Raises:
             PathsNeeded: `paths` lacks some that the rules need.
         """
+        ...
+
+    def find_once(self, tool_name: str) -> OnceRule | None:
+        """By what a call of the tool is known as made before; None for most tools."""
         ...
 
     def for_risk(self, risk: Risk) -> Requirement:

@@ -18,6 +18,7 @@ from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.batch import ask_batch, find_row
 from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
 from planwarden.agent.approval.covering import find_covering_suspension
+from planwarden.agent.approval.once import find_duplicate, find_key
 from planwarden.agent.approval.questions import (
     ask_approval,
     ask_approval_of_change,
@@ -30,12 +31,13 @@ from planwarden.agent.approval.questions import (
 from planwarden.agent.approval.rehearsing import rehearse_dispatch, rehearse_event
 from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan, has_changed_since_question
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.rehearsal import runs_in_rehearsal
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import Effect, ToolDefinition
+from planwarden.agent.ports.policy import Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
 ASKED_BY_TOOL: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "wait")
@@ -63,7 +65,7 @@ class PreparedCall(msgspec.Struct, frozen=True):
 
 def prepare_call(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
     """What to record for a call that waits for its turn, and what to perform afterwards."""
-    return _hold(execution, call, _prepare(context, execution, call))
+    return _hold(execution, call, _keep_once(context, execution, call, _prepare(context, execution, call)))
 
 
 def _prepare(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
@@ -82,6 +84,27 @@ def recover_call(
 ) -> PreparedCall:
     """A call that another process made and recorded no result of: repeat it if that is allowed, else say so."""
     return _hold(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
+
+
+def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
+    """What was prepared, with the business key in the intent; a refusal when another call has the key.
+
+    Stands behind every path to an intent. Raises `OnceNeeded` as long as nobody has looked who has it.
+    """
+    job = prepared.job
+    once = None if job is None else find_key(context, call.tool_name, job.call.arguments or {})
+    if job is None or once is None:
+        return prepared
+    duplicate = find_duplicate(context, execution, call, once)
+    if duplicate is not None and call.status == "outcome_unknown":
+        definition = job.definition
+        return PreparedCall((ask_what_happened(context, execution, call, definition, (f"{duplicate}.",)),))
+    if duplicate is not None:
+        return _fail(call, DuplicateEffect.code, duplicate)
+    events = (
+        replace(event, once=once) if isinstance(event, ev.ToolCallIntended) else event for event in prepared.events
+    )
+    return PreparedCall(tuple(events), job)
 
 
 def _hold(execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
@@ -130,6 +153,10 @@ def _prepare_proposed(
     repeated = _find_same_confirmation(execution, call, definition, arguments)
     if repeated is not None:
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),))
+    # Before anybody is asked.
+    duplicate = find_duplicate(context, execution, call, find_key(context, call.tool_name, arguments))
+    if duplicate is not None:
+        return _fail(call, DuplicateEffect.code, duplicate)
     try:
         suspend = context.tools.question(call.tool_name, arguments)
     except ToolError as error:
@@ -174,10 +201,12 @@ def _apply_policy(
         if state.items is not None:
             return PreparedCall((ask_batch(context, execution, state),))
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments),))
-    requirement = context.policy.requirement(definition, arguments)
+    requirement = context.find_requirement(definition, arguments)
     covering = find_covering_suspension(context, execution, call, definition, arguments, requirement)
     asks_itself = definition.is_blocking and requirement.risk == "confirm"
-    if requirement.needs is None or covering is not None or asks_itself:
+    if requirement.needs is None and covering is None:
+        return _dispatch(call, definition, arguments, requirement=requirement)
+    if covering is not None or asks_itself:
         return _dispatch(call, definition, arguments, suspension_id=covering)
     now = context.clock.now()
     grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now)
@@ -326,13 +355,17 @@ def _dispatch(
     *,
     suspension_id: str | None = None,
     grant_id: str | None = None,
+    requirement: Requirement | None = None,
 ) -> PreparedCall:
+    """`requirement` is what lets the call run unasked."""
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=arguments,
         effect=definition.effect,
         suspension_id=suspension_id,
         grant_id=grant_id,
+        rule=requirement and requirement.rule,
+        shares=requirement.shares if requirement is not None else (),
     )
     running = replace(call, arguments=arguments, effect=definition.effect)
     return PreparedCall((intent,), CallJob("call", running, definition))

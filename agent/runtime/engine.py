@@ -23,6 +23,7 @@ from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.ruling import Ruling, rule_on_answer
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
+    DuplicateEffect,
     PlanUnfinished,
     PlanwardenError,
     StoreError,
@@ -321,6 +322,7 @@ class Engine:
 
         Raises:
             UsageError: see `rule_on_answer`; nothing was changed.
+            DuplicateEffect: the approval is recorded and nothing was called, because another call has the business key.
         """
         ruling = Ruling()
         earlier: dict[Reference, EarlierResult | str] = {}
@@ -365,6 +367,8 @@ class Engine:
             answered = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
+        if ruling.is_accepted and answer.approved is not False:
+            _raise_duplicate(answered, suspension_id)
         return answered, ruling.is_accepted
 
     async def find(self, execution_id: str) -> ExecutionState:
@@ -567,3 +571,12 @@ def _was_just_decided(execution: ExecutionState) -> bool:
         found.status == "decided" and found.decided_at == execution.updated_at
         for found in execution.suspensions.values()
     )
+
+
+def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:
+    """Raise `DuplicateEffect` when the answer released a call that must not happen any more."""
+    found = execution.suspensions.get(suspension_id)
+    call_id = None if found is None else found.question.call_id
+    call = None if call_id is None else execution.call(call_id)
+    if call is not None and call.status == "failed" and call.error_code == DuplicateEffect.code:
+        raise DuplicateEffect(f"{call.error_message}; step {call.step_id!r} failed")

@@ -19,8 +19,11 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.common.errors import (
+    BudgetSpent,
     CommitUnknown,
+    DuplicateEffect,
     GrantUsedUp,
     GuardFailed,
     LeaseLost,
@@ -105,6 +108,10 @@ class _LookedUp:
         self.parts: dict[PartAddress, ArtifactPart] = {}
         self.earlier: dict[Reference, EarlierResult | str] = {}
         self.plans: UsablePlans | None = None
+        self.once: dict[str, DuplicateEffect | None] = {}
+        """Who has business keys, None for nobody."""
+        self.spent: dict[str, BudgetSpent] = {}
+        """By budget, what the store refused."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -283,8 +290,7 @@ class Run:
             elif transaction.jobs and self.lease is None:
                 await self._claim()
         except (VersionConflict, GuardFailed) as refusal:
-            if isinstance(refusal, GrantUsedUp):
-                self._context.on_grant_refused(refusal.grant_id)
+            self._learn(refusal, found)
             # Another writer was first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()
             return None
@@ -302,6 +308,15 @@ class Run:
             del self._inflight[key]
         self._apply_commit(transaction)
         return transaction.jobs
+
+    def _learn(self, refusal: VersionConflict | GuardFailed, found: "_LookedUp") -> None:
+        """Remember what the store refused, so that the next attempt wants something else."""
+        if isinstance(refusal, GrantUsedUp):
+            self._context.on_grant_refused(refusal.grant_id)
+        elif isinstance(refusal, BudgetSpent):
+            found.spent[refusal.budget] = refusal
+        elif isinstance(refusal, DuplicateEffect):
+            found.once[refusal.key] = refusal
 
     async def _build_transaction(
         self, facts: list[JobOutcome | Command], arrived: set[str], found: "_LookedUp", *, follows: bool
@@ -321,12 +336,17 @@ class Run:
                 parts=found.parts,
                 earlier=found.earlier,
                 plans=found.plans,
+                once=found.once,
+                spent=found.spent,
             )
             try:
                 transaction.build(facts)
             except PartsNeeded as needed:
                 new = {found.artifact_id: found for found in transaction.artifacts}
                 found.parts |= await read_wanted(self._context.store, self.execution.thread_id, needed.wanted, new)
+            except OnceNeeded as needed:
+                held = await self._context.store.find_once(needed.wanted)
+                found.once |= dict.fromkeys(needed.wanted) | {key.key: key.as_refusal() for key in held}
             except EarlierNeeded as needed:
                 found.earlier |= await self._context.find_earlier(self.execution, needed.wanted)
             except UsablePlansNeeded:

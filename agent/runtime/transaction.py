@@ -13,10 +13,18 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.approval.budgets import BudgetRoom
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.errors import (
+    BudgetSpent,
+    DuplicateEffect,
+    InvalidPlan,
+    LimitExceeded,
+    PlanwardenError,
+)
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.actions import (
     AskModel,
@@ -46,6 +54,7 @@ from planwarden.agent.core.prompts import (
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
+from planwarden.agent.ports.holdings import name_holder
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
@@ -140,10 +149,17 @@ class Transaction:
         parts: Mapping[PartAddress, ArtifactPart],
         earlier: Earlier,
         plans: UsablePlans | None,
+        once: Mapping[str, DuplicateEffect | None] | None = None,
+        spent: Mapping[str, BudgetSpent] | None = None,
     ) -> None:
-        """`plans` are None as long as nobody has read the saved plans."""
+        """`plans` are None as long as nobody has read the saved plans; `once` and `spent` as in `ApprovalContext`."""
         self._context = context
         self._approval = replace(context.approval, parts=parts) if parts else context.approval
+        self._once = dict(once or {})
+        self._room = BudgetRoom(dict(spent or {}))
+        self._once_needed = set[str]()
+        if once or spent:
+            self._approval = replace(self._approval, once=self._once, room=self._room)
         self._earlier = earlier
         self._plans = plans
         self._now = now
@@ -172,6 +188,8 @@ class Transaction:
             self._recover()
             while self._decide():
                 pass
+        if self._once_needed:
+            raise OnceNeeded(frozenset(self._once_needed))
 
     def _apply_command(self, command: Command) -> None:
         before, length = self.execution, len(self.recorded)
@@ -225,10 +243,7 @@ class Transaction:
                     moved = True
                 case DispatchCall(call=call):
                     if self._may_dispatch(call):
-                        prepared = prepare_call(self._approval, self.execution, call)
-                        self._add(prepared)
-                        # Nothing more follows from a call that is on its way.
-                        moved = moved or prepared.job is None
+                        moved = self._prepare(call) or moved
                 case AskModel(purpose=purpose, step_id=step_id):
                     self._prompt_model(purpose, step_id)
                 case WaitForModel(step_id=step_id, attempt=attempt, until=until):
@@ -237,6 +252,18 @@ class Transaction:
                 case AskReview() | RevisePlan():
                     moved = self._attend_to_plan(action) or moved
         return moved
+
+    def _prepare(self, call: Call) -> bool:
+        """Record what the dispatcher says; False when nothing more follows from it now."""
+        try:
+            prepared = prepare_call(self._approval, self.execution, call)
+        except OnceNeeded as needed:
+            # Looked up together with those of other calls, after which all of this is prepared again.
+            self._once_needed |= needed.wanted
+            return False
+        self._add(prepared)
+        # Nothing more follows from a call that is on its way.
+        return prepared.job is None
 
     def _attend_to_plan(self, action: AskReview | RevisePlan) -> bool:
         """Ask about the plan, or judge a patch of it; False when tools that it names are awaited first."""
@@ -322,8 +349,24 @@ class Transaction:
 
     def _add(self, prepared: PreparedCall) -> None:
         self._record(prepared.events)
-        if prepared.job is not None:
-            self.jobs.append(prepared.job)
+        if prepared.job is None:
+            return
+        self.jobs.append(prepared.job)
+        for event in prepared.events:
+            if isinstance(event, ev.ToolCallIntended):
+                self._room.take(event.shares)
+                if event.once is not None:
+                    self._once[event.once.key] = self._name_holder(prepared.job.call, event.once)
+
+    def _name_holder(self, call: Call, once: ev.OnceKey) -> DuplicateEffect:
+        """What another call of this transaction with the same key is told."""
+        return DuplicateEffect(
+            key=once.key,
+            holder=name_holder(self.execution, call),
+            principal=self.execution.principal,
+            taken_at=self._now,
+            ends_at=self._now + once.keep_s,
+        )
 
     def _record(self, events: tuple[ev.Event, ...]) -> None:
         for event in events:

@@ -6,6 +6,7 @@ policy comes from the file alone and cannot be changed through MCP.
 
 import getpass
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec.structs import replace
 from platformdirs import user_data_path
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.paths import expand_home
@@ -22,6 +23,7 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk, ToolDefinition
+from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.auth.settings import LOCAL, HttpSettings
 from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, build_channels
 from planwarden.server.settings.options import to_invalid_arguments
@@ -47,6 +49,10 @@ SERVERS_FILE = "planwarden.json"
 PLAN_FOLDER = "plans"
 """Below the home."""
 RETENTION_DAYS = 90
+ONCE_DAYS = 90.0
+_ONCE = ("once", "once_days")
+"""Settings of a tool that are no part of its definition."""
+_POINTER = re.compile(r"(/([^~/]|~[01])*)+")
 HOME_VARIABLE = "PLANWARDEN_HOME"
 """Folder of `planwarden.db`, `planwarden.toml` and `planwarden.json`; default the platform's data folder."""
 STORE_VARIABLE = "PLANWARDEN_STORE"
@@ -56,6 +62,9 @@ CONTROL_VARIABLE = "PLANWARDEN_STORE_CONTROL"
 """A URL of the same PostgreSQL past a pooler of connections; default `PLANWARDEN_STORE`."""
 MODEL_VARIABLE = "PLANWARDEN_MODEL"
 """`caller`, `scripted:FILE`, or a provider's model as `PROVIDER:MODEL`; default `model` in `planwarden.toml`."""
+
+
+Pointer = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class ToolSettings(ReminderSettings):
@@ -77,6 +86,27 @@ class ToolSettings(ReminderSettings):
     only lengthen it, and silence then rejects."""
     on_timeout: OnTimeout | None = None
     """What passes when nobody answers in time; risks above `confirm` are always rejected."""
+    once: Annotated[list[Pointer], Field(min_length=1, max_length=10)] | None = None
+    """Arguments by which a call is known as made before, such as `["/payment_id"]`: calls with equal values happen
+    once over all executions, see [Once per business key](../rules.md#once-per-business-key)."""
+    once_days: Annotated[float, Field(gt=0, le=3_650)] | None = None
+    """Days for which `once` keeps a call in mind, 90 by default."""
+
+    @field_validator("once")
+    @classmethod
+    def _are_pointers(cls, given: list[str] | None) -> list[str] | None:
+        for pointer in given or ():
+            if not _POINTER.fullmatch(pointer):
+                raise ValueError(f"{pointer!r} is no JSON pointer (RFC 6901), such as '/payment_id'")
+        if len({*(given or ())}) < len(given or ()):
+            raise ValueError("names a pointer twice")
+        return given
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> "ToolSettings":
+        if self.once_days is not None and self.once is None:
+            raise ValueError('once_days goes with once = ["/NAME"]')
+        return self
 
     @model_validator(mode="after")
     def _alarms_come_in_time(self) -> "ToolSettings":
@@ -231,7 +261,7 @@ class Settings:
         found = self.tools.get(definition.name)
         if found is None:
             return definition
-        changes: dict[str, Any] = found.model_dump(exclude_none=True, exclude=REMINDERS)
+        changes: dict[str, Any] = found.model_dump(exclude_none=True, exclude={*REMINDERS, *_ONCE})
         if "capabilities" in changes:
             changes["capabilities"] = tuple(changes["capabilities"])
         return replace(definition, **changes, digest="")
@@ -365,6 +395,11 @@ def _build_policy(
         same_person=frozenset({LOCAL, find_operator()}),
         facts=facts,
         rules=rules,
+        once={
+            name: OnceRule(tuple(found.once), (found.once_days or ONCE_DAYS) * 86_400.0)
+            for name, found in tools.items()
+            if found.once is not None
+        },
         schedules=by_name,
         default_schedule=default,
     )

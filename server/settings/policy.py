@@ -15,7 +15,7 @@ from planwarden.agent.common.canonical import digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import NO_ALARMS, Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
-from planwarden.agent.ports.policy import RealPaths, Requirement
+from planwarden.agent.ports.policy import OnceRule, RealPaths, Requirement
 
 # Most homes have no rules.
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class OperatorPolicy:
     """The settings of the operator's file that the digest covers."""
     rules: "RuleBook | None" = None
     """The operator's rules on arguments; `facts` has what the digest covers of them."""
+    once: Mapping[str, OnceRule] = field(default_factory=dict[str, OnceRule])
+    """By the name of a tool; `facts` has what the digest covers of them."""
     schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
     """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
@@ -72,7 +74,27 @@ class OperatorPolicy:
     def requirement(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Requirement:
-        """See the port. The definition has the operator's risk already, see `Settings.apply_to`.
+        """See the port. The definition has the operator's risk already, see `Settings.apply_to`."""
+        found = self._judge(definition, arguments, paths)
+        once = self.once.get(definition.name)
+        if once is None or found.denied is not None:
+            return found
+        # Few tools have a key.
+        from planwarden.agent.approval.once import explain_missing_key
+
+        text = explain_missing_key(once, definition.name, arguments)
+        if text is None:
+            return found
+        asked = self.for_risk(highest_risk(found.risk, "dangerous"))
+        return replace(asked, rule=found.rule, found=text, has_no_key=True)
+
+    def find_once(self, tool_name: str) -> OnceRule | None:
+        return self.once.get(tool_name)
+
+    def _judge(
+        self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None
+    ) -> Requirement:
+        """What rules and risk ask.
 
         Rules never answer the question of a blocking tool, and take nothing away from a critical one.
         """

@@ -81,7 +81,7 @@ def _list_values(held: HeldKey) -> tuple[object, ...]:
 
 def read_key(row: tuple[Any, ...]) -> HeldKey:
     """The key of a row. Raises `StoreError` when the row is damaged."""
-    found = dict(zip(_COLUMNS, row, strict=True))
+    found: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     try:
         found["values"] = read_object(found.pop("fields"))
         return msgspec.convert(found, HeldKey)

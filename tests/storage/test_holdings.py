@@ -229,7 +229,7 @@ async def test_two_calls_of_one_transaction_have_a_key_once(store: Store) -> Non
     # What is given back in the same transaction is free in it.
     await scribe.write(intend(once=ONCE, call=1))
     await scribe.write(FAILED, intend(once=ONCE, call=2))
-    assert [held.call_id for held in await store.find_once([ONCE.key])] == ["a:2"]
+    assert [held.holder for held in await store.find_once([ONCE.key])] == ["loop:a:2"]
 
 
 @requirement("rules:once")

@@ -1,0 +1,156 @@
+"""Budgets of rules: calls pass until a budget is spent, then they ask; over all executions, and never twice for one."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import OutcomeUnknown, ToolError
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.settings.rules import build_rule_book
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.support.wardens import plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+PERSON = Authority(assurance="human", channel="test", principal="ann")
+DAY_S = 86_400
+
+
+def limited(*budgets: dict[str, JsonValue], tool: str = "pay") -> Settings:
+    """Calls of the tool pass while there is room in these budgets."""
+    rule = {"tool": tool, "then": "allow", "budget": list(budgets), "because": "small ones"}
+    book, facts = build_rule_book([rule])
+    return Settings(home=Path("/nonexistent"), policy=OperatorPolicy(rules=book, facts={"rules": facts}))
+
+
+SUM: dict[str, JsonValue] = {"sum": "amount", "limit": 500, "per": "day"}
+COUNT: dict[str, JsonValue] = {"count": 2, "per": "hour"}
+
+
+class Till:
+    """`pay` is dangerous, `look` only reads."""
+
+    def __init__(self, *faults: Exception | None) -> None:
+        self.ledger: list[float] = []
+        self.faults = list(faults)
+
+    def tools(self) -> list[object]:
+        @planwarden.tool()
+        async def pay(amount: float) -> float:
+            """Pay."""
+            fault = self.faults.pop(0) if self.faults else None
+            if fault is not None:
+                raise fault
+            self.ledger.append(amount)
+            return amount
+
+        @planwarden.tool(risk="read", effect="read")
+        async def look(amount: float = 0) -> float:
+            """Look."""
+            self.ledger.append(amount)
+            return amount
+
+        return [pay, look]
+
+
+def pay(amount: float, tool: str = "pay") -> dict[str, JsonValue]:
+    return plan(tool_step("a", tool, {"amount": amount}))
+
+
+async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
+    """How plans end that pay one amount each."""
+    return [(await w.execute_plan(pay(amount))).status for amount in amounts]
+
+
+@requirement("rules:budget")
+async def test_calls_pass_until_the_budget_is_spent_and_then_ask() -> None:
+    """spec: rules, budgets hold over all executions; spent: the call asks"""
+    till, clock = Till(), ManualClock()
+    async with warden(tools=till.tools(), store=MemoryStore(clock), settings=limited(SUM)) as w:
+        assert await run(w, 400, 200, 100) == ["completed", "suspended", "completed"]
+        asked = await w.execute_plan(pay(1))
+        [question] = asked.suspensions
+        [found] = [sentence for sentence in question.found if "operator's rule" in sentence]
+        assert question.needs == "human"
+        assert "500 in 24 hours, of which 0 is left; this call takes 1. There is room again at 20" in found
+        # What a person approves takes nothing of it.
+        place = (asked.thread_id, question.suspension_id)
+        done = await w.service.answer(*place, Decision(approved=True), PERSON, principal="local")
+        assert done.status == "completed"
+        clock.advance(DAY_S)
+        assert await run(w, 500, 0.5) == ["completed", "suspended"]
+    assert till.ledger == [400, 100, 1, 500]
+
+
+@requirement("rules:budget")
+async def test_each_of_several_budgets_is_kept() -> None:
+    """spec: rules"""
+    till, clock = Till(), ManualClock()
+    async with warden(tools=till.tools(), store=MemoryStore(clock), settings=limited(SUM, COUNT)) as w:
+        assert await run(w, 1, 2, 3) == ["completed", "completed", "suspended"]
+        clock.advance(3600)
+        assert await run(w, 498, 497, 1) == ["suspended", "completed", "suspended"]
+
+
+@requirement("rules:budget")
+async def test_a_loop_pays_what_there_is_room_for_and_asks_about_the_rest() -> None:
+    """ours: calls that are dispatched together are added up"""
+    till = Till()
+    amounts: JsonValue = [200, 200, 200, 90, 50]
+    item: JsonValue = {"amount": {"$from": "item"}}
+    async with warden(tools=till.tools(), settings=limited(SUM)) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "pay", item, forEach=amounts, maxConcurrent=5)))
+        [question] = asked.suspensions
+        assert [(row.arguments or {})["amount"] for row in question.calls] == [200, 50] and till.ledger == [200, 200]
+        place, some = (asked.thread_id, question.suspension_id), Decision(approved=True, content={"items": [1]})
+        await w.service.answer(*place, some, PERSON, principal="local", wait_seconds=60)
+    assert sorted(till.ledger) == [50, 90, 200, 200]
+
+
+@requirement("rules:budget")
+@pytest.mark.parametrize(
+    ("fault", "then"),
+    [
+        (ToolError("busy", retryable=True), "completed"),
+        (ToolError("refused"), "suspended"),
+        (OutcomeUnknown("lost"), "suspended"),
+    ],
+    ids=["nothing happened", "failed", "unknown"],
+)
+async def test_a_failed_call_gives_back_only_if_nothing_happened(fault: Exception, then: str) -> None:
+    """spec: rules, settled"""
+    till = Till(fault)
+    async with warden(tools=till.tools(), settings=limited(SUM)) as w:
+        assert await run(w, 500) == ["suspended" if isinstance(fault, OutcomeUnknown) else "failed"]
+        assert await run(w, 500) == [then]
+
+
+@requirement("rules:budget")
+async def test_a_spent_budget_asks_also_about_what_only_reads() -> None:
+    """ours: whoever bounds reads means it"""
+    till = Till()
+    async with warden(tools=till.tools(), settings=limited(COUNT, tool="look")) as w:
+        statuses = [(await w.execute_plan(pay(n, "look"))).status for n in range(3)]
+    assert statuses == ["completed", "completed", "suspended"]
+
+
+@requirement("rules:budget")
+async def test_sixteen_plans_together_never_exceed_a_budget() -> None:
+    """spec: rules, races of 16 tasks"""
+    till, answers = Till(), list[str]()
+    async with warden(tools=till.tools(), settings=limited(SUM)) as w:
+
+        async def compete() -> None:
+            answers.extend(await run(w, 100))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(16):
+                tasks.start_soon(compete)
+    assert sorted(answers) == ["completed"] * 5 + ["suspended"] * 11 and till.ledger == [100] * 5

@@ -1,0 +1,276 @@
+"""Once per business key: a second call is refused before anybody is asked, in whatever plan, retry or fork."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.once import MissingKey, build_once_key
+from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, ToolError
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.ports.policy import OnceRule
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.support.wardens import calls, model_step, plan, says, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+RULE = OnceRule(("/payment_id",), 90 * 86_400.0)
+ONCE = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(once={"refund": RULE, "pay": RULE}))
+PERSON = Authority(assurance="human", channel="test", principal="ann")
+HAPPENED_NOT = Decision(approved=True, content={"happened": False})
+
+
+class Till:
+    """`refund` asks a person, `pay` does not; both keep a ledger and fail as they are told."""
+
+    def __init__(self, *faults: Exception | None) -> None:
+        self.ledger: list[str] = []
+        self.faults = list(faults)
+
+    def happen(self, line: str) -> str:
+        fault = self.faults.pop(0) if self.faults else None
+        if fault is not None:
+            raise fault
+        self.ledger.append(line)
+        return line
+
+    def tools(self) -> list[object]:
+        @planwarden.tool()
+        async def refund(payment_id: str | float | None = None, amount: int = 1) -> str:
+            """Pay money back."""
+            return self.happen(f"refund {payment_id}")
+
+        @planwarden.tool(risk="read")
+        async def pay(payment_id: str | float | None = None) -> str:
+            """Pay."""
+            return self.happen(f"pay {payment_id}")
+
+        return [refund, pay]
+
+
+def call(tool: str, **arguments: JsonValue) -> dict[str, JsonValue]:
+    return plan(tool_step("a", tool, arguments))
+
+
+async def approve(w: planwarden.Warden, asked: planwarden.Execution) -> planwarden.Execution:
+    [question] = asked.suspensions
+    return await w.service.answer(
+        asked.thread_id, question.suspension_id, Decision(approved=True), PERSON, principal="local"
+    )
+
+
+@requirement("rules:once")
+async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
+    """spec: rules, once per business key: naming the first, when, by whom"""
+    till, store = Till(), MemoryStore(ManualClock())
+    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
+        first = await approve(w, await w.execute_plan(call("refund", payment_id="p-7")))
+        second = await w.execute_plan(call("refund", payment_id="p-7", amount=5))
+        other = await w.execute_plan(call("refund", payment_id="p-8"))
+    assert (first.status, second.status, other.status) == ("completed", "failed", "suspended")
+    assert till.ledger == ["refund p-7"] and not second.suspensions
+    assert second.error is not None and second.error.code == "duplicate_effect"
+    [step] = second.steps
+    assert step.error is not None and step.error.code == "duplicate_effect"
+    for part in (first.execution_id, "'a:1'", "'local'", 'payment_id = "p-7"'):
+        assert part in step.error.message
+    assert """planwarden once forget refund --key 'payment_id="p-7"'""" in step.error.message
+
+
+@requirement("rules:once")
+async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused() -> None:
+    """spec: rules, settled"""
+    till = Till()
+    async with warden(tools=till.tools(), settings=ONCE) as w:
+        asked = [await w.execute_plan(call("refund", payment_id="p-7")) for _ in range(2)]
+        assert (await approve(w, asked[0])).status == "completed"
+        for _ in range(2):
+            # The same answer again is answered the same.
+            with pytest.raises(DuplicateEffect, match="was called for payment_id"):
+                await approve(w, asked[1])
+        failed = await w.get_execution(asked[1].thread_id)
+    assert (failed.status, statuses(failed)) == ("failed", {"a": "failed"})
+    assert failed.error is not None and failed.error.code == "duplicate_effect" and till.ledger == ["refund p-7"]
+
+
+@requirement("rules:once")
+async def test_a_model_reads_that_its_call_was_made_before() -> None:
+    """spec: rules, the model reads it"""
+    till = Till()
+    script = [calls(("pay", {"payment_id": "p-7"}), ("pay", {"payment_id": "p-7"})), says("paid once")]
+    async with warden(tools=till.tools(), settings=ONCE, script=script) as w:
+        done = await w.execute_plan(plan(model_step("a", "pay")))
+    [step] = done.steps
+    assert done.status == "completed" and till.ledger == ["pay p-7"]
+    assert [found.error.code if found.error else None for found in step.actual_tool_calls] == [None, "duplicate_effect"]
+
+
+@requirement("rules:once")
+async def test_numbers_are_equal_by_value_and_never_equal_text() -> None:
+    """spec: rules, settled: `1` equals `1.0`, not `"1"`"""
+
+    def key(value: JsonValue) -> str:
+        return build_once_key(RULE, "pay", {"payment_id": value}).key
+
+    assert key(1) == key(1.0) != key("1") and key(-0.0) == key(0) and key(2**53) == key(float(2**53))
+    assert len({key(value) for value in (1, True, "1", [1], {"a": 1}, 1.5, "1.0", "")}) == 8
+    assert key([1.0, {"a": 2.0}]) == key([1, {"a": 2}])
+    assert build_once_key(RULE, "refund", {"payment_id": 1}).key != key(1)
+    nested = OnceRule(("/payment/id", "/lines/0"), 1.0)
+    arguments: dict[str, JsonValue] = {"payment": {"id": 1}, "lines": [2], "x": 3}
+    assert build_once_key(nested, "pay", arguments).values == {"/payment/id": 1, "/lines/0": 2}
+    long = build_once_key(RULE, "pay", {"payment_id": "x" * 10_000})
+    assert len(str(long.values)) < 300 and long.key != key("x" * 9_999)
+    for lacking in ({}, {"payment_id": None}, {"payment": 1}):
+        with pytest.raises(MissingKey):
+            build_once_key(RULE, "pay", lacking)
+
+
+@requirement("rules:once")
+async def test_a_call_without_its_key_asks() -> None:
+    """spec: rules, settled: a missing pointer asks"""
+    till = Till()
+    async with warden(tools=till.tools(), settings=ONCE) as w:
+        asked = [await w.execute_plan(call("pay")) for _ in range(2)]
+        [question] = asked[0].suspensions
+        assert question.needs == "human" and any("nothing at /payment_id" in found for found in question.found)
+        assert [(await approve(w, each)).status for each in asked] == ["completed"] * 2
+    assert till.ledger == ["pay None"] * 2
+
+
+@requirement("rules:once")
+@pytest.mark.parametrize(
+    ("fault", "again"),
+    [
+        (ToolError("busy", retryable=True), "completed"),
+        (ToolError("refused"), "failed"),
+        (RuntimeError("broke"), "failed"),
+        (OutcomeUnknown("lost"), "failed"),
+    ],
+    ids=["nothing happened", "failed", "raised", "unknown"],
+)
+async def test_a_failed_call_frees_its_key_only_if_nothing_happened(fault: Exception, again: str) -> None:
+    """spec: rules, settled"""
+    till = Till(fault)
+    async with warden(tools=till.tools(), settings=ONCE) as w:
+        first = await w.execute_plan(call("pay", payment_id="p-7"))
+        assert first.status in ("failed", "suspended") and not till.ledger
+        second = await w.execute_plan(call("pay", payment_id="p-7"))
+    assert second.status == again and len(till.ledger) == (again == "completed")
+
+
+@requirement("rules:once")
+async def test_a_call_that_failed_and_is_made_again_has_its_key_each_time() -> None:
+    """ours: an attempt that did nothing gives the key back, the next one takes it again"""
+    till, clock = Till(ToolError("busy", retryable=True)), ManualClock()
+    step = tool_step("a", "pay", {"payment_id": "p-7"}, retry={"attempts": 2, "delayS": 60})
+    async with warden(tools=till.tools(), store=MemoryStore(clock), settings=ONCE) as w:
+        waiting = await w.execute_plan(plan(step))
+        assert waiting.status == "suspended"
+        assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "completed"
+        clock.advance(61)
+        engine = w.service.engine
+        await engine.tick()
+        await engine.wait(await engine.find(waiting.execution_id), 60)
+        done = await w.get_execution(waiting.thread_id)
+    assert done.error is not None and done.error.code == "duplicate_effect" and till.ledger == ["pay p-7"]
+
+
+@requirement("rules:once")
+async def test_what_a_person_says_did_not_happen_runs_again_and_keeps_its_key() -> None:
+    """spec: rules; the same call owns its key already"""
+    till = Till(OutcomeUnknown("lost"))
+    async with warden(tools=till.tools(), settings=ONCE) as w:
+        lost = await w.execute_plan(call("pay", payment_id="p-7"))
+        [question] = lost.suspensions
+        assert question.kind == "reconcile"
+        place = (lost.thread_id, question.suspension_id)
+        done = await w.service.answer(*place, HAPPENED_NOT, PERSON, principal="local")
+        again = await w.execute_plan(call("pay", payment_id="p-7"))
+    assert (done.status, again.status, till.ledger) == ("completed", "failed", ["pay p-7"])
+
+
+@requirement("rules:once")
+async def test_a_retry_takes_the_call_over_and_may_go_on_with_its_key() -> None:
+    """ours: a person says in the retry that the lost call did not happen"""
+    till = Till(OutcomeUnknown("lost"), OutcomeUnknown("lost again"))
+    async with warden(tools=till.tools(), settings=ONCE) as w:
+        lost = await w.execute_plan(call("pay", payment_id="p-7"))
+        for status in ("suspended", "completed"):
+            await w.cancel_execution(lost.thread_id)
+            lost = await w.retry(lost.thread_id)
+            [question] = lost.suspensions
+            assert question.kind == "reconcile"
+            place = (lost.thread_id, question.suspension_id)
+            lost = await w.service.answer(*place, HAPPENED_NOT, PERSON, principal="local")
+            assert lost.status == status
+        assert till.ledger == ["pay p-7"]
+        # One that runs the same call again is another call.
+        fork = await w.retry(lost.thread_id, from_step="a")
+        assert (fork.status, fork.error and fork.error.code) == ("failed", "duplicate_effect")
+    assert till.ledger == ["pay p-7"]
+
+
+@requirement("rules:once")
+async def test_a_loop_calls_for_each_key_once_and_asks_only_about_those() -> None:
+    """ours: a list may have the same payment twice, and one of an earlier plan"""
+    till = Till()
+    ids: JsonValue = ["p-1", "p-2", "p-1", "p-3", "p-2"]
+
+    def loop(tool: str) -> dict[str, JsonValue]:
+        item: JsonValue = {"payment_id": {"$from": "item"}}
+        return plan(tool_step("a", tool, item, forEach=ids, maxConcurrent=5, onItemFailure="continue"))
+
+    async with warden(tools=till.tools(), settings=ONCE) as w:
+        await approve(w, await w.execute_plan(call("refund", payment_id="p-3")))
+        asked = await w.execute_plan(loop("refund"))
+        [question] = asked.suspensions
+        assert [(row.arguments or {})["payment_id"] for row in question.calls] == ["p-1", "p-2"]
+        await approve(w, asked)
+        await w.execute_plan(loop("pay"))
+    assert sorted(till.ledger) == ["pay p-1", "pay p-2", "pay p-3", "refund p-1", "refund p-2", "refund p-3"]
+
+
+@requirement("rules:once")
+async def test_a_freed_key_lets_the_retry_pass() -> None:
+    """spec: rules, `planwarden once forget`, then retry"""
+    till, store = Till(), MemoryStore()
+    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
+        await w.execute_plan(call("pay", payment_id="p-7"))
+        refused = await w.execute_plan(call("pay", payment_id="p-7"))
+        [held] = await store.list_once("pay", 10)
+        await store.forget_once(held.key, AuditEntry(kind="once_forgotten", facts={}))
+        assert (await w.retry(refused.thread_id)).status == "completed"
+    assert till.ledger == ["pay p-7"] * 2
+
+
+@requirement("rules:once")
+async def test_a_rehearsal_takes_no_key() -> None:
+    """ours: nothing happens in a rehearsal"""
+    till, store = Till(), MemoryStore()
+    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
+        await w.execute_plan(call("pay", payment_id="p-7"), options={"rehearse": True})
+        assert await store.list_once(None, 10) == ()
+        assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "completed"
+
+
+@requirement("rules:once")
+async def test_sixteen_plans_with_one_key_have_one_effect() -> None:
+    """spec: rules, races of 16 tasks"""
+    till, answers = Till(), list[str]()
+    async with warden(tools=till.tools(), settings=ONCE) as w:
+
+        async def run(tool: str) -> None:
+            answers.append((await w.execute_plan(call(tool, payment_id="p-7"))).status)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(16):
+                tasks.start_soon(run, "pay")
+    assert sorted(answers) == ["completed"] + ["failed"] * 15 and till.ledger == ["pay p-7"]
