@@ -33,6 +33,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "rules:under": Requirement("docs/rules", "A path lies where its links lead; in doubt nothing is let through."),
     "rules:faults": Requirement("docs/rules", "A rule that is not usable is named with its key, and nothing starts."),
+    "rules:calls": Requirement(
+        "docs/rules", "On every way to a tool a rule allows, asks or denies; nothing and nobody gets around a denial."
+    ),
+    "rules:forecast": Requirement("docs/rules", "Forecast and rehearsal say which rule will decide, and what it does."),
     "rules:policy": Requirement(
         "docs/rules", "Rules are part of the policy, and take nothing away from a critical tool."
     ),

@@ -30,12 +30,15 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.takeover import describe_earlier_runs
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
-from planwarden.agent.ports.policy import Requirement
+from planwarden.agent.ports.policy import PathsNeeded, Requirement
 
 MAX_ROWS = 1_000
 """Of one question; a longer loop asks again when these calls are over."""
 MAX_ROWS_BYTES = 1024 * 1024
 MAX_CACHED = 100
+MAX_RULES = 5
+"""Of those that a question about rows names."""
+MAX_PLACES = 20
 EXAMPLE = '{"items": [0, 2]}'
 
 
@@ -85,6 +88,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
             *describe_earlier_runs(execution, state.step.step_id),
             *describe_attempts(execution, state.step.step_id),
             *dict.fromkeys(row.found for row in rows if row.found),
+            *_describe_rules(rows),
         ),
     )
     return open_question(context, execution, question)
@@ -96,15 +100,37 @@ def _describe_rows(count: int) -> Iterator[str]:
         yield f"One question for {count} calls of this step, in rows counted from 0: approve all, or only some."
 
 
+def _describe_rules(rows: list[_Row]) -> Iterator[str]:
+    """Yields a sentence for each rule of the operator that asks about rows, the first few of them."""
+    by_number: dict[int, tuple[ev.MatchedRule, list[int]]] = {}
+    for place, row in enumerate(rows):
+        rule = row.requirement.rule
+        if rule is not None:
+            by_number.setdefault(rule.number, (rule, []))[1].append(place)
+    for rule, places in islice(by_number.values(), MAX_RULES):
+        listed = ", ".join(map(str, places[:MAX_PLACES])) + (", ..." if len(places) > MAX_PLACES else "")
+        yield f"Rule {rule.number} of the operator decides about {len(places)} of them ({listed}): {rule.words}"
+
+
 def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row]:
+    wanted = set[str]()
     for index in range(state.items_over, len(state.items or ())):
         calls = state.list_item_calls(index)
         if any(call.status in ("failed", "rejected") for call in calls):
             continue
         for call in calls:
-            row = _judge(context, execution, call) if call.status == "proposed" else None
-            if row is not None:
+            try:
+                row = _judge(context, execution, call) if call.status == "proposed" else None
+            except PathsNeeded as needed:
+                # All of them are looked up at once.
+                wanted |= needed.wanted
+                if len(wanted) > MAX_ROWS:
+                    raise PathsNeeded(frozenset(wanted)) from None
+                continue
+            if row is not None and not wanted:
                 yield row
+    if wanted:
+        raise PathsNeeded(frozenset(wanted))
 
 
 def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
@@ -133,8 +159,10 @@ def _judge(context: ApprovalContext, execution: ExecutionState, call: Call) -> _
     except InvalidArguments:
         return None
     requirement, found = context.find_requirement(definition, arguments), None
+    if requirement.denied is not None:
+        return None
     if has_changed_since_plan(execution, definition):
-        requirement = context.policy.for_risk(highest_risk("confirm", requirement.risk))
+        requirement = context.find_full_requirement(definition, arguments)
         found = describe_change(context, execution, definition, None)
     elif requirement.needs is None:
         if context.room is not None:
@@ -172,7 +200,7 @@ def find_row(
             continue
         if call.call_id not in batch.approved:
             return batch, row
-        requirement = context.policy.requirement(definition, row.arguments)
+        requirement = context.find_requirement(definition, row.arguments)
         is_used = question.suspension_id in call.consumed
         counts = batch.is_intact and question.quorum >= requirement.quorum and not is_used
         return (batch, row) if counts and is_worth_enough(context, execution, suspension, requirement) else None

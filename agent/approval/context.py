@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.budgets import BudgetRoom
@@ -11,9 +12,9 @@ from planwarden.agent.common.errors import DuplicateEffect
 from planwarden.agent.core.events import CoveredCall
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.state import SuspensionState
-from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.environment import Clock, Ids
-from planwarden.agent.ports.policy import Policy, Requirement
+from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
 
@@ -42,10 +43,24 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     """By business key, who has it, as far as it was looked up for this transaction."""
     room: BudgetRoom | None = None
     """What is left of budgets that the store has refused for this transaction."""
+    paths: RealPaths | None = None
+    """Where paths in arguments lead, as far as it was looked up. None where nobody looks it up: rules then ask."""
     batches: dict[str, DecidedBatch] = msgspec.field(default_factory=dict[str, DecidedBatch])
     """Answered questions by their ids: judging all rows again for each of them would take too long."""
 
     def find_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
-        """What the policy and the operator's rules ask of a call with these arguments."""
-        found = self.policy.requirement(definition, arguments)
+        """What the policy and the operator's rules ask of a call with these arguments.
+
+        Raises:
+            PathsNeeded: as `Policy.requirement`.
+        """
+        found = self.policy.requirement(definition, arguments, self.paths)
         return found if self.room is None else self.room.apply_to(found, self.policy, definition)
+
+    def find_full_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
+        """As `find_requirement`, at least what the tool needs without rules: for a definition that changed, and for a
+        call whose outcome is unknown. A rule was not written for these."""
+        found = self.find_requirement(definition, arguments)
+        risk = highest_risk("confirm", definition.risk, found.risk)
+        decides = found.needs is not None and risk == found.risk
+        return replace(self.policy.for_risk(risk), rule=found.rule if decides else None, denied=found.denied)

@@ -40,13 +40,16 @@ def list_covered_calls(
                     raise
                 # The arguments are not known here, so the call is asked about by itself.
                 continue
+            requirement = context.find_requirement(definition, arguments)
+            if requirement.denied is not None:
+                continue
             covered = ev.CoveredCall(
                 step_id=step_id,
                 tool_name=planned.tool_name,
                 arguments=arguments,
                 definition_digest=definition.digest,
             )
-            found.append((covered, context.policy.requirement(definition, arguments).risk))
+            found.append((covered, requirement.effective_risk))
     return tuple(found)
 
 
@@ -55,7 +58,7 @@ def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tu
     definition = context.tools.get(covered.tool_name)
     if definition is None:
         return covered, "dangerous"
-    risk = context.policy.requirement(definition, covered.arguments).risk
+    risk = context.find_requirement(definition, covered.arguments).effective_risk
     return replace(covered, definition_digest=definition.digest), risk
 
 

@@ -22,8 +22,8 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, ITEM, find_bindings
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, StepState
-from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
-from planwarden.agent.ports.policy import Requirement
+from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
@@ -52,7 +52,9 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     has_changed: bool = False
     """Its tool is not the one that the plan was accepted with."""
     fault: str | None = None
-    """Why it would fail now: its tool is not available, or does not take the arguments."""
+    """Why it would fail now: its tool is not available, does not take the arguments, or a rule denies it."""
+    rule: ev.MatchedRule | None = None
+    """The operator's rule that decides about it."""
 
 
 def forecast_calls(
@@ -61,8 +63,12 @@ def forecast_calls(
     """Returns a forecast of each planned call that has not run, in plan order, for at most `MAX_CALLS` calls.
 
     Without `has_inputs` nobody knows yet what the plan will be given.
+
+    Raises:
+        PathsNeeded: as `Policy.requirement`.
     """
     found: list[CallForecast] = []
+    wanted = set[str]()
     left = MAX_BYTES
     for state in execution.steps.values():
         for call in _list_planned(state):
@@ -70,8 +76,14 @@ def forecast_calls(
                 continue
             left -= measure_at_least(call.proposed, left + 1)
             if len(found) >= MAX_CALLS or left < 0:
-                return tuple(found)
-            found.append(_forecast_call(context, execution, call, found, has_inputs=has_inputs))
+                return _finish(found, wanted)
+            found.append(_forecast_call(context, execution, call, found, has_inputs=has_inputs, wanted=wanted))
+    return _finish(found, wanted)
+
+
+def _finish(found: list[CallForecast], wanted: set[str]) -> tuple[CallForecast, ...]:
+    if wanted:
+        raise PathsNeeded(frozenset(wanted))
     return tuple(found)
 
 
@@ -98,6 +110,7 @@ def _forecast_call(
     before: list[CallForecast],
     *,
     has_inputs: bool,
+    wanted: set[str],
 ) -> CallForecast:
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
@@ -115,6 +128,10 @@ def _forecast_call(
         return replace(forecast, fault=error.message)
     except PartsNeeded:
         return replace(forecast, takes_from=("an earlier result",))
+    except PathsNeeded as needed:
+        # All of them are looked up at once.
+        wanted |= needed.wanted
+        return forecast
     confirmed = next((other.step_id for other in before if _covers(other, call, definition, arguments)), None)
     if confirmed is not None and found.get("asks") == "approval":
         found = {"covered_by": confirmed}
@@ -163,13 +180,15 @@ def _judge(
             "risk": question.risk,
             "covers": question.covers,
         }
-    requirement = context.policy.requirement(definition, arguments)
+    requirement = context.find_requirement(definition, arguments)
+    if requirement.denied is not None:
+        return {"fault": describe_denial(requirement), "rule": requirement.rule}
     if has_changed_since_plan(execution, definition):
-        requirement = context.policy.for_risk(highest_risk("confirm", requirement.risk))
+        requirement = context.find_full_requirement(definition, arguments)
     elif definition.is_blocking and requirement.risk == "confirm":
         return {"asks": "confirmation", "needs": requirement.needs, "quorum": requirement.quorum}
     elif requirement.needs is None:
-        return {"risk": requirement.risk}
+        return {"risk": requirement.risk, "rule": requirement.rule}
     else:
         grant_id = _find_grant(context, execution, call, definition, arguments, requirement, before)
         if grant_id is not None:
@@ -179,6 +198,7 @@ def _judge(
         "needs": requirement.needs,
         "quorum": requirement.quorum,
         "risk": requirement.risk,
+        "rule": requirement.rule,
     }
 
 
@@ -206,7 +226,7 @@ def _find_likely_grant(
 ) -> str | None:
     """The grant that lets the call through whatever the values will be that are not there yet."""
     literal = {name: value for name, value in call.proposed.items() if not any(find_bindings(value))}
-    requirement = context.policy.requirement(definition, literal)
+    requirement = context.find_requirement(definition, literal)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None
     return _find_grant(context, execution, call, definition, literal, requirement, before)

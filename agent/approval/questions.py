@@ -49,7 +49,7 @@ def ask_what_tool_asks(
     """The question that a tool asks itself."""
     policy = context.policy
     covers = list_covered_calls(context, execution, call) if _may_cover(definition, suspend) else ()
-    asked = policy.requirement(definition, arguments).risk
+    asked = context.find_requirement(definition, arguments).risk
     risk = highest_risk("confirm", asked, *list_risks(covers), suspend.risk or "read")
     required = policy.for_risk(risk)
     is_clock = suspend.addressee == "clock"
@@ -112,6 +112,7 @@ def ask_approval(
             *describe_attempts(execution, call.step_id),
             *_find_circumstances(context, execution, call, definition),
         ),
+        rule=requirement.rule,
     )
     return open_question(context, execution, question)
 
@@ -126,8 +127,7 @@ def ask_approval_of_change(
     since: ev.Question | ToolDefinition | None = None,
 ) -> ev.Suspended:
     """The question that a person must answer before a tool runs that changed; `since` as in `describe_change`."""
-    asked = context.policy.requirement(definition, arguments)
-    requirement = context.policy.for_risk(highest_risk("confirm", asked.risk))
+    requirement = context.find_full_requirement(definition, arguments)
     found = (describe_change(context, execution, definition, since),)
     return ask_approval(context, execution, call, definition, arguments, requirement, found)
 
@@ -140,8 +140,7 @@ def ask_what_happened(
     found: tuple[str, ...] = (),
 ) -> ev.Suspended:
     """The question whether a call took effect whose outcome is unknown; `found` is why it is asked again."""
-    risk = highest_risk("confirm", context.policy.requirement(definition, call.arguments or {}).risk)
-    required = context.policy.for_risk(risk)
+    required = context.find_full_requirement(definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
     if call.origin:
         late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
@@ -155,12 +154,13 @@ def ask_what_happened(
         tool_name=call.tool_name,
         arguments=call.arguments,
         definition_digest=definition.digest,
-        risk=risk,
+        risk=required.risk,
         needs=required.needs,
         quorum=required.quorum,
         form=RECONCILE_FORM,
         # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
         found=(*found, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
+        rule=required.rule,
     )
     return open_question(context, execution, question)
 
@@ -276,6 +276,8 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
             [edit.revision, edit.principal, edit.channel, edit.assurance, list[JsonValue](edit.arguments)]
             for edit in question.edits
         ]
+    if question.rule is not None:
+        facts["rule"] = [question.rule.number, question.rule.words, list[JsonValue](question.rule.matched)]
     if question.found:
         facts["found"] = list[JsonValue](question.found)
     if question.kind == "review" and execution.plan is not None:

@@ -40,6 +40,7 @@ def rehearse_question(execution: ExecutionState, call: Call, question: ev.Questi
         asks=question.kind,
         covers=question.covers,
         found=question.found,
+        rule=question.rule,
     )
     confirmed = _find_confirmation(execution, call, question)
     if confirmed is None:
@@ -56,6 +57,7 @@ def rehearse_dispatch(call: Call, definition: ToolDefinition, intent: ev.ToolCal
         effect=definition.effect,
         risk=definition.risk,
         grant_id=None if intent is None else intent.grant_id,
+        rule=None if intent is None else intent.rule,
     )
 
 

@@ -140,7 +140,7 @@ def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Need
     """The assurance that covering the question's calls needs, as the policy is now."""
     definitions = [(context.tools.get(covered.tool_name), covered) for covered in question.covers]
     risks: list[Risk] = [
-        "dangerous" if definition is None else context.policy.requirement(definition, covered.arguments).risk
+        "dangerous" if definition is None else context.find_requirement(definition, covered.arguments).effective_risk
         for definition, covered in definitions
     ]
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs

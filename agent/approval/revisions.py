@@ -20,6 +20,7 @@ from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.question import ArgumentEdit
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
+from planwarden.agent.ports.policy import Requirement, describe_denial
 
 MAX_PLACE_DIGITS = 5
 RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input", "reconcile")
@@ -55,8 +56,10 @@ def revise_stale_question(
         # Any other difference was made in the store: then the digest does not fit, and nothing will run.
         return None
     least: tuple[Risk, ...] = () if question.kind == "approval" else ("confirm",)
-    asked = policy.requirement(definition, question.arguments or {}).risk
-    risk = highest_risk(*least, asked, *list_risks(covers))
+    asked = context.find_requirement(definition, question.arguments or {})
+    # No rule was written for a definition that changed.
+    own: tuple[Risk, ...] = (definition.risk,) if definition.digest != question.definition_digest else ()
+    risk = highest_risk(*least, *own, asked.risk, *list_risks(covers))
     required = policy.for_risk(risk)
     # A sentence begins with a capital letter, except when it begins with the name of a tool.
     start = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
@@ -70,6 +73,7 @@ def revise_stale_question(
         revision=question.revision + 1,
         on_timeout="reject",
         found=add_finding(question, f"{start}."),
+        rule=asked.rule,
     )
     return bind_question(context, execution, changed), reason
 
@@ -123,8 +127,9 @@ def revise_arguments(
     edited = _find_edited_arguments(question.arguments, completed)
     if not edited:
         return question
-    risk = highest_risk(question.risk or "read", context.policy.requirement(definition, completed).risk)
-    required = context.policy.for_risk(risk)
+    asked = context.find_requirement(definition, completed)
+    _refuse_denied(asked, definition)
+    required = context.policy.for_risk(highest_risk(question.risk or "read", asked.risk))
     changed = replace(
         question,
         arguments=completed,
@@ -134,8 +139,15 @@ def revise_arguments(
         revision=question.revision + 1,
         on_timeout="reject",
         edits=_add_edit(question, edited, editor),
+        rule=asked.rule,
     )
     return bind_question(context, execution, changed)
+
+
+def _refuse_denied(requirement: Requirement, definition: ToolDefinition, where: str = "") -> None:
+    """Raises `InvalidArguments` for what a rule of the operator refuses, whoever edits it."""
+    if requirement.denied is not None:
+        raise InvalidArguments(f"modifiedArgs are refused for {definition.name}{where}: {describe_denial(requirement)}")
 
 
 def _complete_edited(
@@ -183,7 +195,9 @@ def _revise_rows(
         names = _find_edited_arguments(row.arguments, completed)
         if names:
             rows[index] = replace(row, arguments=completed)
-            risk = highest_risk(risk, context.policy.requirement(definition, completed).risk)
+            asked = context.find_requirement(definition, completed)
+            _refuse_denied(asked, definition, f" in row {index}")
+            risk = highest_risk(risk, asked.risk)
             edited.extend(f"{index}/{name}" for name in names)
     if not edited:
         return question

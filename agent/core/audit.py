@@ -1,8 +1,9 @@
-"""The audit of a log: every question to a person, every decision, every call that a grant or confirmation let through,
-every run of a saved plan.
+"""The audit of a log: every question to a person, every decision, every call that a grant, a rule or a confirmation let
+through, every call that a rule denied, every run of a saved plan.
 
-The rows hold ids, digests, names of tools, and who decided through which channel. They hold no arguments and no
-results, so that an operator can keep them and pass them on after the executions are deleted. Each row's hash covers the
+The rows hold ids, digests, names of tools, and who decided through which channel. They hold no results, and of the
+arguments only the values that a rule of the operator looked at, so that an operator can keep them and pass them on
+after the executions are deleted. Each row's hash covers the
 row before it, and each row about an event has a digest of all of that event.
 """
 
@@ -29,6 +30,8 @@ Kind = Literal[
     "escalated",
     "granted",
     "covered",
+    "allowed",
+    "denied",
     "pruned",
     "refused",
     "form_closed",
@@ -129,6 +132,7 @@ _AUDITED: frozenset[type[ev.Event]] = frozenset(
         ev.SuspensionTimedOut,
         ev.SuspensionWithdrawn,
         ev.ToolCallIntended,
+        ev.ToolFailed,
     }
 )
 """Events that may add a row."""
@@ -168,19 +172,23 @@ def _build_entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str 
             return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, reminded
         case ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() if _is_for_person(execution, event.suspension_id):
             return _describe_closing(event)
-        case ev.ToolCallIntended():
-            return _describe_release(event, execution)
+        case ev.ToolCallIntended() | ev.ToolFailed():
+            return _describe_call(event, execution)
         case _:
             return None
 
 
-def _describe_release(
-    event: ev.ToolCallIntended, execution: ExecutionState
+def _describe_call(
+    event: ev.ToolCallIntended | ev.ToolFailed, execution: ExecutionState
 ) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
-    """The row of a call that a grant, or a decision about another call, let through; None for every other call."""
+    """The row of a call that a grant, a rule, or a decision about another call, let through, and of one that a rule
+    denied; None for every other."""
+    if isinstance(event, ev.ToolFailed):
+        denied: dict[str, JsonValue] = {"call": event.call_id, "tool": execution.call(event.call_id).tool_name}
+        return None if event.rule is None else ("denied", None, denied | _describe_rule(event.rule))
     asked = execution.suspensions.get(event.suspension_id or "")
     is_covered = asked is not None and asked.question.call_id != event.call_id
-    if event.grant_id is None and not is_covered:
+    if event.grant_id is None and event.rule is None and not is_covered:
         return None
     call: dict[str, JsonValue] = {
         "call": event.call_id,
@@ -189,6 +197,8 @@ def _describe_release(
     }
     if event.grant_id is not None:
         return "granted", None, {"grant": event.grant_id, **call}
+    if event.rule is not None:
+        return "allowed", None, {**call, **_describe_rule(event.rule)}
     return "covered", event.suspension_id, call
 
 
@@ -215,7 +225,11 @@ def _describe_question(question: ev.Question) -> dict[str, JsonValue]:
         facts["quorum"] = question.quorum
     if question.revision > 1:
         facts["revision"] = question.revision
-    return facts
+    return facts if question.rule is None else facts | _describe_rule(question.rule)
+
+
+def _describe_rule(rule: ev.MatchedRule) -> dict[str, JsonValue]:
+    return {"rule": rule.number, "says": rule.words, "matched": list[JsonValue](rule.matched)}
 
 
 def _describe_editor(question: ev.Question) -> dict[str, JsonValue]:

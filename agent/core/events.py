@@ -346,6 +346,8 @@ class ToolFailed(StoredStruct, tag="TF"):
     message: str
     nothing_happened: bool = False
     """By its tool's own word; the store then gives back what the intent took of budgets, and its key."""
+    rule: MatchedRule | None = None
+    """The operator's rule that denied it."""
 
 
 class CallAttemptFailed(StoredStruct, tag="TA"):

@@ -236,6 +236,8 @@ class Call(FrozenStruct):
     """When it was last dispatched, Unix seconds by the store's clock."""
     grant_id: str | None = None
     """The standing grant that let it through."""
+    rule: ev.MatchedRule | None = None
+    """The operator's rule that let it through, or denied it."""
     once: ev.OnceKey | None = None
     """The business key that the store keeps for it."""
     shares: tuple[ev.BudgetShare, ...] = ()

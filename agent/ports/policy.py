@@ -30,6 +30,17 @@ class Requirement(msgspec.Struct, frozen=True):
     has_no_key: bool = False
     """It happens once, and its arguments lack the key: no grant lets it through."""
 
+    @property
+    def effective_risk(self) -> Risk:
+        """`read` for a call that a rule lets pass, whatever its tool's risk is."""
+        return "read" if self.needs is None else self.risk
+
+
+def describe_denial(requirement: Requirement) -> str:
+    """Returns why the operator's rule refuses, as a sentence that the model reads."""
+    number = "" if requirement.rule is None else f" {requirement.rule.number}"
+    return f"rule{number} of the operator denies it: {requirement.denied}"
+
 
 RealPaths = Mapping[str, str | None]
 """Where a path really leads when all links are followed, by the path; None where that cannot be found out."""

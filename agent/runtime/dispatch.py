@@ -36,10 +36,11 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.rehearsal import runs_in_rehearsal
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
-from planwarden.agent.core.tool import Effect, ToolDefinition
-from planwarden.agent.ports.policy import Requirement
+from planwarden.agent.core.tool import Effect, ToolDefinition, highest_risk
+from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.ports.toolbox import Toolbox
 
+NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator matches it otherwise."
 ASKED_BY_TOOL: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "wait")
 """Questions that a tool asked itself; a call that runs after one of these is resumed, not started."""
 
@@ -178,6 +179,9 @@ def _prepare_row(
     question = batch.suspension.question
     if call.call_id not in batch.approved:
         return PreparedCall((ev.CallRejected(call_id=call.call_id, suspension_id=question.suspension_id),))
+    requirement = context.find_requirement(definition, row.arguments)
+    if requirement.denied is not None:
+        return _deny(call, requirement)
     if row.definition_digest == definition.digest:
         return _dispatch(call, definition, row.arguments, suspension_id=question.suspension_id)
     _, faults = context.tools.complete(call.tool_name, row.arguments)
@@ -195,19 +199,24 @@ def _apply_policy(
     definition: ToolDefinition,
     arguments: dict[str, JsonValue],
 ) -> PreparedCall:
-    """Run the call if the policy, an earlier confirmation or a grant allows it; else ask for approval."""
+    """Run the call if the policy, an earlier confirmation or a grant allows it; else ask for approval.
+
+    What a rule of the operator denies is not even asked about.
+    """
     state = execution.steps[call.step_id]
+    requirement = context.find_requirement(definition, arguments)
+    if requirement.denied is not None:
+        return _deny(call, requirement)
     if has_changed_since_plan(execution, definition):
         if state.items is not None:
             return PreparedCall((ask_batch(context, execution, state),))
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments),))
-    requirement = context.find_requirement(definition, arguments)
     covering = find_covering_suspension(context, execution, call, definition, arguments, requirement)
     asks_itself = definition.is_blocking and requirement.risk == "confirm"
-    if requirement.needs is None and covering is None:
-        return _dispatch(call, definition, arguments, requirement=requirement)
     if covering is not None or asks_itself:
         return _dispatch(call, definition, arguments, suspension_id=covering)
+    if requirement.needs is None:
+        return _dispatch(call, definition, arguments, requirement=requirement)
     now = context.clock.now()
     grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now)
     if grant_id is not None:
@@ -246,10 +255,13 @@ def _prepare_attempt(
     """The next attempt of a call that failed; what released the first one covers it while nothing has changed."""
     arguments = call.arguments or {}
     approvals = [execution.suspensions[name].question for name in call.consumed]
+    requirement = context.find_requirement(definition, arguments)
+    if requirement.denied is not None:
+        return _deny(call, requirement)
     if approvals and has_changed_since_question(definition, wait):
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments, since=wait),))
     if approvals and not is_of_policy(approvals[-1], context.policy):
-        requirement = context.policy.requirement(definition, arguments)
+        requirement = context.find_full_requirement(definition, arguments)
         found = ("The operator's policy changed after it was approved.",)
         return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
     if approvals:
@@ -268,6 +280,9 @@ def _prepare_approved(
 ) -> PreparedCall:
     """Run what was approved; ask again when the tool or the policy changed since."""
     arguments = question.arguments or {}
+    requirement = context.find_requirement(definition, arguments)
+    if requirement.denied is not None:
+        return _deny(call, requirement)
     if has_changed_since_question(definition, question):
         _, faults = context.tools.complete(call.tool_name, arguments)
         if faults:
@@ -276,9 +291,11 @@ def _prepare_approved(
             )
             return _fail(call, "stale_definition", text)
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments, since=question),))
-    if is_new_policy:
-        requirement = context.policy.requirement(definition, arguments)
-        found = ("The operator's policy changed after it was approved.",)
+    # The policy is the same, but a link may lead elsewhere than when it was asked.
+    is_higher = highest_risk(question.risk or "read", requirement.effective_risk) != question.risk
+    if is_new_policy or is_higher:
+        found = ("The operator's policy changed after it was approved.",) if is_new_policy else (NEEDS_MORE,)
+        requirement = context.find_full_requirement(definition, arguments)
         return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
     intent = ev.ToolCallIntended(call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id)
     running = replace(call, arguments=arguments, effect=definition.effect)
@@ -301,6 +318,9 @@ def _prepare_unknown(
     doubt = _find_doubt(context, execution, definition, suspension)
     if doubt is not None:
         return PreparedCall((ask_what_happened(context, execution, call, definition, (doubt,)),))
+    requirement = context.find_requirement(definition, call.arguments or {})
+    if requirement.denied is not None:
+        return _deny(call, requirement)
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=call.arguments,
@@ -357,18 +377,26 @@ def _dispatch(
     grant_id: str | None = None,
     requirement: Requirement | None = None,
 ) -> PreparedCall:
-    """`requirement` is what lets the call run unasked."""
+    """The intent. `requirement` is that of a call that nobody was asked about: perhaps a rule let it pass."""
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=arguments,
         effect=definition.effect,
         suspension_id=suspension_id,
         grant_id=grant_id,
-        rule=requirement and requirement.rule,
-        shares=requirement.shares if requirement is not None else (),
+        rule=None if requirement is None else requirement.rule,
+        shares=() if requirement is None else requirement.shares,
     )
     running = replace(call, arguments=arguments, effect=definition.effect)
     return PreparedCall((intent,), CallJob("call", running, definition))
+
+
+def _deny(call: Call, requirement: Requirement) -> PreparedCall:
+    """The call fails with the operator's reason, which a model reads; nobody is asked."""
+    failed = ev.ToolFailed(
+        call_id=call.call_id, code="denied", message=describe_denial(requirement), rule=requirement.rule
+    )
+    return PreparedCall((failed,))
 
 
 def _fail(call: Call, code: str, message: str) -> PreparedCall:

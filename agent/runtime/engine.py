@@ -46,7 +46,7 @@ from planwarden.agent.core.used_plans import UsedPlans
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.peers import Peers
-from planwarden.agent.ports.policy import Policy
+from planwarden.agent.ports.policy import PathsNeeded, Policy
 from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
@@ -325,19 +325,17 @@ class Engine:
             DuplicateEffect: the approval is recorded and nothing was called, because another call has the business key.
         """
         ruling = Ruling()
-        earlier: dict[Reference, EarlierResult | str] = {}
-        wanted: frozenset[Reference] = frozenset()
-        plans: UsablePlans | None = None
-        needs_plans = False
+        found = _FoundForAnswer()
+        missing: Exception | None = None
 
         def build(state: ExecutionState, now: float) -> EventBatch:
-            nonlocal ruling, wanted, needs_plans
+            nonlocal ruling, missing
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
-            wanted, needs_plans = frozenset[Reference](), False
+            missing = None
             try:
                 ruling = rule_on_answer(
-                    self._approval,
+                    replace(self._approval, paths=found.paths),
                     state,
                     suspension_id,
                     answer,
@@ -345,14 +343,11 @@ class Engine:
                     tools=self.tool_facts(),
                     max_steps=self._max_steps,
                     now=now,
-                    earlier=earlier,
-                    plans=plans,
+                    earlier=found.earlier,
+                    plans=found.plans,
                 )
-            except EarlierNeeded as needed:
-                wanted = needed.wanted
-                return EventBatch()
-            except UsablePlansNeeded:
-                needs_plans = True
+            except (EarlierNeeded, UsablePlansNeeded, PathsNeeded) as needed:
+                missing = needed
                 return EventBatch()
             return EventBatch(ruling.events, ruling.guard)
 
@@ -361,15 +356,23 @@ class Engine:
                 await then()
 
         answered = await self._command(execution, build, follow)
-        while wanted or needs_plans:
-            earlier |= await self.find_earlier(execution, wanted) if wanted else {}
-            plans = await self._look_at_plans() if needs_plans else plans
+        while missing is not None:
+            await self._look_up(execution, missing, found)
             answered = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
         if ruling.is_accepted and answer.approved is not False:
             _raise_duplicate(answered, suspension_id)
         return answered, ruling.is_accepted
+
+    async def _look_up(self, execution: ExecutionState, missing: Exception, found: "_FoundForAnswer") -> None:
+        match missing:
+            case EarlierNeeded(wanted=wanted):
+                found.earlier |= await self.find_earlier(execution, wanted)
+            case PathsNeeded(wanted=paths):
+                found.paths |= await _find_real_paths(paths)
+            case _:
+                found.plans = await self._look_at_plans()
 
     async def find(self, execution_id: str) -> ExecutionState:
         """The committed state of an execution.
@@ -466,11 +469,25 @@ class Engine:
         """False when other processes of the store must continue the execution."""
         return self._adoption.may_run(execution)
 
-    def forecast(self, execution: ExecutionState, *, has_inputs: bool = True) -> "tuple[CallForecast, ...]":
-        """What can be said of the calls of the execution's plan before they run; see `forecast_calls`."""
+    def forecast(self, execution: ExecutionState) -> "tuple[CallForecast, ...]":
+        """What can be said of the calls of the execution's plan before they run; see `forecast_calls`.
+
+        No file is looked at: where a rule has to know where a path leads, the forecast says that it will ask.
+        """
         from planwarden.agent.approval.forecast import forecast_calls
 
-        return forecast_calls(self._approval, execution, has_inputs=has_inputs)
+        return forecast_calls(self._approval, execution)
+
+    async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> "tuple[CallForecast, ...]":
+        """As `forecast`, with the rules on paths as they will decide."""
+        from planwarden.agent.approval.forecast import forecast_calls
+
+        paths: dict[str, str | None] = {}
+        while True:
+            try:
+                return forecast_calls(replace(self._approval, paths=paths), execution, has_inputs=has_inputs)
+            except PathsNeeded as needed:
+                paths |= await _find_real_paths(needed.wanted)
 
     def tool_facts(self) -> dict[str, ToolFacts]:
         """The tools that a plan may name now."""
@@ -580,3 +597,19 @@ def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:
     call = None if call_id is None else execution.call(call_id)
     if call is not None and call.status == "failed" and call.error_code == DuplicateEffect.code:
         raise DuplicateEffect(f"{call.error_message}; step {call.step_id!r} failed")
+
+
+class _FoundForAnswer:
+    """What was looked up to judge one answer."""
+
+    def __init__(self) -> None:
+        self.earlier: dict[Reference, EarlierResult | str] = {}
+        self.paths: dict[str, str | None] = {}
+        self.plans: UsablePlans | None = None
+
+
+async def _find_real_paths(wanted: frozenset[str]) -> dict[str, str | None]:
+    # Few homes have rules on paths.
+    from planwarden.agent.runtime.real_paths import find_real_paths
+
+    return await find_real_paths(wanted)

@@ -41,6 +41,7 @@ from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
+from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Append, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
@@ -106,6 +107,7 @@ class _LookedUp:
 
     def __init__(self) -> None:
         self.parts: dict[PartAddress, ArtifactPart] = {}
+        self.paths: dict[str, str | None] = {}
         self.earlier: dict[Reference, EarlierResult | str] = {}
         self.plans: UsablePlans | None = None
         self.once: dict[str, DuplicateEffect | None] = {}
@@ -334,6 +336,7 @@ class Run:
                 follow=follows and not (self.is_foreign or self._context.is_closing()),
                 is_owner_gone=self._is_owner_gone,
                 parts=found.parts,
+                paths=found.paths,
                 earlier=found.earlier,
                 plans=found.plans,
                 once=found.once,
@@ -347,6 +350,11 @@ class Run:
             except OnceNeeded as needed:
                 held = await self._context.store.find_once(needed.wanted)
                 found.once |= dict.fromkeys(needed.wanted) | {key.key: key.as_refusal() for key in held}
+            except PathsNeeded as needed:
+                # Few homes have rules on paths.
+                from planwarden.agent.runtime.real_paths import find_real_paths
+
+                found.paths |= await find_real_paths(needed.wanted)
             except EarlierNeeded as needed:
                 found.earlier |= await self._context.find_earlier(self.execution, needed.wanted)
             except UsablePlansNeeded:

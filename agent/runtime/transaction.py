@@ -55,6 +55,7 @@ from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.holdings import name_holder
+from planwarden.agent.ports.policy import RealPaths
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
@@ -147,6 +148,7 @@ class Transaction:
         follow: bool,
         is_owner_gone: bool = True,
         parts: Mapping[PartAddress, ArtifactPart],
+        paths: RealPaths,
         earlier: Earlier,
         plans: UsablePlans | None,
         once: Mapping[str, DuplicateEffect | None] | None = None,
@@ -154,7 +156,8 @@ class Transaction:
     ) -> None:
         """`plans` are None as long as nobody has read the saved plans; `once` and `spent` as in `ApprovalContext`."""
         self._context = context
-        self._approval = replace(context.approval, parts=parts) if parts else context.approval
+        changes = {"parts": parts} if parts else {}
+        self._approval = replace(context.approval, paths=paths, **changes)
         self._once = dict(once or {})
         self._room = BudgetRoom(dict(spent or {}))
         self._once_needed = set[str]()

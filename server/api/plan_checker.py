@@ -133,7 +133,7 @@ class PlanChecker:
         created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
         execution = apply(new_execution("", "", principal), created, 0.0)
         execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled, used_plans=checked.used_plans), 0.0)
-        calls = self._engine.forecast(execution, has_inputs=has_inputs)
+        calls = await self._engine.forecast_whole(execution, has_inputs=has_inputs)
         return build_forecast(parsed, calls, is_whole=True, warnings=checked.warnings)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:

@@ -41,6 +41,8 @@ _FROM_LOGS = frozenset(
         "escalated",
         "granted",
         "covered",
+        "allowed",
+        "denied",
     }
 )
 

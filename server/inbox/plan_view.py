@@ -62,6 +62,8 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None
     """When it was last made."""
     attempts: int
+    rule: str
+    """Which rule of the operator let it through, and on which values; empty if none did."""
 
 
 class StepLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,4 +239,12 @@ def _build_call(call: Call, people: Collection[str], room: _Room) -> CallLine:
         question=call.suspension_id if call.suspension_id in people else None,
         at=None if call.intended_at is None else to_utc(call.intended_at),
         attempts=call.attempts,
+        rule=_describe_rule(call),
     )
+
+
+def _describe_rule(call: Call) -> str:
+    if call.rule is None or call.error_code == "denied":
+        return ""
+    matched = f" ({', '.join(map(escape_text, call.rule.matched))})" if call.rule.matched else ""
+    return f"Allowed by rule {call.rule.number}: {escape_text(call.rule.words)}{matched}"

@@ -103,18 +103,15 @@ class OperatorPolicy:
         found = self.rules.judge(definition.name, arguments, paths)
         if found is None:
             return self.for_risk(definition.risk)
-        risk, is_critical = definition.risk, definition.risk == "critical"
-        match found.then:
-            case "deny":
-                return replace(self.for_risk(risk), rule=found.rule, denied=found.because or NOT_ALLOWED)
-            case "allow":
-                allowed = Requirement(risk, None, rule=found.rule, shares=found.shares)
-                return replace(self.for_risk(risk), rule=found.rule) if is_critical else allowed
-            case "ask":
-                return replace(self.for_risk(highest_risk(risk, "dangerous")), rule=found.rule)
-            case None:
-                set_risk = risk if is_critical else found.risk or risk
-                return replace(self.for_risk(set_risk), rule=found.rule)
+        risk = definition.risk
+        if found.then == "deny":
+            return replace(self.for_risk(risk), rule=found.rule, denied=found.because or NOT_ALLOWED)
+        if risk == "critical":
+            return self.for_risk(risk)
+        if found.then == "allow":
+            return Requirement(risk, None, rule=found.rule, shares=found.shares)
+        raised = highest_risk(risk, "dangerous") if found.then == "ask" else found.risk or risk
+        return replace(self.for_risk(raised), rule=found.rule)
 
     def for_risk(self, risk: Risk) -> Requirement:
         if risk == "critical":

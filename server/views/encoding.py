@@ -32,6 +32,8 @@ OPTIONAL_FIELDS = frozenset(
         "is_rehearsal",
         "taken_from",
         "rehearsal",
+        "rule",
+        "by_rule",
         "covered_by",
         "grant_id",
         "skipped_because",

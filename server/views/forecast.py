@@ -9,6 +9,7 @@ from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
+from planwarden.server.views.tools import RuleView, build_rule_view
 
 _WHOM = {
     "client": "a person (a form of the client is enough)",
@@ -88,7 +89,18 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str
     """What it calls."""
     why: str
-    """Its tool is not available, or does not take the arguments."""
+    """Its tool is not available, does not take the arguments, or a rule of the operator denies it."""
+
+
+class AllowedByRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that will not ask, because a rule of the operator lets it through while its budgets have room."""
+
+    step_id: str
+    """The step that calls."""
+    tool_name: str
+    """What it calls."""
+    rule: RuleView
+    """The rule."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +110,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that will ask somebody."""
     allowed: tuple[Allowed, ...] = ()
     """Calls that a standing grant lets through."""
+    by_rule: tuple[AllowedByRule, ...] = ()
+    """Calls that a rule of the operator lets through."""
     only_the_run_knows: tuple[Unforeseen, ...] = ()
     """Calls whose arguments take values that are not there yet."""
     impossible: tuple[Impossible, ...] = ()
@@ -126,6 +140,11 @@ def build_forecast(
             Allowed(step_id=call.step_id, tool_name=call.tool_name, grant_id=call.grant_id)
             for call in calls
             if call.grant_id is not None and not call.takes_from
+        ),
+        by_rule=tuple(
+            AllowedByRule(step_id=call.step_id, tool_name=call.tool_name, rule=rule)
+            for call in calls
+            if call.asks is None and call.fault is None and (rule := build_rule_view(call.rule)) is not None
         ),
         only_the_run_knows=tuple(
             Unforeseen(
@@ -169,6 +188,8 @@ def _build_asking(call: CallForecast) -> Asking:
 def _explain(call: CallForecast) -> str:
     if call.has_changed:
         return "the tool changed since the plan was accepted"
+    if call.asks == "approval" and call.rule is not None:
+        return f"rule {call.rule.number} of the operator decides: {call.rule.words}"
     if call.asks == "approval":
         return f"calls of this tool are {call.risk}"
     covers = f", and the answer covers {call.risk} calls" if call.covers else ""

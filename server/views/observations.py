@@ -64,7 +64,10 @@ def _observe(event: ev.Event) -> ObservedFact | None:
 def _observe_call(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.ToolCallIntended():
-            return "TOOL_CALLED", _find_step_id(event.call_id), {"callId": event.call_id, "effect": event.effect}
+            called: dict[str, JsonValue] = {"callId": event.call_id, "effect": event.effect}
+            if event.rule is not None:
+                called["rule"] = event.rule.number
+            return "TOOL_CALLED", _find_step_id(event.call_id), called
         case ev.ToolReturned():
             return "TOOL_RETURNED", _find_step_id(event.call_id), {"callId": event.call_id, "status": "succeeded"}
         case ev.ToolFailed():

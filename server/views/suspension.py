@@ -13,7 +13,7 @@ from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.views.lineage import Lineage, build_lineage
-from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
+from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_rule_view, build_tool_view
 
 # A port of the engine, which a server's first answers do not need.
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be approved here, and where it can, or null."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences: a tool that changed, a retry, a new policy; left out if nothing."""
+    rule: RuleView | None = None
+    """The rule of the operator that decided that a person is asked, or what an answer needs; left out if none."""
     calls: tuple[ToolCall, ...] = ()
     """The rows of the one question about many calls of a loop, in order; left out if it is about one call."""
     background: Background = Background()
@@ -266,6 +268,7 @@ def build_suspension_view(
         ),
         undecidable=question.undecidable or None,
         found=question.found,
+        rule=build_rule_view(question.rule),
         background=Background() if is_caller else _build_background(state, question, tools),
     )
 

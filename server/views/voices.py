@@ -30,6 +30,7 @@ from planwarden.server.views.facts import (
 )
 from planwarden.server.views.lineage_facts import list_lineage_facts
 from planwarden.server.views.suspension import Background, EditView, Suspension
+from planwarden.server.views.tools import RuleView
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
@@ -149,6 +150,8 @@ def format_found(
 ) -> Iterator[str]:
     """Yields what planwarden found, one sentence each; `escaped_count` replaces the number of escaped characters."""
     yield from map(escape_text, suspension.found)
+    if suspension.rule is not None:
+        yield format_rule(suspension.rule)
     for edit in suspension.edits:
         editor = describe_editor(edit)
         # A person's name stays as it is.
@@ -161,6 +164,12 @@ def format_found(
     escaped = count_escaped(suspension) if escaped_count is None else escaped_count
     if escaped:
         yield f"Control or invisible characters escaped: {escaped}."
+
+
+def format_rule(rule: RuleView) -> str:
+    """Returns which rule of the operator decides, and on which values, in a sentence."""
+    matched = f"; here {', '.join(map(escape_text, rule.matched))}" if rule.matched else ""
+    return f"Rule {rule.number} of the operator decides: {escape_text(rule.words)}{matched}."
 
 
 def format_words(suspension: Suspension, *, is_cut: bool = True) -> str:

@@ -39,6 +39,7 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         attempts=call.attempts + 1,
         intended_at=at,
         grant_id=event.grant_id,
+        rule=event.rule,
         once=event.once or call.once,
         shares=event.shares or call.shares,
         late_report=None,
@@ -60,7 +61,8 @@ def apply_returned(execution: ExecutionState, event: ev.ToolReturned, at: float)
 
 def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
-    return {"steps": move_call(execution, call, event, error_code=event.code, error_message=event.message)}
+    rule = event.rule or call.rule
+    return {"steps": move_call(execution, call, event, error_code=event.code, error_message=event.message, rule=rule)}
 
 
 def apply_attempt_failed(execution: ExecutionState, event: ev.CallAttemptFailed, at: float) -> FieldChanges:

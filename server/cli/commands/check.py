@@ -65,6 +65,10 @@ def _step_lines(step: ForecastStep, found: Forecast) -> Iterator[TerminalLine]:
     yield TerminalLine(parts, "asks" if asks else "waits")
     yield from map(_asking_line, asks)
     yield from (_allowed_line(allowed) for allowed in found.allowed if allowed.step_id == step.id)
+    for ruled in found.by_rule:
+        if ruled.step_id == step.id:
+            text = f"{escape_text(ruled.tool_name)} will not ask: rule {ruled.rule.number} lets it through"
+            yield TerminalLine(((text, "good"),), indent=1)
     for unforeseen in found.only_the_run_knows:
         if unforeseen.step_id == step.id:
             text = f"only the run will know: {escape_text(unforeseen.tool_name)} takes values of "

@@ -180,6 +180,8 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
     decided = decision_text(execution, call.suspension_id)
     if decided is None or suspension is None:
         allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(call.grant_id[:GRANT_CHARS])})"
+        if call.rule is not None:
+            allowed = f" (allowed by rule {call.rule.number})"
         return f"{value_summary(call.value)}{allowed}", "dim"
     if suspension.question.call_id != call.call_id and not suspension.question.is_batch:
         return f"{value_summary(call.value)} (covered by the confirmation)", "dim"
@@ -200,7 +202,8 @@ def _describe_rehearsed(call: Call) -> str:
         people = "a person" if rehearsed.quorum == 1 else f"{rehearsed.quorum} people"
         return f"not done: would ask {people} first ({rehearsed.risk}, needs {rehearsed.needs})"
     grant = f", with grant {escape_text(rehearsed.grant_id)}" if rehearsed.grant_id is not None else ""
-    return f"not done: would run without a question{grant}"
+    rule = f", by rule {rehearsed.rule.number}" if rehearsed.rule is not None else ""
+    return f"not done: would run without a question{grant or rule}"
 
 
 def _describe_wait(execution: ExecutionState, call: Call) -> str:

@@ -1,0 +1,64 @@
+"""Finding out where paths in arguments really lead, for the operator's rules, which do no I/O themselves.
+
+A file system that does not answer, such as a network drive, holds up a thread and nothing else: after `LIMIT_S` nobody
+knows where the path leads, and a rule that has to know it asks. A link may be changed between the look and the call;
+rules on paths are no sandbox.
+"""
+
+import os
+from collections.abc import Iterable
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+LIMIT_S = 5.0
+MAX_THREADS = 4
+"""That may be held up at once; further looks wait for one of them, no longer than `LIMIT_S`."""
+MAX_PATHS = 2_000
+"""Of one look; nobody knows about the others."""
+
+_limiters = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("planwarden_real_paths")
+
+
+async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
+    """Returns where each path leads when all links in it are followed; None where that cannot be found out.
+
+    What does not exist leads to where it would be made.
+    """
+    wanted = sorted(paths)
+    found: dict[str, str | None] = dict.fromkeys(wanted)
+    with anyio.move_on_after(LIMIT_S):
+        found |= await anyio.to_thread.run_sync(
+            _follow_links, wanted[:MAX_PATHS], abandon_on_cancel=True, limiter=_get_limiter()
+        )
+    return found
+
+
+def _get_limiter() -> anyio.CapacityLimiter:
+    """One for each event loop, of its own: looks that hang must not use up the threads of everything else."""
+    try:
+        return _limiters.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(MAX_THREADS)
+        _limiters.set(limiter)
+        return limiter
+
+
+def _follow(path: str) -> str:
+    try:
+        return os.path.realpath(path, strict=True)
+    except FileNotFoundError:
+        # What is missing has no links in it, and a link to something missing leads to where that would be made.
+        return os.path.realpath(path)
+
+
+def _follow_links(paths: list[str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for path in paths:
+        try:
+            found[path] = _follow(path)
+        # Not allowed to look, a loop of links, a name that the system cannot have.
+        except (OSError, ValueError):
+            found[path] = None
+    return found

@@ -1,0 +1,290 @@
+"""What rules do to calls: on every way to a tool, in the log, the audit and the forecast."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.api.grants import GrantRequest
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.settings.rules import build_rule_book
+from planwarden.server.views.voices import build_voices
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+PERSON = Authority(assurance="human", channel="test", principal="ann")
+CLIENT = Authority(assurance="client", channel="mcp", principal="local")
+SMALL = """
+[[rules]]
+tool = "erase"
+when = { "ids/0" = { min = 0, max = 9 }, ids = { length = { max = 1 } } }
+then = "allow"
+because = "one small record"
+[[rules]]
+tool = "erase"
+when = { "ids/0" = { min = 100 } }
+then = "deny"
+because = "those are kept for the tax office"
+"""
+
+
+def ruled(text: str) -> Settings:
+    rules, facts = build_rule_book(tomllib.loads(text)["rules"])
+    return Settings(home=Path("/nonexistent"), policy=OperatorPolicy(rules=rules, facts={"rules": facts}))
+
+
+def erase(*ids: int) -> dict[str, JsonValue]:
+    return plan(tool_step("a", "erase", {"ids": list(ids)}))
+
+
+async def answer(
+    w: planwarden.Warden, asked: planwarden.Execution, decision: Decision, authority: Authority = PERSON
+) -> planwarden.Execution:
+    suspension_id = asked.suspensions[0].suspension_id
+    return await w.service.answer(asked.thread_id, suspension_id, decision, authority, principal=None, wait_seconds=60)
+
+
+async def audit(w: planwarden.Warden) -> list[tuple[str, JsonValue]]:
+    rows = (await w.service.audit.read_page()).rows
+    return [(row.kind, row.facts.get("rule")) for row in rows if row.kind != "policy"]
+
+
+@requirement("rules:calls")
+async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None:
+    """spec: rules.md; denied: no question, the step is failed with code denied and because"""
+    ledger = Ledger()
+    async with warden(ledger, settings=ruled(SMALL)) as w:
+        passed = await w.execute_plan(erase(1), wait_seconds=60)
+        asked = await w.execute_plan(erase(1, 2), wait_seconds=60)
+        denied = await w.execute_plan(erase(100), wait_seconds=60)
+        rows = (await w.service.audit.read_page()).rows
+    assert (passed.status, asked.status, denied.status) == ("completed", "suspended", "failed")
+    assert ledger.lines == ["erase [1]"]
+    [call] = passed.steps[0].actual_tool_calls
+    assert call.rule is not None and (call.rule.number, call.rule.matched) == (1, ("ids/0 = 1", "ids = [1]"))
+    error = denied.steps[0].error
+    assert error is not None and error.code == "denied"
+    assert error.message == "erase failed: rule 2 of the operator denies it: those are kept for the tax office"
+    facts = {row.kind: row.facts for row in rows if row.kind != "policy"}
+    assert list(facts) == ["allowed", "asked", "denied"]
+    assert facts["allowed"]["matched"] == ["ids/0 = 1", "ids = [1]"]
+    assert facts["denied"]["rule"] == 2 and "tax office" in str(facts["denied"]["says"])
+
+
+@requirement("rules:calls")
+async def test_the_model_reads_why_its_call_was_denied_and_may_do_something_else() -> None:
+    """spec: rules.md, the model reads because"""
+    ledger = Ledger()
+    script = [calls(("erase", {"ids": [100]})), calls(("erase", {"ids": [1]}))]
+    async with warden(ledger, script=script, settings=ruled(SMALL)) as w:
+        done = await w.execute_plan(plan(model_step("a", "erase")), wait_seconds=60)
+    assert done.status == "completed" and ledger.lines == ["erase [1]"]
+    [first, _] = done.steps[0].actual_tool_calls
+    assert first.error is not None and first.error.code == "denied" and "tax office" in first.error.message
+
+
+@requirement("rules:calls")
+async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -> None:
+    """spec: rules.md, the number, the words and the values are shown and in the digest"""
+    found: list[str] = []
+    for because in ("a", "b"):
+        text = f'[[rules]]\ntool = "note"\nwhen = {{ text = {{ prefix = "x" }} }}\nthen = "ask"\nbecause = "{because}"'
+        async with warden(Ledger(), settings=ruled(text)) as w:
+            asked = await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})), wait_seconds=60)
+            [question] = asked.suspensions
+            assert question.needs == "human" and question.rule is not None and question.rule.number == 1
+            says = f'Rule 1 of the operator decides: ask note when text begins with "x" ({because})'
+            assert f'{says}; here text = "x\\u202ey".' in build_voices(question).found
+            assert await audit(w) == [("asked", 1)]
+            found.append(question.digest)
+    assert len({*found}) == 2
+
+
+@requirement("rules:calls")
+async def test_a_raised_risk_is_not_decided_by_a_client_and_a_lowered_one_is() -> None:
+    """spec: rules.md, risk sets the risk both ways"""
+    text = '[[rules]]\ntool="erase"\nrisk="confirm"\n[[rules]]\ntool="note"\nrisk="critical"'
+    async with warden(Ledger(), settings=ruled(text)) as w:
+        low = await w.execute_plan(erase(5), wait_seconds=60)
+        high = await w.execute_plan(plan(tool_step("a", "note", {"text": "x"})), wait_seconds=60)
+        assert (low.suspensions[0].needs, high.suspensions[0].needs) == ("client", "signed")
+        done = await answer(w, low, Decision(approved=True), CLIENT)
+        assert done.status == "completed"
+
+
+@requirement("rules:calls")
+async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_question() -> None:
+    """spec: rules.md; every path: batches"""
+    ledger = Ledger()
+    step: dict[str, JsonValue] = {
+        "id": "a",
+        "description": "erase all",
+        "requiredTools": ["erase"],
+        "forEach": [1, 2, 50, 60, 100],
+        "onItemFailure": "continue",
+        "toolCalls": [{"toolName": "erase", "arguments": {"ids": [{"$from": "item"}]}}],
+    }
+    asks = SMALL + '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
+    async with warden(ledger, settings=ruled(asks)) as w:
+        asked = await w.execute_plan(plan(step), wait_seconds=60)
+        [question] = asked.suspensions
+        assert [call.arguments for call in question.calls] == [{"ids": [50]}, {"ids": [60]}]
+        assert any("Rule 3 of the operator decides about 2 of them (0, 1)" in said for said in question.found)
+        with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
+            await answer(w, asked, Decision(approved=True, modified_args={"0": {"ids": [101]}}))
+        await answer(w, asked, Decision(approved=True, content={"items": [0]}))
+    assert ledger.lines == ["erase [1]", "erase [2]", "erase [50]"]
+
+
+@requirement("rules:calls")
+async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> None:
+    """spec: rules.md, deny: no question"""
+    ledger = Ledger()
+    async with warden(ledger, settings=ruled(SMALL)) as w:
+        await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), PERSON)
+        denied = await w.execute_plan(erase(100), wait_seconds=60)
+        covered = await w.execute_plan(
+            plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [100]})), wait_seconds=60
+        )
+        assert covered.suspensions[0].confirms == ()
+        done = await answer(w, covered, Decision(approved=True))
+    assert denied.status == "failed" and statuses(done) == {"c": "completed", "a": "failed"} and ledger.lines == []
+
+
+@requirement("rules:calls")
+async def test_a_person_cannot_edit_a_call_into_one_that_is_denied() -> None:
+    """ours: a rule holds for what runs, not for what was proposed"""
+    ledger = Ledger()
+    async with warden(ledger, settings=ruled(SMALL)) as w:
+        asked = await w.execute_plan(erase(50), wait_seconds=60)
+        with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
+            await answer(w, asked, Decision(approved=True, modified_args={"ids": [100]}))
+    assert ledger.lines == []
+
+
+@requirement("rules:calls")
+async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
+    """spec: rules.md, a changed rule is a changed policy"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(ledger, store=store) as w:
+        asked = await w.execute_plan(erase(100), wait_seconds=60)
+    async with warden(ledger, store=store, settings=ruled(SMALL)) as w:
+        with pytest.raises(planwarden.PlanwardenError):
+            await answer(w, asked, Decision(approved=True))
+        done = await answer(w, asked, Decision(approved=True))
+    assert done.status == "failed" and ledger.lines == []
+
+
+@requirement("rules:calls")
+async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule_says() -> None:
+    """spec: rules.md, never a changed definition"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(ledger, store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
+        accepted = await w.execute_plan(plan(confirm("c"), tool_step("a", "erase", {"ids": [1]})), wait_seconds=60)
+
+    @planwarden.tool(name="erase")
+    async def changed(ids: list[int]) -> str:
+        """Delete records, and their backups."""
+        ledger.lines.append(f"erase {ids}")
+        return "erased"
+
+    async with warden(None, tools=[changed], store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
+        asked = await answer(w, accepted, Decision(approved=True))
+        later = await w.execute_plan(erase(2), wait_seconds=60)
+    [question] = asked.suspensions
+    assert (question.needs, question.rule) == ("human", None) and "changed since the plan" in question.found[0]
+    assert later.status == "completed" and ledger.lines == ["erase [2]"]
+
+
+@requirement("rules:calls")
+async def test_rules_never_answer_the_question_of_a_blocking_tool() -> None:
+    """spec: rules.md, settled"""
+    async with warden(Ledger(), settings=ruled('[[rules]]\ntool="*"\nthen="allow"')) as w:
+        asked = await w.execute_plan(
+            plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [1]})), wait_seconds=60
+        )
+        assert asked.status == "suspended" and asked.suspensions[0].needs == "client"
+    async with warden(Ledger(), settings=ruled('[[rules]]\ntool="*"\nthen="deny"')) as w:
+        assert (await w.execute_plan(plan(confirm("c")), wait_seconds=60)).status == "suspended"
+
+
+@requirement("rules:forecast")
+async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
+    """spec: rules.md; every path: forecast, rehearsal"""
+    steps = plan(
+        tool_step("a", "erase", {"ids": [1]}),
+        tool_step("b", "erase", {"ids": [50]}),
+        tool_step("c", "erase", {"ids": [100]}),
+    )
+    ledger = Ledger()
+    asks = SMALL + '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
+    async with warden(ledger, settings=ruled(asks)) as w:
+        found = await w.service.forecast_plan(steps, principal="local")
+        done = await w.execute_plan(steps, options={"rehearse": True}, wait_seconds=60)
+    [passes] = found.by_rule
+    assert (passes.step_id, passes.rule.number) == ("a", 1)
+    assert [(asking.step_id, asking.because) for asking in found.asks] == [
+        ("b", "rule 3 of the operator decides: ask * (by hand)")
+    ]
+    assert [(fault.step_id, "rule 2" in fault.why) for fault in found.impossible] == [("c", True)]
+    numbers = {
+        step.id: call.rehearsal.rule.number
+        for step in done.steps
+        for call in step.actual_tool_calls
+        if call.rehearsal is not None and call.rehearsal.rule is not None
+    }
+    assert numbers == {"a": 1, "b": 3} and statuses(done)["c"] == "failed" and ledger.lines == []
+
+
+@requirement("rules:under")
+async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> None:
+    """spec: rules.md, under: no links out"""
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "link").symlink_to(outside)
+    (inside / "dangling").symlink_to(outside / "new")
+    ledger = Ledger()
+
+    @planwarden.tool(name="save")
+    async def save(path: str) -> str:
+        """Writes a file."""
+        ledger.lines.append(path.removeprefix(f"{tmp_path}/"))
+        return "saved"
+
+    text = f"[[rules]]\ntool='save'\nwhen={{ path = {{ under = '{inside}' }} }}\nthen='allow'"
+    good = [f"{inside}/a", f"{inside}/x/../c"]
+    bad = [f"{inside}/link/a", f"{inside}/dangling", f"{inside}/../out/a", str(inside), "in/a", f"{inside}/a\0"]
+    async with warden(None, tools=[save], settings=ruled(text)) as w:
+        for path in good:
+            done = await w.execute_plan(plan(tool_step("a", "save", {"path": path})), wait_seconds=60)
+            assert done.status == "completed", path
+        for path in bad:
+            asked = await w.execute_plan(plan(tool_step("a", "save", {"path": path})), wait_seconds=60)
+            assert asked.status == "suspended", path
+        found = await w.service.forecast_plan(
+            plan(*(tool_step(f"s{n}", "save", {"path": path}) for n, path in enumerate((*good, *bad)))),
+            principal="local",
+        )
+        assert [passes.step_id for passes in found.by_rule] == ["s0", "s1"]
+        step: dict[str, JsonValue] = {
+            "id": "all",
+            "description": "save all",
+            "requiredTools": ["save"],
+            "forEach": [good[0], bad[0], good[1], bad[1]],
+            "toolCalls": [{"toolName": "save", "arguments": {"path": {"$from": "item"}}}],
+        }
+        rows = await w.execute_plan(plan(step), wait_seconds=60)
+        assert [call.arguments["path"] for call in rows.suspensions[0].calls] == [bad[0], bad[1]]
+        asked = await w.execute_plan(plan(tool_step("a", "save", {"path": bad[0]})), wait_seconds=60)
+        edited = await answer(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
+        assert edited.status == "completed"
+    assert ledger.lines[:2] == ["in/a", "in/x/../c"] and "in/link/a" not in ledger.lines
