@@ -49,9 +49,14 @@ def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonV
         MissingKey: an argument is missing or null.
     """
     values = {pointer: _read_value(pointer, arguments) for pointer in rule.pointers}
-    parts: list[JsonValue] = [tool_name, {pointer: _normalize(value) for pointer, value in values.items()}]
     shown = {pointer: _shorten(value) for pointer, value in values.items()}
-    return ev.OnceKey(key=digest(parts, context="once/v1")[:KEY_CHARS], values=shown, keep_s=rule.keep_s)
+    return ev.OnceKey(key=digest_key(tool_name, values), values=shown, keep_s=rule.keep_s)
+
+
+def digest_key(tool_name: str, values: Mapping[str, JsonValue]) -> str:
+    """What names the key: the same for equal values at the same pointers, in whatever order."""
+    parts: list[JsonValue] = [tool_name, {pointer: _normalize(value) for pointer, value in values.items()}]
+    return digest(parts, context="once/v1")[:KEY_CHARS]
 
 
 def _read_value(pointer: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
@@ -133,8 +138,8 @@ def describe_duplicate(tool_name: str, once: ev.OnceKey, first: DuplicateEffect)
     return (
         f"{tool_name} was called for {values} before: call {first.call_id!r} of execution {first.execution_id!r}, "
         f"started by {first.principal!r}, at {_write_time(first.taken_at)}. It happens once until "
-        f"{_write_time(first.ends_at)}, so nothing was called and nobody is asked; do not retry. A person who means "
-        f"a second one runs `{' '.join(_list_words(tool_name, once))}` at a terminal, and retries"
+        f"{_write_time(first.ends_at)}, so nothing was called. A person who means a second one runs "
+        f"`{' '.join(_list_words(tool_name, once))}` at a terminal, then retries"
     )
 
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.api.audit import AuditReader
     from planwarden.server.api.grants import GrantService
+    from planwarden.server.api.once import OnceService
     from planwarden.server.api.retries import RetryStarter
     from planwarden.server.plans.folders import PlanCatalogue
     from planwarden.server.plans.library import PlanLibrary
@@ -126,6 +127,13 @@ class Service:
         from planwarden.server.api.grants import GrantService
 
         return GrantService(self.engine, self._saved, self._checker.read_saved)
+
+    @cached_property
+    def once(self) -> "OnceService":
+        """Business keys of calls that happen once."""
+        from planwarden.server.api.once import OnceService
+
+        return OnceService(self.engine.store)
 
     @cached_property
     def audit(self) -> "AuditReader":

@@ -343,6 +343,13 @@ def _add_approvals(commands: CommandGroup) -> None:
     add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
     revoke = grants.add("revoke", "grants:handle_revoke", "End a standing approval now.", has_json=False)
     revoke.add_argument("grant", metavar="GRANT", help="id of the grant, as `planwarden grant list` shows it")
+    once = commands.add_group("once", "list|forget", "Calls that happen once per business key, by [tools] once.")
+    listing = once.add("list", "once:handle_list", "List the newest calls that keep their key, 200 at most.")
+    listing.add_argument("--tool", metavar="TOOL", help="only calls of this tool")
+    forget = once.add("forget", "once:handle_forget", "Let a call with a key happen again; asks at the terminal.")
+    forget.add_argument("tool", metavar="TOOL", help="name of the tool")
+    text = "a value of the key, by its pointer; JSON, or text where the call had text"
+    forget.add_argument("--key", action="append", required=True, metavar="NAME=VALUE", help=text)
     keys = commands.add_group(
         "key", "list|revoke|new-secret", "Keys with which people sign approvals; people add them in the inbox."
     )

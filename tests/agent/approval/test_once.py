@@ -120,7 +120,8 @@ async def test_numbers_are_equal_by_value_and_never_equal_text() -> None:
         return build_once_key(RULE, "pay", {"payment_id": value}).key
 
     assert key(1) == key(1.0) != key("1") and key(-0.0) == key(0) and key(2**53) == key(float(2**53))
-    assert len({key(value) for value in (1, True, "1", [1], {"a": 1}, 1.5, "1.0", "")}) == 8
+    different: list[JsonValue] = [1, True, "1", [1], {"a": 1}, 1.5, "1.0", ""]
+    assert len({key(value) for value in different}) == len(different)
     assert key([1.0, {"a": 2.0}]) == key([1, {"a": 2}])
     assert build_once_key(RULE, "refund", {"payment_id": 1}).key != key(1)
     nested = OnceRule(("/payment/id", "/lines/0"), 1.0)

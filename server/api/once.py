@@ -1,0 +1,104 @@
+"""Lists and frees the business keys of calls; `planwarden.agent.approval.once` says what a key is.
+
+Only a person frees one: no MCP tool leads here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice, product
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.approval.grants import MAKERS
+from planwarden.agent.approval.once import digest_key
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.ports.holdings import HeldKey
+from planwarden.agent.ports.store import Store
+from planwarden.server.views.suspension import to_utc
+
+MAX_LISTED = 200
+MAX_READINGS = 64
+"""Ways to read the values that a person typed."""
+
+
+class OnceKeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that has a business key."""
+
+    tool_name: str
+    values: dict[str, JsonValue]
+    """By JSON pointer into the arguments; long ones are cut."""
+    execution_id: str
+    call_id: str
+    principal: str
+    """Who owns the execution."""
+    taken_at: datetime
+    ends_at: datetime
+    """From then on another call may have the key."""
+    key: str
+    """Digest."""
+
+
+class OnceService:
+    """The business keys of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list(self, tool_name: str | None = None) -> tuple[OnceKeyView, ...]:
+        """Returns at most 200 keys that calls have, newest first."""
+        return tuple(_view(held) for held in await self._store.list_once(tool_name, MAX_LISTED))
+
+    async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
+        """Returns the call that has the key; `readings` has the values that may be meant, by pointer, best first.
+
+        Raises:
+            InvalidArguments: no call has such a key.
+        """
+        wanted = [digest_key(tool_name, values) for values in islice(_list_values(readings), MAX_READINGS)]
+        held = {found.key: found for found in await self._store.find_once(wanted)}
+        for key in wanted:
+            if key in held:
+                return _view(held[key])
+        raise InvalidArguments(
+            f"no call of {tool_name[:128]!r} has that key; `planwarden once list` shows those that calls have, and a "
+            "key is all of its values"
+        )
+
+    async def forget(self, found: OnceKeyView, authority: Authority) -> None:
+        """Frees the key now. Raises `InvalidArguments` when no person does it, or it is free."""
+        if authority.assurance not in MAKERS:
+            raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
+        facts: dict[str, JsonValue] = {
+            "tool": found.tool_name,
+            "once": found.key,
+            "call": found.call_id,
+            "assurance": authority.assurance,
+            "channel": authority.channel,
+            "principal": authority.principal,
+        }
+        entry = AuditEntry(kind="once_forgotten", facts=facts, execution_id=found.execution_id)
+        if not await self._store.forget_once(found.key, entry):
+            raise InvalidArguments("the key is free already")
+
+
+def _list_values(readings: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonValue]]:
+    pointers = [f"/{name.removeprefix('/')}" for name in readings]
+    for values in product(*readings.values()):
+        yield dict(zip(pointers, values, strict=True))
+
+
+def _view(held: HeldKey) -> OnceKeyView:
+    execution_id, _, call_id = held.holder.partition(":")
+    return OnceKeyView(
+        tool_name=held.tool_name,
+        values=held.values,
+        execution_id=execution_id,
+        call_id=call_id,
+        principal=held.principal,
+        taken_at=to_utc(held.taken_at),
+        ends_at=to_utc(held.ends_at),
+        key=held.key,
+    )
