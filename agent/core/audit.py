@@ -15,6 +15,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.errors import DuplicateEffect
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
@@ -181,25 +182,35 @@ def _build_entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str 
 def _describe_call(
     event: ev.ToolCallIntended | ev.ToolFailed, execution: ExecutionState
 ) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
-    """The row of a call that a grant, a rule, or a decision about another call, let through, and of one that a rule
-    denied; None for every other."""
+    """The row of a call that a grant, a rule, or a decision about another call, let through, or that has a business
+    key; and of one that a rule denied, or that was refused because another call has its key. None for every other."""
     if isinstance(event, ev.ToolFailed):
-        denied: dict[str, JsonValue] = {"call": event.call_id, "tool": execution.call(event.call_id).tool_name}
-        return None if event.rule is None else ("denied", None, denied | _describe_rule(event.rule))
+        return _describe_refused(event, execution)
     asked = execution.suspensions.get(event.suspension_id or "")
     is_covered = asked is not None and asked.question.call_id != event.call_id
-    if event.grant_id is None and event.rule is None and not is_covered:
+    if event.grant_id is None and event.rule is None and event.once is None and not is_covered:
         return None
     call: dict[str, JsonValue] = {
         "call": event.call_id,
         "tool": execution.call(event.call_id).tool_name,
         "arguments": digest(event.arguments)[:DIGEST_CHARS],
     }
+    if event.once is not None:
+        call["once"] = event.once.key
     if event.grant_id is not None:
         return "granted", None, {"grant": event.grant_id, **call}
     if event.rule is not None:
         return "allowed", None, {**call, **_describe_rule(event.rule)}
-    return "covered", event.suspension_id, call
+    return "covered" if is_covered else "once_taken", event.suspension_id, call
+
+
+def _describe_refused(
+    event: ev.ToolFailed, execution: ExecutionState
+) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+    facts: dict[str, JsonValue] = {"call": event.call_id, "tool": execution.call(event.call_id).tool_name}
+    if event.rule is not None:
+        return "denied", None, facts | _describe_rule(event.rule)
+    return ("once_refused", None, facts) if event.code == DuplicateEffect.code else None
 
 
 def _describe_closing(

@@ -43,6 +43,8 @@ _FROM_LOGS = frozenset(
         "covered",
         "allowed",
         "denied",
+        "once_taken",
+        "once_refused",
     }
 )
 

@@ -12,7 +12,7 @@ from planwarden.agent.core.plan import list_step_tools
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.used_plans import list_versions, map_origins
 from planwarden.server.inbox.value_view import ValueView
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, format_once
 from planwarden.server.views.graph.outline import SIGNS
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.lineage_facts import format_version
@@ -64,6 +64,8 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     rule: str
     """Which rule of the operator let it through, and on which values; empty if none did."""
+    once: str
+    """Its business key in words, empty if it has none."""
 
 
 class StepLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,6 +242,7 @@ def _build_call(call: Call, people: Collection[str], room: _Room) -> CallLine:
         at=None if call.intended_at is None else to_utc(call.intended_at),
         attempts=call.attempts,
         rule=_describe_rule(call),
+        once="" if call.once is None else format_once(call.once.values),
     )
 
 

@@ -36,6 +36,7 @@ OPTIONAL_FIELDS = frozenset(
         "by_rule",
         "covered_by",
         "grant_id",
+        "once",
         "skipped_because",
         "forecast",
         "unseen",

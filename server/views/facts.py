@@ -319,3 +319,9 @@ def iterate_strings(value: JsonValue) -> Iterator[str]:
 
 def _dump_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def format_once(values: Mapping[str, JsonValue]) -> str:
+    """Returns the business key of a call in words, such as `once per payment_id = "p-7"`."""
+    listed = (f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}" for pointer, value in values.items())
+    return f"once per {', '.join(listed)}"

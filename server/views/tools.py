@@ -64,6 +64,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """`succeeded`, `failed`, `suspended`, `rejected`, `outcome_unknown` or `rehearsed`; left out in suspensions."""
     error: Error | None = None
     """Why it failed; left out if it did not."""
+    once: dict[str, JsonValue] | None = None
+    """Its business key, by JSON pointers into the arguments: no other call has it; left out if its tool has none."""
     beside: JsonValue = None
     """What its server sent besides the structured result; left out if that was all."""
     taken_from: str | None = None
@@ -172,6 +174,7 @@ def build_tool_call(call: Call) -> ToolCall:
         arguments=call.proposed if call.arguments is None else call.arguments,
         status=call.status,
         error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
+        once=None if call.once is None else call.once.values,
         beside=call.beside,
         taken_from=call.origin.partition(":")[0] or None,
         rehearsal=None if call.rehearsed is None else _build_rehearsed_call(call.rehearsed),

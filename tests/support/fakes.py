@@ -23,6 +23,7 @@ from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
 from planwarden.agent.ports.model import AskCaller, Model
 from planwarden.agent.ports.store import (
@@ -220,6 +221,12 @@ class WatchedStore:
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
         return await self._call("find_start", lambda: self.inner.find_start(principal, key))
 
+    async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
+        return await self._call("find_once", lambda: self.inner.find_once(keys))
+
+    async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
+        return await self._call("list_once", lambda: self.inner.list_once(tool_name, limit))
+
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return await self._call("find_suspension", lambda: self.inner.find_suspension(suspension_id))
 
@@ -273,6 +280,12 @@ class WatchedStore:
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         return await self._call("grants", lambda: self.inner.grants(only_open=only_open, limit=limit))
+
+    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+        return await self._call("take_once", lambda: self.inner.take_once(once, holder, entry))
+
+    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+        return await self._call("forget_once", lambda: self.inner.forget_once(key, entry))
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         await self._call("audit", lambda: self.inner.audit(entries))

@@ -24,7 +24,7 @@ from planwarden.agent.core.state import (
 )
 from planwarden.agent.core.used_plans import find_origin
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
-from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.views.facts import cut_text, escape_text, format_once
 from planwarden.server.views.lineage_facts import format_version
 from planwarden.server.views.outages import describe_lost_patience, describe_outage
 
@@ -36,6 +36,8 @@ ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 QUOTE_CHARS = 160
 """The longest quotation of a model's answer or a person's reason."""
+ONCE_CHARS = 80
+"""Of a business key."""
 GRANT_CHARS = 8
 """Of a grant's id; `planwarden grant list` shows all of it."""
 STREAM_CHARS = 400
@@ -161,6 +163,8 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     if call.origin and execution.steps[call.step_id].taken_from is None:
         made_by = escape_text(call.origin.partition(":")[0])
         parts = (*parts, (f"  (taken over from execution {made_by})", "dim"))
+    if call.once is not None and call.status not in ("failed", "rehearsed"):
+        parts = (*parts, (f"  ({cut_text(format_once(call.once.values), ONCE_CHARS)})", "dim"))
     return TerminalLine(parts, indent=1)
 
 
