@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.approval.ownership import find_owner_for
-from planwarden.agent.common.errors import AlreadyDecided, Expired, StaleDefinition, StaleRevision
+from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.server.api.branches import find_branches
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
@@ -27,7 +27,7 @@ from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.facts import escape_text
 
 APPROVING = ("approve", "sign")
-_TOO_LATE = (AlreadyDecided, Expired, StaleDefinition, StaleRevision)
+_TOO_LATE = (AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision)
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):

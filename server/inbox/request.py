@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from planwarden.agent.common.errors import (
     AlreadyDecided,
+    DuplicateEffect,
     Expired,
     LimitExceeded,
     PlanChanged,
@@ -69,6 +70,7 @@ _HTTP_STATUS: dict[type[PlanwardenError], int] = {
     UnknownSchedule: 404,
     PlanChanged: 409,
     AlreadyDecided: 409,
+    DuplicateEffect: 409,
     Expired: 409,
     StaleRevision: 409,
     StaleDefinition: 409,
