@@ -37,6 +37,12 @@ REQUIREMENTS: dict[str, Requirement] = {
         "docs/rules", "On every way to a tool a rule allows, asks or denies; nothing and nobody gets around a denial."
     ),
     "rules:forecast": Requirement("docs/rules", "Forecast and rehearsal say which rule will decide, and what it does."),
+    "rules:reference": Requirement(
+        "docs/rules", "A second implementation, written from the page and without libraries, decides the same."
+    ),
+    "rules:commands": Requirement(
+        "docs/rules", "Commands list the rules, say which one decides and why, and what they would have done."
+    ),
     "rules:policy": Requirement(
         "docs/rules", "Rules are part of the policy, and take nothing away from a critical tool."
     ),

@@ -24,6 +24,9 @@ Then = Literal["allow", "ask", "deny"]
 
 MAX_WORK = 300_000
 """Units of judging one call: about 30 ms, see `planwarden.agent.common.schema_work`."""
+UNEVALUATED = "it could not be evaluated, so a person is asked"
+UNCOUNTED = "its budget cannot count this call, so a person is asked"
+"""Stand before the values of a rule that nobody knows whether it matches."""
 MAX_CACHED = 1_000
 """Names of tools whose rules are remembered."""
 
@@ -107,10 +110,10 @@ class RuleBook:
             if verdict == "no":
                 continue
             if verdict == "unknown":
-                return _ask_instead(rule, "the rule could not be evaluated", matched.values())
+                return _ask_instead(rule, UNEVALUATED, matched.values())
             shares = _take_shares(rule, arguments)
             if shares is None:
-                return _ask_instead(rule, "the rule's budget cannot count this call", matched.values())
+                return _ask_instead(rule, UNCOUNTED, matched.values())
             found = MatchedRule(number=rule.number, words=rule.words, matched=tuple(matched.values()))
             return Judgement(then=rule.then, risk=rule.risk, rule=found, because=rule.because, shares=shares)
         return None
@@ -161,7 +164,7 @@ def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tupl
 
 
 def _ask_instead(rule: ArgumentRule, why: str, doubts: Iterable[str]) -> Judgement:
-    found = MatchedRule(number=rule.number, words=rule.words, matched=(f"{why}, so a person is asked", *doubts))
+    found = MatchedRule(number=rule.number, words=rule.words, matched=(why, *doubts))
     return Judgement(then="ask", rule=found, because=why, is_certain=False)
 
 

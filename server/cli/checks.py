@@ -28,6 +28,7 @@ from planwarden.server.cli.grant_checks import check_grants
 from planwarden.server.cli.health import DoctorReport, HealthCheck, run_check
 from planwarden.server.cli.plan_checks import check_plans
 from planwarden.server.cli.replay_check import Replay, check_replay
+from planwarden.server.cli.rule_checks import check_rules
 from planwarden.server.cli.server_checks import check_downstream
 from planwarden.server.cli.shared_checks import check_shared
 from planwarden.server.cli.start_checks import check_starts
@@ -76,6 +77,7 @@ def run_checks(
         _check_sqlite(),
         run_check("model", lambda: _check_model(settings), needs=no_settings),
         run_check("tools", lambda: _check_tools(settings), needs=no_servers),
+        run_check("rules", lambda: check_rules(settings), needs=no_servers),
         run_check("plans", lambda: check_plans(settings), needs=no_settings),
         _check_web_extra(),
         run_check("search", lambda: _check_search(settings), needs=no_settings),

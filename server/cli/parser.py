@@ -350,6 +350,7 @@ def _add_approvals(commands: CommandGroup) -> None:
     forget.add_argument("tool", metavar="TOOL", help="name of the tool")
     text = "a value of the key, by its pointer; JSON, or text where the call had text"
     forget.add_argument("--key", action="append", required=True, metavar="NAME=VALUE", help=text)
+    _add_rules(commands)
     keys = commands.add_group(
         "key", "list|revoke|new-secret", "Keys with which people sign approvals; people add them in the inbox."
     )
@@ -367,6 +368,19 @@ def _add_approvals(commands: CommandGroup) -> None:
     verify.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
     export = audit.add("export", "audit:handle_export", "Write the record as JSON lines.", has_json=False)
     export.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
+
+
+def _add_rules(commands: CommandGroup) -> None:
+    rules = commands.add_group("rules", "check|replay", "List the rules on arguments.", handler="rules:handle_list")
+    check = rules.add("check", "rules:handle_check", "Say which rule decides about a call, and why. Nothing runs.")
+    check.add_argument("tool", metavar="TOOL", help="name of the tool, or HOST/TOOL for a tool of a host")
+    check.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="as for call")
+    check.add_argument("--json-args", metavar="JSON", help="as for call")
+    text = "Say what the rules of now would have done with the calls of the log. Nothing runs."
+    replay = rules.add("replay", "rules:handle_replay", text)
+    replay.add_argument(
+        "--days", type=_count, default=30, metavar="N", help="calls of the last N days; default %(default)s"
+    )
 
 
 def _count(text: str) -> int:

@@ -1,0 +1,246 @@
+"""The commands `rules`, `rules check` and `rules replay`: what the operator's rules say, and what they would do."""
+
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import anyio
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.approval.rules import UNCOUNTED, RuleBook
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.policy import Requirement, describe_denial
+from planwarden.server.api.rule_replay import ReplayedCall, RuleReplay, replay_rules
+from planwarden.server.api.rules import (
+    ConditionVerdict,
+    RuleVerdict,
+    explain_rules,
+    find_requirement,
+    list_open_ends,
+    list_rule_notes,
+)
+from planwarden.server.cli.commands.call import read_arguments
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import write_result
+from planwarden.server.cli.reading import ReadingContext
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.settings.configuration import FILE
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.facts import escape_text
+
+DAY_S = 86_400.0
+LINE_CHARS = 700
+_VERDICTS: Mapping[str, tuple[str, Style]] = {
+    "yes": ("matches", "good"),
+    "no": ("does not match", "dim"),
+    "unknown": ("cannot be evaluated, so a person is asked", "warn"),
+}
+_CONDITIONS: Mapping[str, tuple[str, Style]] = {
+    "yes": ("holds", "good"),
+    "no": ("does not hold", "bad"),
+    "missing": ("the value is not there", "bad"),
+    "unknown": ("cannot be evaluated", "warn"),
+}
+_STYLES: Mapping[str, Style] = {"deny": "bad", "allow": "good", "ask": "warn"}
+_NEEDS = {
+    "client": "asks a person (a form of the client is enough)",
+    "human": "asks a person, in the inbox or at a terminal",
+    "signed": "asks a person with a key, or somebody other than the owner",
+    "second": "asks a person other than the owner",
+}
+_WAS = {
+    "ran": "ran without a question",
+    "approved": "was approved",
+    "rejected": "was rejected",
+    "asked": "is still asked about",
+    "granted": "ran because of a grant",
+    "allowed": "ran because of a rule",
+    "denied": "was denied by a rule",
+}
+_WOULD = {"allow": "would run without a question", "ask": "would be asked about", "deny": "would be denied"}
+
+
+class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rules say of one call."""
+
+    tool_name: str
+    """The tool."""
+    arguments: dict[str, JsonValue]
+    """With the defaults of the tool's schema."""
+    rules: tuple[RuleVerdict, ...]
+    """Those for the tool, up to the one that decides."""
+    decision: str
+    """`allow`, `ask` or `deny`."""
+    needs: str | None
+    """The assurance that a decision needs, or null."""
+    because: str
+    """Why, in words."""
+    problems: tuple[str, ...] = ()
+    """Why the call would fail anyway; empty if nothing is known."""
+    notes: tuple[str, ...] = ()
+    """What the operator may not have meant by the rules that were looked at."""
+
+
+def handle_list(arguments: Namespace) -> int:
+    context = ReadingContext.from_arguments(arguments)
+    book = find_book(context)
+    notes = list_notes(context, book)
+    document: dict[str, JsonValue] = {
+        "rules": [
+            {
+                "number": rule.number,
+                "tool": rule.tool,
+                "then": rule.then,
+                "risk": rule.risk,
+                "because": rule.because or None,
+                "words": rule.words,
+            }
+            for rule in book.rules
+        ],
+        "notes": list[JsonValue](notes),
+    }
+    write_result(arguments, document, lambda terminal: draw_rules(terminal, book, notes))
+    return DONE
+
+
+def handle_check(arguments: Namespace) -> int:
+    context = ReadingContext.from_arguments(arguments)
+    checked = anyio.run(check_call, context, arguments)
+    write_result(arguments, to_json(checked), lambda terminal: draw_check(terminal, checked))
+    return DONE
+
+
+def handle_replay(arguments: Namespace) -> int:
+    context = ReadingContext.from_arguments(arguments)
+
+    async def work() -> RuleReplay:
+        tools = {definition.name: definition for definition in context.tools.definitions()}
+        async with context.open_lookups() as store:
+            since = store.clock.now() - arguments.days * DAY_S
+            return await replay_rules(store, context.settings.policy, tools, since)
+
+    report = anyio.run(work)
+    write_result(arguments, to_json(report), lambda terminal: draw_replay(terminal, report, arguments.days))
+    return DONE
+
+
+def find_book(context: ReadingContext) -> RuleBook:
+    return context.settings.policy.rules or RuleBook()
+
+
+def list_notes(context: ReadingContext, book: RuleBook) -> list[str]:
+    tools = {definition.name: definition for definition in context.tools.definitions()}
+    servers = tuple(f"{config.slug}_" for config in context.settings.servers.configs)
+    return list(list_rule_notes(book, tools, servers))
+
+
+async def check_call(context: ReadingContext, arguments: Namespace) -> CheckedCall:
+    """Judges the call as a plan's call would be judged now. Raises `InvalidArguments` for what is no NAME=VALUE."""
+    name: str = arguments.tool
+    known = context.tools.get(name)
+    definition = known or ToolDefinition(name=name, description="", input_schema={})
+    given = read_arguments(arguments.arg, arguments.json_args).resolve(definition)
+    problems: tuple[str, ...] = ("there is no such tool; its risk is taken as dangerous",) if "/" not in name else ()
+    if known is not None:
+        given, problems = context.tools.complete(name, given)
+    book = find_book(context)
+    verdicts = await explain_rules(book, name, given) if not definition.is_blocking else ()
+    requirement, _ = await find_requirement(context.settings.policy, definition, given)
+    looked_at = {verdict.number for verdict in verdicts}
+    notes = [note for rule in book.rules if rule.number in looked_at for note in list_open_ends(rule)]
+    decision = "deny" if requirement.denied is not None else "allow" if requirement.needs is None else "ask"
+    return CheckedCall(
+        tool_name=name,
+        arguments=given,
+        rules=verdicts,
+        decision=decision,
+        needs=None if decision == "deny" else requirement.needs,
+        because=_explain(definition, requirement, verdicts),
+        problems=problems,
+        notes=tuple(notes),
+    )
+
+
+def _explain(definition: ToolDefinition, requirement: Requirement, verdicts: Sequence[RuleVerdict]) -> str:
+    if definition.is_blocking:
+        return "it asks a person itself, and rules do not answer for people"
+    if requirement.denied is not None:
+        return describe_denial(requirement)
+    if requirement.rule is None:
+        critical = ", and no rule takes anything away from it" if definition.risk == "critical" else ""
+        return f"no rule decides; the risk of the tool is {definition.risk}{critical}"
+    if requirement.needs is not None and verdicts and verdicts[-1].verdict == "unknown":
+        return f"rule {requirement.rule.number} cannot be evaluated"
+    if requirement.needs is not None and requirement.rule.matched[:1] == (UNCOUNTED,):
+        return f"rule {requirement.rule.number} matches, and its budget cannot count this call"
+    shares = "; ".join(f"it takes {share.amount:g} of {share.limit:g}" for share in requirement.shares)
+    left = f"; {shares}, and asks when that much is not left" if shares else ""
+    return f"rule {requirement.rule.number} decides{left}"
+
+
+def draw_rules(terminal: Terminal, book: RuleBook, notes: list[str]) -> None:
+    if not book.rules:
+        terminal.say(f"no rules; [[rules]] in {FILE} adds them, and docs/rules.md says how")
+    for rule in book.rules:
+        terminal.say(TerminalLine(((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS))))
+    terminal.say(*_note_lines(notes))
+
+
+def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
+    for verdict in checked.rules:
+        text, style = _VERDICTS[verdict.verdict]
+        terminal.say(TerminalLine(((f"rule {verdict.number} ", "bold"), (text, style))))
+        terminal.say(TerminalLine(((one_line(verdict.words, LINE_CHARS), "dim"),), indent=1))
+        terminal.say(*(_condition_line(condition) for condition in verdict.conditions))
+    does = "is denied" if checked.decision == "deny" else "runs without a question"
+    if checked.needs is not None:
+        does = _NEEDS[checked.needs]
+    style = _STYLES[checked.decision]
+    name = one_line(checked.tool_name, 128)
+    terminal.say(TerminalLine(((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}")))
+    problems = [f"the call would fail: {problem}" for problem in checked.problems]
+    terminal.say(*_note_lines([*problems, *checked.notes]))
+
+
+def _condition_line(condition: ConditionVerdict) -> TerminalLine:
+    held, style = _CONDITIONS[condition.verdict]
+    value = f"  (it is {condition.value})" if condition.value is not None else ""
+    return TerminalLine((f"{one_line(condition.words, 300)}: ", (held, style), (value, "dim")), indent=2)
+
+
+def draw_replay(terminal: Terminal, report: RuleReplay, days: int) -> None:
+    terminal.say(f"{report.calls} calls of {report.executions} executions in the last {days} days")
+    if not report.is_whole:
+        terminal.say(TerminalLine((("there are more; only the newest were looked at", "warn"),), "note"))
+    if report.unreadable:
+        terminal.say(TerminalLine(((f"{report.unreadable} logs could not be read", "warn"),), "note"))
+    for count in report.counts:
+        name = "no rule" if count.rule is None else f"rule {count.rule}"
+        spent = f" ({count.spent} because a budget is spent)" if count.spent else ""
+        text = f"{count.allow} would run without a question, {count.ask} would be asked about{spent}"
+        terminal.say(TerminalLine(((f"{name}: ", "bold"), f"{text}, {count.deny} would be denied")))
+    terminal.say(
+        f"of those that were asked about, {report.asked_less} would run without a question; of those that ran without "
+        f"one, {report.asked_more} would be asked about; {report.denied} would be denied"
+    )
+    terminal.say(*map(_change_line, report.changes))
+
+
+def _change_line(change: ReplayedCall) -> TerminalLine:
+    when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%d %H:%M")
+    rule = "no rule matches" if change.rule is None else f"rule {change.rule}"
+    return TerminalLine(
+        (
+            (f"{when}  ", "dim"),
+            f"{escape_text(change.tool_name)} {change.arguments} {_WAS[change.was]}, {_WOULD[change.would]} ({rule})",
+            (f"  thread {escape_text(change.thread_id)}", "dim"),
+        ),
+        indent=1,
+    )
+
+
+def _note_lines(notes: list[str]) -> Iterator[TerminalLine]:
+    for note in notes:
+        yield TerminalLine(((one_line(note, LINE_CHARS), "warn"),), "note")
