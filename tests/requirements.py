@@ -43,6 +43,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "rules:commands": Requirement(
         "docs/rules", "Commands list the rules, say which one decides and why, and what they would have done."
     ),
+    "rules:offer": Requirement(
+        "docs/rules", "After ten approvals that a rule could have given, the page shows that rule; nothing writes it."
+    ),
     "rules:policy": Requirement(
         "docs/rules", "Rules are part of the policy, and take nothing away from a critical tool."
     ),

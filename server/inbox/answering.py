@@ -15,6 +15,7 @@ from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.server.api.branches import find_branches
+from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
 from planwarden.server.inbox.forms import FilledForm, InputField, build_argument_fields, build_form_fields
@@ -69,10 +70,20 @@ async def render_question(
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
         rows=_build_rows(request, record, choice) if record.suspension.question.is_batch else None,
+        offer=await _find_offer(request, record),
         branches=await find_branches(request.service.engine, record.execution),
         is_news=False,
         **await build_status_values(request, record),
     )
+
+
+async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffer | None:
+    """The rule that this approval and those before it lead to; no page writes it."""
+    engine, question = request.service.engine, record.suspension.question
+    if record.view.is_open or question.kind != "approval":
+        return None
+    definition = engine.tools.get(question.tool_name or "")
+    return await find_offer(engine.store, record.execution, record.suspension, definition)
 
 
 def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> RowsView:

@@ -56,7 +56,7 @@ def test_what_depends_on_broken_settings_is_not_checked(cli: Cli) -> None:
     status = statuses_of(report.json)
     assert report.code == 1 and [name for name in status if status[name] == "broken"] == ["settings"]
     unchecked = {check["name"] for check in report.json["checks"] if "not checked" in check["message"]}
-    assert unchecked == {"model", "tools", "plans", "search", "notify", "downstream"}
+    assert unchecked == {"model", "tools", "rules", "plans", "search", "notify", "downstream"}
 
 
 @pytest.mark.parametrize("text", ['{"mcpServers": ', "[]", '{"mcpServers": {"d": {"command": 3}}}'])

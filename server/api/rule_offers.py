@@ -1,0 +1,230 @@
+"""The rule that would have let through what a person approved again and again, as text to copy; nothing writes it.
+
+Only approvals of one tool by people, of one owner's executions, in the newest logs are looked at, so the work is
+bounded however long the audit is. A rule is offered only if everything in which the calls differ can be bounded:
+numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every one of
+these calls.
+"""
+
+import json
+import os.path
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.approval.grants import MAKERS
+from planwarden.agent.approval.whereabouts import find_host
+from planwarden.agent.common.canonical import canonical_json, exceeds
+from planwarden.agent.common.errors import InvalidArguments, LogUnreadable
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.listing import ExecutionFilter
+from planwarden.agent.ports.store import Lookups
+from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.server.settings.rules import build_rule_book
+
+MIN_APPROVALS = 10
+"""Approvals before a rule is offered."""
+MAX_APPROVALS = 50
+"""The newest ones, which the rule has to match."""
+MAX_EXECUTIONS = 60
+"""Newest executions with the tool that are looked at."""
+MAX_EVENTS = 300
+"""Of a log; longer ones are passed over."""
+MAX_VALUES = 5
+"""Different texts that a rule lists."""
+MAX_PLACES = 12
+MAX_DEPTH = 3
+MAX_CHARS = 200
+"""Of a text in the rule."""
+DAY_S = 86_400.0
+_ABSENT = object()
+
+
+class RuleOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that nobody has written yet."""
+
+    count: int
+    """Approvals that it would have made needless."""
+    text: str
+    """For planwarden.toml."""
+
+
+class _Approval(msgspec.Struct, frozen=True):
+    at: float
+    arguments: dict[str, JsonValue]
+
+
+async def find_offer(
+    store: Lookups, execution: ExecutionState, asked: SuspensionState, definition: ToolDefinition | None
+) -> RuleOffer | None:
+    """Returns the rule that the approved question about one call leads to; None where there is none.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    question = asked.question
+    if definition is None or not _counts(asked, definition) or question.rule is not None:
+        return None
+    approvals = await _list_approvals(store, execution.principal, definition)
+    if len(approvals) < MIN_APPROVALS:
+        return None
+    return build_offer(definition.name, [(found.at, found.arguments) for found in approvals])
+
+
+def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, JsonValue]]]) -> RuleOffer | None:
+    """Returns the rule that matches all of these calls, each with the time of its approval; None if none can."""
+    calls = [arguments for _, arguments in approvals]
+    conditions: dict[str, dict[str, JsonValue]] = {}
+    for place in dict.fromkeys(place for call in calls for place in _list_places(call)):
+        condition = _bound([_find(call, place) for call in calls])
+        if condition is None or len(conditions) >= MAX_PLACES:
+            return None
+        conditions["/".join(part.replace("~", "~0").replace("/", "~1") for part in place)] = condition
+    times = sorted(at for at, _ in approvals)
+    text = _write(tool_name, conditions, _count_on_busiest_day(times), times)
+    return RuleOffer(count=len(calls), text=text) if _matches_all(text, tool_name, calls) else None
+
+
+async def _list_approvals(store: Lookups, principal: str, definition: ToolDefinition) -> list[_Approval]:
+    found: list[_Approval] = []
+    wanted = ExecutionFilter(tool=definition.name, principal=principal)
+    page = await store.list_executions(wanted, limit=MAX_EXECUTIONS)
+    for row in page.rows:
+        if row.version > MAX_EVENTS:
+            continue
+        header = await store.header(row.execution_id)
+        if header is None:
+            continue
+        try:
+            state = await load_execution(store, header)
+        except LogUnreadable:
+            continue
+        for asked in state.suspensions.values():
+            if _counts(asked, definition):
+                found.append(_Approval(asked.decided_at or asked.created_at, asked.question.arguments or {}))
+        if len(found) >= MAX_APPROVALS:
+            break
+    return found[:MAX_APPROVALS]
+
+
+def _counts(asked: SuspensionState, definition: ToolDefinition) -> bool:
+    """Whether a person approved one call of the tool as it is now, which a rule may let through."""
+    question, decision = asked.question, asked.decision
+    return (
+        question.kind == "approval"
+        and question.call_id is not None
+        and question.tool_name == definition.name
+        and question.definition_digest == definition.digest
+        and question.risk in ("confirm", "dangerous")
+        and definition.risk != "critical"
+        and decision is not None
+        and decision.approved
+        and asked.assurance in MAKERS
+    )
+
+
+def _list_places(value: JsonValue | Mapping[str, JsonValue], depth: int = 0) -> Iterator[tuple[str, ...]]:
+    """Yields where the values stand that are compared; an object is taken apart, a list is one value."""
+    if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
+        for name, inside in value.items():
+            for place in _list_places(inside, depth + 1):
+                yield (name, *place)
+    else:
+        yield ()
+
+
+def _find(call: Mapping[str, JsonValue], place: tuple[str, ...]) -> object:
+    found: object = call
+    for name in place:
+        if not isinstance(found, Mapping) or name not in found:
+            return _ABSENT
+        found = cast("Mapping[str, object]", found)[name]
+    return found
+
+
+def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
+    """Returns the condition that just these values fit; None where they differ in what no rule bounds."""
+    if any(value is _ABSENT for value in values):
+        return None
+    if all(type(value) in (int, float) for value in values):
+        numbers = [value for value in values if isinstance(value, int | float)]
+        return {"min": min(numbers), "max": max(numbers)}
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
+        # Lists, true and false: only where all calls have the same.
+        first = cast("JsonValue", values[0])
+        is_same = all(
+            _is_plain(value) and canonical_json(cast("JsonValue", value)) == canonical_json(first) for value in values
+        )
+        return {"in": [first]} if is_same else None
+    if not all(len(text) <= MAX_CHARS and text.isprintable() for text in texts):
+        return None
+    different = sorted({*texts})
+    if len(different) <= MAX_VALUES:
+        return {"in": list[JsonValue](different)}
+    hosts = {find_host(text) for text in texts}
+    if len(hosts) == 1 and (host := hosts.pop()) is not None:
+        return {"domain": host}
+    if all(map(os.path.isabs, texts)):
+        folder = os.path.commonpath([os.path.dirname(os.path.normpath(text)) for text in texts])
+        return {"under": folder} if folder.count(os.path.sep) > 1 else None
+    return None
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a rule can list the value as it is: no null, no object, nothing long."""
+    parts = cast("list[object]", value) if isinstance(value, list) else [value]
+    if len(parts) > MAX_VALUES or not all(isinstance(part, str | int | float) for part in parts):
+        return False
+    return not exceeds(parts, MAX_VALUES + 1, MAX_CHARS) and all(str(part).isprintable() for part in parts)
+
+
+def _count_on_busiest_day(times: Sequence[float]) -> int:
+    return max(sum(1 for other in times if at - DAY_S < other <= at) for at in times)
+
+
+def _write(
+    tool_name: str, conditions: Mapping[str, Mapping[str, JsonValue]], count: int, times: Sequence[float]
+) -> str:
+    first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (times[0], times[-1]))
+    lines = ["[[rules]]", f"tool = {_quote(tool_name)}"]
+    lines += [f"when.{_quote(place)} = {_write_table(condition)}" for place, condition in conditions.items()]
+    lines += ['then = "allow"', f'budget = [{{ count = {count}, per = "day" }}]']
+    lines += [f'because = "{len(times)} calls like it were approved from {first} to {last}"']
+    return "\n".join(lines) + "\n"
+
+
+def _write_table(condition: Mapping[str, JsonValue]) -> str:
+    return f"{{ {', '.join(f'{key} = {_quote(value)}' for key, value in condition.items())} }}"
+
+
+def _quote(value: JsonValue) -> str:
+    """JSON of texts that can be printed, numbers, true, false and lists of them is TOML as well."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _matches_all(text: str, tool_name: str, calls: Sequence[Mapping[str, JsonValue]]) -> bool:
+    """Reads the text as the settings would; links in paths are not looked at here."""
+    try:
+        book, _ = build_rule_book(tomllib.loads(text)["rules"])
+    except (tomllib.TOMLDecodeError, InvalidArguments):
+        return False
+    for call in calls:
+        paths = {path: path for path in _list_texts(call)}
+        folders = {folder: folder for condition in book.rules[0].conditions for folder in condition.folders}
+        judged = book.judge(tool_name, call, {**paths, **folders})
+        if judged is None or not judged.is_certain or judged.then != "allow":
+            return False
+    return True
+
+
+def _list_texts(call: Mapping[str, JsonValue]) -> Iterator[str]:
+    for place in _list_places(call):
+        found = _find(call, place)
+        if isinstance(found, str):
+            yield found

@@ -1,0 +1,113 @@
+"""The offered rule: only after ten approvals, only what can be bounded, and only as text."""
+
+import html
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.server.api.rule_offers import build_offer
+from planwarden.server.settings.configuration import load_settings
+from tests.requirements import requirement
+from tests.server.inbox.support import inbox
+from tests.support.wardens import plan, tool_step
+
+PERSON = Authority(assurance="human", channel="test", principal="ann")
+
+
+def offer(*calls: Mapping[str, JsonValue]) -> dict[str, object] | None:
+    found = build_offer("pay", [(1_800_000_000.0 + place * 3_600, call) for place, call in enumerate(calls)])
+    return None if found is None else tomllib.loads(found.text)["rules"][0]
+
+
+@requirement("rules:offer")
+def test_what_differs_is_bounded_and_what_is_the_same_is_listed() -> None:
+    """spec: rules.md, after the tenth approval of calls that differ in nothing but what a rule could bound"""
+    calls: list[dict[str, JsonValue]] = [
+        {
+            "amount": 10 + place,
+            "currency": "EUR",
+            "to": {"iban": f"DE{place % 3}"},
+            "url": f"https://shop.example.com/{place}",
+            "file": f"/srv/data/{place}/a.txt",
+            "tags": ["a"],
+            "dry": False,
+        }
+        for place in range(10)
+    ]
+    assert offer(*calls) == {
+        "tool": "pay",
+        "when": {
+            "amount": {"min": 10, "max": 19},
+            "currency": {"in": ["EUR"]},
+            "to/iban": {"in": ["DE0", "DE1", "DE2"]},
+            "url": {"domain": "shop.example.com"},
+            "file": {"under": "/srv/data"},
+            "tags": {"in": [["a"]]},
+            "dry": {"in": [False]},
+        },
+        "then": "allow",
+        "budget": [{"count": 10, "per": "day"}],
+        "because": "10 calls like it were approved from 2027-01-15 to 2027-01-15",
+    }
+
+
+UNBOUND: list[list[Any]] = [
+    [f"free text {place}" for place in range(10)],
+    [f"https://{place}.example/" for place in range(10)],
+    [f"/{place}/a" for place in range(10)],
+    [*["a"] * 9, 1],
+    [*[["a"]] * 9, ["b"]],
+    [None] * 10,
+    ["a\u202eb"] * 10,
+    ["\ud800"] * 10,
+    ["x" * 1_000] * 10,
+    [{}] * 10,
+    [*[10**400] * 10],
+]
+
+
+@requirement("rules:offer")
+@pytest.mark.parametrize("values", UNBOUND)
+def test_nothing_is_offered_where_a_rule_could_not_bound_the_difference(values: list[JsonValue]) -> None:
+    """ours: a rule that is too wide is worse than a question"""
+    assert offer(*({"x": value} for value in values)) is None
+    assert offer(*({"x": 1, **({"y": 2} if place else {})} for place in range(10))) is None
+
+
+@pytest.mark.anyio
+@requirement("rules:offer")
+async def test_the_page_offers_the_rule_after_the_tenth_approval_and_writes_nothing(tmp_path: Path) -> None:
+    """spec: rules.md, the page offers that rule as text to copy; it never writes it"""
+    (tmp_path / "planwarden.toml").write_text("")
+
+    @planwarden.tool(name="pay")
+    async def pay(amount: float, note: str = "none") -> str:
+        """Pays."""
+        return f"{amount} {note}"
+
+    settings = load_settings(home=tmp_path, environment={})
+    shown: list[str] = []
+    async with inbox(tools=[pay], settings=settings) as found:
+        browser = found.browser()
+        await browser.log_in()
+        for amount in range(1, 12):
+            asked = await found.warden.execute_plan(plan(tool_step("a", "pay", {"amount": amount})), wait_seconds=60)
+            name = asked.suspensions[0].suspension_id
+            approved = Decision(approved=amount != 11)
+            await found.warden.service.answer(asked.thread_id, name, approved, PERSON, principal=None, wait_seconds=60)
+            shown.append((await browser.open(f"/inbox/suspensions/{name}")).text)
+    assert ['class="rule"' in page for page in shown] == [*[False] * 9, True, False]
+    offered = html.unescape(shown[9].split('class="rule" tabindex="0">')[1].split("</pre>")[0])
+    rule = tomllib.loads(offered)["rules"][0]
+    assert rule["when"] == {"amount": {"min": 1, "max": 10}, "note": {"in": ["none"]}}
+    assert (tmp_path / "planwarden.toml").read_text() == ""
+    (tmp_path / "planwarden.toml").write_text(offered)
+    async with inbox(tools=[pay], settings=load_settings(home=tmp_path, environment={})) as found:
+        passed = await found.warden.execute_plan(plan(tool_step("a", "pay", {"amount": 5})), wait_seconds=60)
+    assert passed.status == "completed"
