@@ -39,8 +39,7 @@ from planwarden.storage.projection import (
     project_progress,
     project_rows,
 )
-from planwarden.storage.sql.holdings import read_key
-from planwarden.storage.sql.rows import checksum_of
+from planwarden.storage.sql.rows import checksum_of, read_key
 from planwarden.storage.sql.synopses import join_tools
 
 

@@ -1,18 +1,12 @@
 """Business keys and shares of budgets in a SQL database: checked, then written, in the transaction of the intent."""
 
-from typing import Any
-
-import msgspec
-
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import BudgetSpent, StoreError
+from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.holdings import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
 from planwarden.storage.holdings import Holdings, WantedShares
 from planwarden.storage.sql.database import SqlTransaction
-from planwarden.storage.sql.rows import read_object
-
-_COLUMNS = ("key", "tool_name", "fields", "holder", "principal", "taken_at", "ends_at")
+from planwarden.storage.sql.rows import read_key
 
 
 def check_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) -> None:
@@ -77,13 +71,3 @@ def forget_key(transaction: SqlTransaction, key: str) -> bool:
 def _list_values(held: HeldKey) -> tuple[object, ...]:
     fields = canonical_json(held.values)
     return held.key, held.tool_name, fields, held.holder, held.principal, held.taken_at, held.ends_at
-
-
-def read_key(row: tuple[Any, ...]) -> HeldKey:
-    """The key of a row. Raises `StoreError` when the row is damaged."""
-    found: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-    try:
-        found["values"] = read_object(found.pop("fields"))
-        return msgspec.convert(found, HeldKey)
-    except (ValueError, TypeError) as error:
-        raise StoreError(f"the once key {found['key']!r} is damaged: {error}; restore a backup") from error

@@ -4,13 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
+import msgspec
+
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, StoreError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import TRANSITIONS
+from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.store import Header, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events
+
+_KEY_COLUMNS = ("key", "tool_name", "fields", "holder", "principal", "taken_at", "ends_at")
 
 
 def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> tuple[ev.Recorded, ...]:
@@ -93,3 +98,13 @@ def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
         expires_at=expires_at,
         alarm_at=alarm_at,
     )
+
+
+def read_key(row: tuple[Any, ...]) -> HeldKey:
+    """The key of a row. Raises `StoreError` when the row is damaged."""
+    found: dict[str, Any] = dict(zip(_KEY_COLUMNS, row, strict=True))
+    try:
+        found["values"] = read_object(found.pop("fields"))
+        return msgspec.convert(found, HeldKey)
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"the once key {found['key']!r} is damaged: {error}; restore a backup") from error

@@ -42,7 +42,7 @@ def test_two_processes_have_one_effect_a_key_and_never_exceed_a_budget(tmp_path:
             worker.kill()
     effects = [tuple(line) for line in read_lines(tmp_path / "effects")]
     refunds = Counter(name for kind, name, _ in effects if kind == "refund")
-    spent = Counter({name: 0.0 for name in map(str, range(ROUNDS))})
+    spent = dict.fromkeys(map(str, range(ROUNDS)), 0.0)
     for kind, name, amount in effects:
         if kind == "spend":
             spent[name] += float(str(amount))
