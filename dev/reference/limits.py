@@ -11,7 +11,7 @@ from planwarden.server.mcp import frames
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.plans import folders, plan_file
-from planwarden.server.settings import options
+from planwarden.server.settings import options, rules
 from planwarden.server.transports import http
 from planwarden.tools.downstream import value_counter
 
@@ -37,6 +37,10 @@ def limits() -> str:
         (
             "saved plans of a folder, a file, all files",
             f"{folders.MAX_FILES}, {_size(plan_file.MAX_FILE_BYTES)}, {_size(folders.MAX_TOTAL_BYTES)}",
+        ),
+        (
+            "rules, conditions of a rule, budgets of a rule",
+            f"{rules.MAX_RULES}, {rules.MAX_CONDITIONS}, {rules.MAX_BUDGETS}; judging a call takes at most about 30 ms",
         ),
         ("goal, description, prompt override", f"{plan_words.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),

@@ -12,12 +12,13 @@ from dev.reference.code import field_texts, kind_of, sentence, table, texts_belo
 from planwarden.agent.core import events as ev
 from planwarden.agent.models.provider.endpoint import PROVIDERS
 from planwarden.server.settings import configuration
+from planwarden.server.settings.rules import BudgetSettings, RuleSettings
 from planwarden.server.webhooks.settings import HookSettings
 from planwarden.tools.downstream.config_file import ServerEntry
 
 # The models of the file are private to their module; the reference describes exactly what they accept.
 FILE = configuration._File  # pyright: ignore[reportPrivateUsage]
-LATE: dict[str, type[BaseModel]] = {"tools": configuration.ToolSettings, "hooks": HookSettings}
+LATE: dict[str, type[BaseModel]] = {"tools": configuration.ToolSettings, "hooks": HookSettings, "rules": RuleSettings}
 """Tables that are checked after the file."""
 PREFIX = "PLANWARDEN_"
 
@@ -31,6 +32,7 @@ def toml() -> str:
         "servers": "[servers.NAME]",
         "notify": "[[notify]]",
         "hooks": "[hooks.NAME]",
+        "rules": "[[rules]]",
     }
     for name in schema["properties"]:
         if name == "model":
@@ -38,6 +40,8 @@ def toml() -> str:
         model = LATE.get(name) or _model(name)
         title = tables.get(name, f"[{name}]")
         sections.append(_section(f"`{title}`", model))
+        if model is RuleSettings:
+            sections.append(_section("Entries of `budget`", BudgetSettings))
         for key, found in model.model_fields.items():
             if isinstance(found.annotation, type) and issubclass(found.annotation, BaseModel):
                 sections.append(_section(f"`{title.removesuffix(']')}.{key}]`", found.annotation))

@@ -18,15 +18,31 @@ from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
 from planwarden.server.views.encoding import HIDDEN_FIELDS, OPTIONAL_FIELDS
 from planwarden.server.views.execution import Execution, SavedPlanRun, Step, Usage
-from planwarden.server.views.forecast import Allowed, Asking, Forecast, ForecastStep, Impossible, Unforeseen
+from planwarden.server.views.forecast import (
+    Allowed,
+    AllowedByRule,
+    Asking,
+    Forecast,
+    ForecastStep,
+    Impossible,
+    Unforeseen,
+)
 from planwarden.server.views.loop_items import LoopItem, LoopItems
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
-from planwarden.server.views.tools import Error, RehearsedCall, ToolCall, ToolLine, ToolView
+from planwarden.server.views.tools import (
+    Error,
+    RehearsedCall,
+    RuleView,
+    ToolCall,
+    ToolLine,
+    ToolView,
+)
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",
+    "denied": "A [rule](../rules.md) of the operator refuses the call, whoever approves it; the message has the rule's reason",
     "digest_mismatch": "The stored question is not the one that was approved; somebody edited the database",
     "invalid_arguments": "The call's arguments do not fit its tool, or hold placeholders",
     "iterations_exhausted": "The step was not done after `maxIterations` replies of the model",
@@ -161,6 +177,8 @@ BLOCKS = {
             Forecast,
             Asking,
             Allowed,
+            AllowedByRule,
+            RuleView,
             Unforeseen,
             Impossible,
             ForecastStep,

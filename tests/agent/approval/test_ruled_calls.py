@@ -101,7 +101,7 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
             asked = await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})), wait_seconds=60)
             [question] = asked.suspensions
             assert question.needs == "human" and question.rule is not None and question.rule.number == 1
-            says = f'Rule 1 of the operator decides: ask note when text begins with "x" ({because})'
+            says = f'Rule 1 of the operator applies: ask note when text begins with "x" ({because})'
             assert f'{says}; here text = "x\\u202ey".' in build_voices(question).found
             assert await audit(w) == [("asked", 1)]
             found.append(question.digest)
@@ -137,7 +137,7 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
         asked = await w.execute_plan(plan(step), wait_seconds=60)
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [50]}, {"ids": [60]}]
-        assert any("Rule 3 of the operator decides about 2 of them (0, 1)" in said for said in question.found)
+        assert any("Rule 3 of the operator applies to 2 of them (0, 1)" in said for said in question.found)
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
             await answer(w, asked, Decision(approved=True, modified_args={"0": {"ids": [101]}}))
         await answer(w, asked, Decision(approved=True, content={"items": [0]}))
@@ -232,7 +232,7 @@ async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
     [passes] = found.by_rule
     assert (passes.step_id, passes.rule.number) == ("a", 1)
     assert [(asking.step_id, asking.because) for asking in found.asks] == [
-        ("b", "rule 3 of the operator decides: ask * (by hand)")
+        ("b", "rule 3 of the operator applies: ask * (by hand)")
     ]
     assert [(fault.step_id, "rule 2" in fault.why) for fault in found.impossible] == [("c", True)]
     numbers = {
