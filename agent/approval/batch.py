@@ -109,7 +109,7 @@ def _describe_rules(rows: list[_Row]) -> Iterator[str]:
             by_number.setdefault(rule.number, (rule, []))[1].append(place)
     for rule, places in islice(by_number.values(), MAX_RULES):
         listed = ", ".join(map(str, places[:MAX_PLACES])) + (", ..." if len(places) > MAX_PLACES else "")
-        yield f"Rule {rule.number} of the operator applies to {len(places)} of them ({listed}): {rule.words}"
+        yield f"Rule {rule.number} applies to {len(places)} of them ({listed}): {rule.words}"
 
 
 def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row]:

@@ -192,6 +192,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.SuspensionTimedOut: "outcome_unknown",
         ev.ToolCallIntended: "running",
         ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
         ev.CallRehearsed: "rehearsed",
     },
     "succeeded": {},

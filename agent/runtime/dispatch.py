@@ -320,7 +320,8 @@ def _prepare_unknown(
         return PreparedCall((ask_what_happened(context, execution, call, definition, (doubt,)),))
     requirement = context.find_requirement(definition, call.arguments or {})
     if requirement.denied is not None:
-        return _deny(call, requirement)
+        # A person said that it did not happen, and it does not happen again.
+        return _deny(call, requirement, nothing_happened=True)
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=call.arguments,
@@ -391,10 +392,14 @@ def _dispatch(
     return PreparedCall((intent,), CallJob("call", running, definition))
 
 
-def _deny(call: Call, requirement: Requirement) -> PreparedCall:
+def _deny(call: Call, requirement: Requirement, *, nothing_happened: bool = False) -> PreparedCall:
     """The call fails with the operator's reason, which a model reads; nobody is asked."""
     failed = ev.ToolFailed(
-        call_id=call.call_id, code="denied", message=describe_denial(requirement), rule=requirement.rule
+        call_id=call.call_id,
+        code="denied",
+        message=describe_denial(requirement),
+        nothing_happened=nothing_happened,
+        rule=requirement.rule,
     )
     return PreparedCall((failed,))
 

@@ -189,7 +189,7 @@ def _explain(call: CallForecast) -> str:
     if call.has_changed:
         return "the tool changed since the plan was accepted"
     if call.asks == "approval" and call.rule is not None:
-        return f"rule {call.rule.number} of the operator applies: {call.rule.words}"
+        return f"rule {call.rule.number} applies: {call.rule.words}"
     if call.asks == "approval":
         return f"calls of this tool are {call.risk}"
     covers = f", and the answer covers {call.risk} calls" if call.covers else ""

@@ -169,7 +169,7 @@ def format_found(
 def format_rule(rule: RuleView) -> str:
     """Returns which rule of the operator applies, and on which values, in a sentence."""
     matched = f"; here {', '.join(map(escape_text, rule.matched))}" if rule.matched else ""
-    return f"Rule {rule.number} of the operator applies: {escape_text(rule.words)}{matched}."
+    return f"Rule {rule.number} applies: {escape_text(rule.words)}{matched}."
 
 
 def format_words(suspension: Suspension, *, is_cut: bool = True) -> str:

@@ -10,6 +10,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.api.grants import GrantRequest
+from planwarden.server.mcp.elicitation.compact_message import build_compact_message
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
@@ -101,8 +102,9 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
             asked = await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})), wait_seconds=60)
             [question] = asked.suspensions
             assert question.needs == "human" and question.rule is not None and question.rule.number == 1
-            says = f'Rule 1 of the operator applies: ask note when text begins with "x" ({because})'
+            says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
             assert f'{says}; here text = "x\\u202ey".' in build_voices(question).found
+            assert says in (build_compact_message(question) or "").replace("\n| ", "")
             assert await audit(w) == [("asked", 1)]
             found.append(question.digest)
     assert len({*found}) == 2
@@ -137,7 +139,7 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
         asked = await w.execute_plan(plan(step), wait_seconds=60)
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [50]}, {"ids": [60]}]
-        assert any("Rule 3 of the operator applies to 2 of them (0, 1)" in said for said in question.found)
+        assert any("Rule 3 applies to 2 of them (0, 1)" in said for said in question.found)
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
             await answer(w, asked, Decision(approved=True, modified_args={"0": {"ids": [101]}}))
         await answer(w, asked, Decision(approved=True, content={"items": [0]}))
@@ -231,9 +233,7 @@ async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
         done = await w.execute_plan(steps, options={"rehearse": True}, wait_seconds=60)
     [passes] = found.by_rule
     assert (passes.step_id, passes.rule.number) == ("a", 1)
-    assert [(asking.step_id, asking.because) for asking in found.asks] == [
-        ("b", "rule 3 of the operator applies: ask * (by hand)")
-    ]
+    assert [(asking.step_id, asking.because) for asking in found.asks] == [("b", "rule 3 applies: ask * (by hand)")]
     assert [(fault.step_id, "rule 2" in fault.why) for fault in found.impossible] == [("c", True)]
     numbers = {
         step.id: call.rehearsal.rule.number
@@ -288,3 +288,29 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
         edited = await answer(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
         assert edited.status == "completed"
     assert ledger.lines[:2] == ["in/a", "in/x/../c"] and "in/link/a" not in ledger.lines
+
+
+@requirement("rules:calls")
+@pytest.mark.parametrize("happened", [True, False])
+async def test_a_lost_call_is_asked_about_and_not_made_again_when_a_rule_denies_it_by_now(*, happened: bool) -> None:
+    """spec: rules.md, never an unknown outcome; deny: nobody can approve it"""
+    ledger, store = Ledger(), MemoryStore()
+
+    @planwarden.tool(name="pay", risk="read")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        ledger.lines.append(f"pay {amount}")
+        raise planwarden.OutcomeUnknown("the connection was lost")
+
+    async with warden(None, tools=[pay], store=store, settings=ruled('[[rules]]\ntool="pay"\nthen="allow"')) as w:
+        lost = await w.execute_plan(plan(tool_step("a", "pay", {"amount": 7})), wait_seconds=60)
+        [question] = lost.suspensions
+        assert (question.kind, question.needs, question.rule) == ("reconcile", "client", None)
+    async with warden(None, tools=[pay], store=store, settings=ruled('[[rules]]\ntool="pay"\nthen="deny"')) as w:
+        content: JsonValue = {"happened": True, "result": "paid"} if happened else {"happened": False}
+        with pytest.raises(planwarden.PlanwardenError):
+            await answer(w, lost, Decision(content=content, approved=True))
+        done = await answer(w, lost, Decision(content=content, approved=True))
+    assert done.status == ("completed" if happened else "failed") and ledger.lines == ["pay 7"]
+    error = done.steps[0].error
+    assert happened or (error is not None and error.code == "denied")
