@@ -97,9 +97,6 @@ def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, 
     if job is None or once is None:
         return prepared
     duplicate = find_duplicate(context, execution, call, once)
-    if duplicate is not None and call.status == "outcome_unknown":
-        definition = job.definition
-        return PreparedCall((ask_what_happened(context, execution, call, definition, (f"{duplicate}.",)),))
     if duplicate is not None:
         return _fail(call, DuplicateEffect.code, duplicate)
     events = (
@@ -321,7 +318,7 @@ def _prepare_unknown(
     requirement = context.find_requirement(definition, call.arguments or {})
     if requirement.denied is not None:
         # A person said that it did not happen, and it does not happen again.
-        return _deny(call, requirement, nothing_happened=True)
+        return _deny(call, requirement)
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=call.arguments,
@@ -392,20 +389,24 @@ def _dispatch(
     return PreparedCall((intent,), CallJob("call", running, definition))
 
 
-def _deny(call: Call, requirement: Requirement, *, nothing_happened: bool = False) -> PreparedCall:
+def _deny(call: Call, requirement: Requirement) -> PreparedCall:
     """The call fails with the operator's reason, which a model reads; nobody is asked."""
     failed = ev.ToolFailed(
         call_id=call.call_id,
         code="denied",
         message=describe_denial(requirement),
-        nothing_happened=nothing_happened,
+        # As in `_fail`.
+        nothing_happened=call.status == "outcome_unknown",
         rule=requirement.rule,
     )
     return PreparedCall((failed,))
 
 
 def _fail(call: Call, code: str, message: str) -> PreparedCall:
-    return PreparedCall((ev.ToolFailed(call_id=call.call_id, code=code, message=message),))
+    # What a lost call took is given back when a person said that it did not happen and it does not run again.
+    is_lost = call.status == "outcome_unknown"
+    failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost)
+    return PreparedCall((failed,))
 
 
 def _explain_no_tool(tools: Toolbox, call: Call, definition: ToolDefinition | None) -> str:

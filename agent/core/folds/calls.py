@@ -14,7 +14,7 @@ from planwarden.agent.core.folds.moves import (
     move_call,
     replace_step,
 )
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.state import Call, ExecutionState
 
 
 def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: float) -> FieldChanges:
@@ -61,8 +61,18 @@ def apply_returned(execution: ExecutionState, event: ev.ToolReturned, at: float)
 
 def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
+    if call.status == "outcome_unknown" and not _did_not_happen(execution, call):
+        raise IllegalTransition(f"nobody said that call {event.call_id!r} did not happen")
     rule = event.rule or call.rule
     return {"steps": move_call(execution, call, event, error_code=event.code, error_message=event.message, rule=rule)}
+
+
+def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
+    """Whether a person said so."""
+    asked = execution.suspensions.get(call.suspension_id or "")
+    decision = asked.decision if asked is not None and asked.question.kind == "reconcile" else None
+    content = decision.content if decision is not None else None
+    return isinstance(content, dict) and content.get("happened") is False
 
 
 def apply_attempt_failed(execution: ExecutionState, event: ev.CallAttemptFailed, at: float) -> FieldChanges:

@@ -1,5 +1,6 @@
 """Budgets of rules: calls pass until a budget is spent, then they ask; over all executions, and never twice for one."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -8,7 +9,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import OutcomeUnknown, ToolError
+from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
@@ -154,3 +155,28 @@ async def test_sixteen_plans_together_never_exceed_a_budget() -> None:
             for _ in range(16):
                 tasks.start_soon(compete)
     assert sorted(answers) == ["completed"] * 5 + ["suspended"] * 11 and till.ledger == [100] * 5
+
+
+@requirement("rules:budget")
+async def test_a_lost_call_that_did_not_happen_and_must_not_run_gives_its_share_back() -> None:
+    """spec: rules; a person says that it did not happen, and a rule denies it by then"""
+    till, store = Till(OutcomeUnknown("lost")), MemoryStore()
+    async with warden(tools=till.tools(), store=store, settings=limited(SUM)) as w:
+        lost = await w.execute_plan(pay(500))
+    denying: list[dict[str, JsonValue]] = [
+        {"tool": "pay", "when": {"amount": {"min": 500}}, "then": "deny", "because": "too much"},
+        {"tool": "pay", "then": "allow", "budget": [SUM], "because": "small ones"},
+    ]
+    book, facts = build_rule_book(denying)
+    settings = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(rules=book, facts={"rules": facts}))
+    async with warden(tools=till.tools(), store=store, settings=settings) as w:
+        for _ in range(2):
+            # The first answer was given under a policy that did not know the call yet.
+            [question] = (await w.get_execution(lost.thread_id)).suspensions
+            answer = Decision(approved=True, content={"happened": False})
+            with suppress(StaleDefinition):
+                await w.service.answer(lost.thread_id, question.suspension_id, answer, PERSON, principal="local")
+        ended = await w.get_execution(lost.thread_id)
+        assert ended.error is not None and ended.error.code == "denied"
+        assert await run(w, 499) == ["completed"]
+    assert till.ledger == [499]

@@ -199,6 +199,22 @@ async def test_what_a_person_says_did_not_happen_runs_again_and_keeps_its_key() 
 
 
 @requirement("rules:once")
+async def test_a_lost_call_whose_key_another_one_has_by_now_does_not_run_again() -> None:
+    """ours: a person freed the key of the lost call, and the payment was made otherwise"""
+    till, store = Till(OutcomeUnknown("lost")), MemoryStore()
+    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
+        lost = await w.execute_plan(call("pay", payment_id="p-7"))
+        [held] = await store.list_once("pay", 10)
+        await store.forget_once(held.key, AuditEntry(kind="once_forgotten", facts={}))
+        assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "completed"
+        place = (lost.thread_id, lost.suspensions[0].suspension_id)
+        with pytest.raises(DuplicateEffect):
+            await w.service.answer(*place, HAPPENED_NOT, PERSON, principal="local")
+        assert (await w.get_execution(lost.thread_id)).status == "failed"
+    assert till.ledger == ["pay p-7"]
+
+
+@requirement("rules:once")
 async def test_a_retry_takes_the_call_over_and_may_go_on_with_its_key() -> None:
     """ours: a person says in the retry that the lost call did not happen"""
     till = Till(OutcomeUnknown("lost"), OutcomeUnknown("lost again"))
