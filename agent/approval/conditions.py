@@ -78,9 +78,9 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def judge(
-        self, value: JsonValue, limit: int, paths: RealPaths | None, *, is_loosening: bool
+        self, value: JsonValue, limit: int, paths: RealPaths | None, *, loosens: bool | None
     ) -> tuple[Verdict, int]:
-        """Whether the value is like that, and the units of work spent. `is_loosening` as in `is_in_folder`.
+        """Whether the value is like that, and the units of work spent. `loosens` as in `is_in_folder`.
 
         Raises:
             PathsNeeded: as in `is_in_folder`.
@@ -92,7 +92,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
                 fits = None if host is None else is_on_domain(host, self.domains)
                 work += TEXT_WORK
             if self.folders and fits is not False:
-                inside = is_in_folder(value, self.folders, paths, is_loosening=is_loosening)
+                inside = is_in_folder(value, self.folders, paths, loosens=loosens)
                 fits = inside if inside is not True else fits
                 work += TEXT_WORK
         return "unknown" if fits is None else "yes" if fits else "no", work

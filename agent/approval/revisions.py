@@ -63,6 +63,7 @@ def revise_stale_question(
     required = policy.for_risk(risk)
     # A sentence begins with a capital letter, except when it begins with the name of a tool.
     start = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
+    denial = "" if asked.denied is None else f" It does not run even if you approve it: {describe_denial(asked)}."
     changed = replace(
         question,
         definition_digest=definition.digest,
@@ -72,7 +73,7 @@ def revise_stale_question(
         quorum=required.quorum,
         revision=question.revision + 1,
         on_timeout="reject",
-        found=add_finding(question, f"{start}."),
+        found=add_finding(question, f"{start}.{denial}"),
         rule=asked.rule,
     )
     return bind_question(context, execution, changed), reason

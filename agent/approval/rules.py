@@ -58,9 +58,10 @@ class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
     @property
-    def is_loosening(self) -> bool:
-        """Whether a call may need less because of it."""
-        return self.then == "allow" or self.risk in ("read", "confirm")
+    def loosens(self) -> bool | None:
+        """Whether a call may need less because of it, and never more; None for a risk between the others, which
+        lowers one tool's and raises another's."""
+        return True if self.then == "allow" or self.risk == "read" else None if self.risk == "confirm" else False
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +135,7 @@ def _match(
         if value is MISSING:
             return "no", {}, left
         found = cast("JsonValue", value)
-        said, work = condition.judge(found, left, paths, is_loosening=rule.is_loosening)
+        said, work = condition.judge(found, left, paths, loosens=rule.loosens)
         left = max(0, left - work)
         if said == "no":
             return "no", {}, left

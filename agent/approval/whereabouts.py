@@ -53,11 +53,12 @@ def is_on_domain(host: str, domains: Sequence[str]) -> bool:
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
-def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, is_loosening: bool) -> bool | None:
+def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, loosens: bool | None) -> bool | None:
     """Whether the path lies below one of the folders; None when nobody knows.
 
-    Links and letters of another case may say both yes and no. A rule that loosens (`is_loosening`) then does not
-    match, and any other rule does. Only for the others a folder lies in itself.
+    Links and letters of another case may say both yes and no. A rule that `loosens` then does not match, and one that
+    is strict does; None stands for a rule that may be either, of which nobody knows it. Only for strict rules a folder
+    lies in itself.
 
     Raises:
         PathsNeeded: `paths` lacks the path or a folder.
@@ -72,10 +73,12 @@ def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, 
         return None
     found = [folder for folder in real_folders if folder is not None]
     written = normalise_path(path)
-    if is_loosening:
-        return _is_below(written, (*folders, *found)) and _is_below(real, found)
+    is_surely_inside = _is_below(written, (*folders, *found)) and _is_below(real, found)
     every = [_fold(folder) for folder in (*folders, *found)]
-    return any(spelled in every or _is_below(spelled, every) for spelled in (_fold(written), _fold(real)))
+    may_be_inside = any(spelled in every or _is_below(spelled, every) for spelled in (_fold(written), _fold(real)))
+    if loosens is None:
+        return is_surely_inside if is_surely_inside == may_be_inside else None
+    return is_surely_inside if loosens else may_be_inside
 
 
 def normalise_path(path: str) -> str:

@@ -85,7 +85,7 @@ def _explain(
     if value is MISSING:
         return ConditionVerdict(words=condition.words, verdict="missing", value=None)
     found = cast("JsonValue", value)
-    verdict, _ = condition.judge(found, MAX_WORK, paths, is_loosening=rule.is_loosening)
+    verdict, _ = condition.judge(found, MAX_WORK, paths, loosens=rule.loosens)
     return ConditionVerdict(words=condition.words, verdict=verdict, value=show_value(found))
 
 
@@ -95,7 +95,7 @@ def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers
     `servers` has the beginnings of the names of tools that are unknown until their server has listed them.
     """
     for place, rule in enumerate(book.rules):
-        if rule.is_loosening:
+        if rule.loosens is not False:
             yield from list_open_ends(rule)
         shadow = next((before for before in book.rules[:place] if _is_shadowed(rule, before)), None)
         if shadow is not None:
@@ -127,5 +127,5 @@ def _list_notes_on_tool(
             yield f"rule {rule.number} names {rule.tool!r}, and there is no such tool{did_you_mean(rule.tool, tools)}"
     elif definition.is_blocking:
         yield f"rule {rule.number} names {rule.tool!r}, which asks a person itself: rules do not answer for people"
-    elif definition.risk == "critical" and rule.is_loosening:
+    elif definition.risk == "critical" and rule.loosens is not False:
         yield f"rule {rule.number} takes nothing away from {rule.tool!r}, because its risk is critical"

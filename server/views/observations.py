@@ -64,9 +64,8 @@ def _observe(event: ev.Event) -> ObservedFact | None:
 def _observe_call(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.ToolCallIntended():
-            called: dict[str, JsonValue] = {"callId": event.call_id, "effect": event.effect}
-            if event.rule is not None:
-                called["rule"] = event.rule.number
+            rule = None if event.rule is None else event.rule.number
+            called: dict[str, JsonValue] = {"callId": event.call_id, "effect": event.effect, "rule": rule}
             return "TOOL_CALLED", _find_step_id(event.call_id), called
         case ev.ToolReturned():
             return "TOOL_RETURNED", _find_step_id(event.call_id), {"callId": event.call_id, "status": "succeeded"}

@@ -181,6 +181,8 @@ async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
     async with warden(ledger, store=store, settings=ruled(SMALL)) as w:
         with pytest.raises(planwarden.PlanwardenError):
             await answer(w, asked, Decision(approved=True))
+        [again] = (await w.get_execution(asked.thread_id)).suspensions
+        assert "does not run even if you approve it: rule 2 of the operator denies it" in again.found[-1]
         done = await answer(w, asked, Decision(approved=True))
     assert done.status == "failed" and ledger.lines == []
 
