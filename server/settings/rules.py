@@ -15,6 +15,7 @@ from planwarden.agent.approval.rules import ArgumentRule, RuleBook, RuleBudget
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.tool import Risk
+from planwarden.agent.ports.holdings import MAX_SHARES
 from planwarden.server.settings.options import to_invalid_arguments
 
 MAX_RULES = 500
@@ -38,7 +39,7 @@ class BudgetSettings(BaseModel):
     """The argument whose numbers are added up, written as in `when`."""
     limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """What the sum may come to."""
-    count: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    count: Annotated[int, Field(ge=1, le=MAX_SHARES)] | None = None
     """How many calls may pass; either this, or `sum` and `limit`."""
     per: Period
     """The last `hour`, `day`, `week` or `month` (30 days) before each call."""
