@@ -29,7 +29,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
-from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.large_results import ENCODER, plain_values, store_large
 
@@ -165,7 +165,7 @@ class Registry:
         return stop
 
     def get(self, name: str) -> ToolDefinition | None:
-        tool = self._tools.get(name)
+        tool = self._tools.get(name) or _find_host_tool(name)
         return tool.definition if tool is not None else None
 
     def is_awaited(self, name: str) -> bool:
@@ -188,11 +188,12 @@ class Registry:
         return self._index.search(query, limit)
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
-        tool = self._tools.get(name)
+        tool = self._tools.get(name) or _find_host_tool(name)
         if tool is None:
             raise UnknownTool(f"there is no tool {name!r}")
         completed = _with_defaults(arguments, tool.definition.input_schema)
-        return completed, self._schemas[name].find_faults(completed)
+        schema = self._schemas.get(name) or tool.schema
+        return completed, () if schema is None else schema.find_faults(completed)
 
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
@@ -244,7 +245,7 @@ class Registry:
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
         """Returns the tool that the call was prepared for. Raises when it has changed or gone since."""
-        tool = self._tools.get(name)
+        tool = self._tools.get(name) or _find_host_tool(name)
         if tool is None:
             raise ToolError(f"{name} no longer exists; nothing was run")
         if context.definition_digest not in ("", tool.definition.digest):
@@ -279,6 +280,15 @@ class Registry:
         if isinstance(checked, ResultWithArtifacts):
             return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts), beside=attached.beside)
         return replace(attached, value=checked)
+
+
+def _find_host_tool(name: str) -> Tool | None:
+    if HOST_SEPARATOR not in name:
+        return None
+    # Most processes are never asked about a host's own tool.
+    from planwarden.tools.guarded.host_tool import find_host_tool
+
+    return find_host_tool(name)
 
 
 @contextmanager

@@ -57,6 +57,7 @@ Kind = Literal[
     "token_revoked",
     "notice_failed",
     "plan_run",
+    "guarded",
     "schedule_added",
     "schedule_paused",
     "schedule_resumed",

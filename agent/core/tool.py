@@ -11,6 +11,8 @@ import msgspec
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 
+HOST_SEPARATOR = "/"
+"""Stands in the name of a tool of the host itself, such as `claude-code/Bash`, and in no name of the catalogue."""
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest limit of time; None is no limit."""
 

@@ -6,6 +6,8 @@ from planwarden.server.auth.settings import LOCAL
 from planwarden.server.cli.command_parser import CommandGroup
 
 SHELLS = ("bash", "zsh", "fish")
+GUARDED = ("claude-code", "codex", "gemini", "opencode", "cursor")
+"""What `planwarden.tools.guarded.hosts` describes."""
 HOSTS = (
     "claude-desktop",
     "claude-code",
@@ -142,6 +144,33 @@ def add_store(commands: CommandGroup) -> None:
         metavar="URL",
         help="an empty PostgreSQL or a new file, named as for --store; run it again if it was broken off",
     )
+
+
+def add_guard(commands: CommandGroup) -> None:
+    """Add what guards the calls that a host makes itself."""
+    guard = commands.add_group(
+        "guard", "install|status|uninstall|hook", "Judge and ask about what a host is about to do itself."
+    )
+    for name, text in (
+        ("install", "Show what the host's file gets so that it asks planwarden before each call, ask, and write it."),
+        ("uninstall", "Show which lines of planwarden the host's file loses, ask, and write it."),
+    ):
+        changing = guard.add(name, f"guard:handle_{name}", text)
+        changing.add_argument("host", choices=GUARDED, metavar="HOST", help=f"the host: {', '.join(GUARDED)}")
+        changing.add_argument(
+            "--project", action="store_true", help="in the project of the working directory; default: for this user"
+        )
+        changing.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
+    status = guard.add(
+        "status",
+        "guard:handle_status",
+        "Run each hook as its host would, also broken ones, and say what the host does.",
+    )
+    status.add_argument(
+        "--project", action="store_true", help="of the project of the working directory; default: of this user"
+    )
+    hook = guard.add("hook", "guard:handle_hook", "Answer a host's hook: the event on standard input.", has_json=False)
+    hook.add_argument("host", metavar="HOST", help="the host that asks")
 
 
 def add_tokens(commands: CommandGroup) -> None:

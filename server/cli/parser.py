@@ -11,7 +11,14 @@ from pathlib import Path
 
 from planwarden.server.cli.command_parser import CommandGroup, Parser, ShowVersion
 from planwarden.server.cli.exit_codes import EXIT_CODES
-from planwarden.server.cli.operator_commands import add_config, add_schedules, add_store, add_tokens, add_tools
+from planwarden.server.cli.operator_commands import (
+    add_config,
+    add_guard,
+    add_schedules,
+    add_store,
+    add_tokens,
+    add_tools,
+)
 from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
 from planwarden.server.views.states import STATUSES
 
@@ -43,6 +50,7 @@ def build_parser() -> Parser:
     _add_approvals(commands)
     add_store(commands)
     add_tokens(commands)
+    add_guard(commands)
     add_config(commands)
     return parser
 

@@ -75,11 +75,16 @@ from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
 from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
 
 if TYPE_CHECKING:
+    from planwarden.server.api.service import Service
+    from planwarden.server.guard.guard import HostGuard
     from planwarden.server.plans.plan_file import SavedPlan
+    from planwarden.server.settings.configuration import Settings
     from planwarden.server.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
+GUARD_TOOL = "guard_call"
+"""What a host's hook calls. It is in no list, so that hosts do not offer it to a model."""
 INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Else use run_goal. Then do what \
 nextAction in each result says until status is completed. Never approve for a person: resume_execution asks them.
 
@@ -124,6 +129,9 @@ class PlanwardenServer(MCPServer[LazyService]):
     """The saved plans, the same for every principal."""
     nonces: Nonces
     """The nonces with which views decide questions."""
+    guard_settings: "Settings | None"
+    """By which it judges the calls of hosts; None for a server that guards no host."""
+    _guard: "tuple[Service, HostGuard] | None" = None
     tasks: Tasks
     """Turns calls into tasks for clients that take tasks."""
     end_streams: Callable[[], None]
@@ -169,6 +177,8 @@ class PlanwardenServer(MCPServer[LazyService]):
         """The result of a call. Every failure of one of our tools is a result too, and the server continues."""
         tool = TOOLS_BY_NAME.get(name)
         try:
+            if name == GUARD_TOOL and self.guard_settings is not None:
+                return await self._run_guard(arguments, context)
             tool = tool or await self._find_plan_tool(name)
             if tool is not None:
                 return await self._run_tool(tool, arguments, context)
@@ -259,6 +269,18 @@ class PlanwardenServer(MCPServer[LazyService]):
         except (UnknownThread, UnknownSuspension) as error:
             said = await _describe_ids(request)
             raise type(error)(f"{error.message}: {said}" if said else error.message, details=error.details) from None
+
+    async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
+        """The answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
+        # Only hosts under guard call it, after the first answers.
+        from planwarden.server.guard.opening import build_guard
+        from planwarden.server.mcp.handlers.guard import run_guard
+
+        assert self.guard_settings is not None and context is not None
+        service = await _find_lazy_service(context).service()
+        if self._guard is None or self._guard[0] is not service:
+            self._guard = service, build_guard(self.guard_settings, service)
+        return await run_guard(self._guard[1], arguments, self.identify().principal, context.request_context.meta)
 
     async def _find_plan_tool(self, name: str) -> McpTool | None:
         """The tool that is a saved plan of this name, if plans are tools."""
@@ -358,13 +380,14 @@ def build_server(
     plans: PlanSource | None = None,
     auth: BearerAuth | None = None,
     observer: "Telemetry | None" = None,
+    guard_settings: "Settings | None" = None,
 ) -> PlanwardenServer:
     """A server for the service that `opener` opens while it runs.
 
     The key seals request states and the nonces of views; without one, a key that lives as long as the server does.
 
     Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
-    `observer` records requests.
+    `observer` records requests. By `guard_settings` it judges the calls of hosts, for `guard_call`.
     """
     tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
@@ -397,6 +420,7 @@ def build_server(
         token_verifier=None if auth is None else auth.verifier,
     )
     server.identify = identify_operator if auth is None else identify_bearer
+    server.guard_settings = guard_settings
     server.plans = plans or PlanSource(_list_no_plans)
     server.nonces = Nonces(request_state_key or secrets.token_bytes(32))
     server.closed = anyio.Event()

@@ -106,6 +106,7 @@ async def serve_http(
                 plans=PlanSource.of_warden(warden),
                 auth=auth,
                 observer=warden.observer,
+                guard_settings=settings,
             )
             app = build_http_app(server, names, clock=store.clock)
             site = InboxSite(service=lambda: warden.service, settings=settings, origin=origin)

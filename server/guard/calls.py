@@ -1,0 +1,111 @@
+"""A call that a host is about to make, as its hook describes it. Everything in it is hostile: a model chose it."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import cast
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_json
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.core.bindings import Path, leave_out_bindings
+from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+MAX_VALUES = 20_000
+MAX_FOLDER_CHARS = 4_096
+FOLDER = "cwd"
+"""The argument that has the host's folder, for people and rules."""
+INPUT = "input"
+_TOOL = re.compile(r"[A-Za-z0-9_.:-]{1,160}")
+
+
+class GuardedCall:
+    """One call of a host's own tool."""
+
+    def __init__(self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str) -> None:
+        self.host = host
+        self.tool = tool
+        self.given = dict(arguments)
+        """What the tool gets."""
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        """The name that rules know: `claude-code/Bash`."""
+        return f"{self.host.name}/{self.tool}"
+
+    @cached_property
+    def arguments(self) -> dict[str, JsonValue]:
+        """What is judged, shown and digested: what the tool gets, and the folder.
+
+        Where the tool has an argument of that name itself, its arguments stand below `input`, so that a rule cannot
+        take the one for the other.
+        """
+        own: dict[str, JsonValue] = {INPUT: self.given} if FOLDER in self.given else self.given
+        return {FOLDER: self.folder, **own}
+
+    def compute_digest(self, principal: str) -> str:
+        """Returns what makes two calls the identical one."""
+        found: JsonValue = [principal, self.name, self.folder, self.given]
+        return digest(found, context="guard/v1")
+
+
+def read_event(host_name: str, text: bytes) -> GuardedCall:
+    """Reads what the hook of a host sends.
+
+    Raises:
+        InvalidArguments: it is not what that host sends, or cannot be shown to a person as it is.
+        LimitExceeded: it is too large.
+    """
+    if len(text) > MAX_EVENT_BYTES:
+        raise LimitExceeded(f"the host sent more than {MAX_EVENT_BYTES // 1024} KiB about one call")
+    try:
+        event = read_json(text.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidArguments("the host sent something that is not UTF-8") from None
+    if not isinstance(event, dict):
+        raise InvalidArguments("the host did not send a JSON object")
+    return build_call(host_name, event.get("tool_name"), event.get("tool_input"), event.get("cwd"))
+
+
+def build_call(host_name: object, tool: object, arguments: object, folder: object) -> GuardedCall:
+    """Returns the call. Arguments may be the JSON text of an object. Raises as `read_event`."""
+    if host_name not in GUARDED_HOSTS:
+        names = ", ".join(GUARDED_HOSTS)
+        raise InvalidArguments(f"there is no guarded host {str(host_name)[:64]!r}; they are {names}")
+    if not isinstance(tool, str) or not _TOOL.fullmatch(tool):
+        raise InvalidArguments(f"the host named a tool {str(tool)[:64]!r}, which is no usable name")
+    if isinstance(arguments, str):
+        if len(arguments) > MAX_EVENT_BYTES:
+            raise LimitExceeded("the arguments of the call are too large")
+        arguments = read_json(arguments)
+    if not isinstance(arguments, dict):
+        raise InvalidArguments("the host sent no arguments for the call")
+    if not isinstance(folder, str) or not folder or "\0" in folder or len(folder) > MAX_FOLDER_CHARS:
+        raise InvalidArguments("the host did not say in which folder the call runs")
+    given = cast("dict[str, JsonValue]", arguments)
+    _check_values(given)
+    _check_text(folder)
+    return GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, given, folder)
+
+
+def _check_values(arguments: dict[str, JsonValue]) -> None:
+    limit = f"{MAX_ARGUMENT_BYTES // 1024} KiB or {MAX_VALUES} values"
+    if exceeds(arguments, MAX_VALUES, MAX_ARGUMENT_BYTES) or is_larger(arguments, MAX_ARGUMENT_BYTES - 8192):
+        raise LimitExceeded(f"the arguments of the call are larger than {limit}, which nobody could judge")
+    bound: list[Path] = []
+    leave_out_bindings(arguments, bound)
+    if bound:
+        raise InvalidArguments("the arguments have a '$from' or '$text' key, which has a meaning in plans")
+    _check_text(json.dumps(arguments, ensure_ascii=False))
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown") from None

@@ -1,0 +1,143 @@
+"""The guard of one process: what may pass at once, what a person is asked about, and what passes once after that.
+
+A question about a host's call is the question of an execution with one step, which calls the host's tool. So it is
+shown, answered, reminded of and audited as every other. All executions about the identical call share a thread, and a
+thread has one unfinished execution: asked again, it is the same question.
+"""
+
+from collections.abc import Callable
+
+from planwarden.agent.common.errors import PlanwardenError, StartRefused, ThreadBusy
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.guard.calls import GuardedCall
+from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.passes import PassTaker, find_made_call, is_about, is_released
+from planwarden.server.guard.verdict import Verdict, deny
+from planwarden.tools.guarded.host_tool import PASS_S
+
+STEP = "call"
+SETTLE_S = 10.0
+"""How long a call waits until its execution asks or ends; the host's own limit is longer."""
+ATTEMPTS = 5
+"""Looks at a thread that other processes change meanwhile."""
+
+
+class HostGuard:
+    """Judges the calls of hosts for one engine."""
+
+    def __init__(self, engine: Engine, judge: Judge, passes: PassTaker, find_inbox: Callable[[], str | None]) -> None:
+        self._engine = engine
+        self._judge = judge
+        self._passes = passes
+        self._find_inbox = find_inbox
+
+    async def decide(self, call: GuardedCall, principal: str) -> Verdict:
+        """Returns the answer to the host; a refusal for every error that is planwarden's."""
+        try:
+            verdict = self._judge.judge(call)
+            if verdict is None:
+                return await self._decide_by_log(call, principal)
+            if verdict.facts is not None:
+                await self._engine.store.audit((AuditEntry(kind="guarded", facts=verdict.facts),))
+            return verdict
+        except PlanwardenError as error:
+            return deny(f"Refused, because it could not be judged: {error.message}")
+
+    async def _decide_by_log(self, call: GuardedCall, principal: str) -> Verdict:
+        thread_id = f"guard-{call.compute_digest(principal)[:40]}"
+        for _ in range(ATTEMPTS):
+            newest = await self._find_newest(thread_id, principal)
+            if newest is not None:
+                verdict = await self._follow(newest, call)
+                if verdict is not None:
+                    return verdict
+            try:
+                started = await self._start(call, principal, thread_id, newest)
+            except (ThreadBusy, StartRefused):
+                # Another process has asked the same, or decided it, meanwhile.
+                continue
+            verdict = await self._follow(started, call)
+            return verdict or deny(f"Refused: {_explain_end(await self._engine.find(started.execution_id))}.")
+        return deny("Refused for now, because the same call is being asked about by others; try again in a minute.")
+
+    async def _find_newest(self, thread_id: str, principal: str) -> ExecutionState | None:
+        headers = await self._engine.store.thread(thread_id)
+        if not headers or headers[-1].principal != principal:
+            return None
+        return await self._engine.find(headers[-1].execution_id)
+
+    async def _start(
+        self, call: GuardedCall, principal: str, thread_id: str, newest: ExecutionState | None
+    ) -> ExecutionState:
+        planned = PlannedCall(tool_name=call.name, arguments=call.arguments)
+        step = PlanStep(
+            step_id=STEP,
+            description=f"{call.host.label} is about to call {call.tool}.",
+            step_type="tool",
+            required_tools=(call.name,),
+            tool_calls=(planned,),
+        )
+        after = (
+            StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
+        )
+        return await self._engine.create(
+            thread_id=thread_id,
+            requester=Requester(principal, host=call.host.label),
+            goal=f"{call.host.label}: {call.tool} in {call.folder}"[:400],
+            plan=Plan(steps=(step,)),
+            options=ev.Options(),
+            start=after,
+        )
+
+    async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
+        """Returns what the execution says about the call; None when it is over and says nothing."""
+        if not is_about(execution, call):
+            return None
+        execution = await self._engine.wait(execution, SETTLE_S)
+        for suspension in execution.open_suspensions:
+            return self._ask_to_wait(suspension.question.suspension_id)
+        if not execution.is_finished:
+            return deny("Refused for now: planwarden is deciding about it; try again in a minute.")
+        now = self._engine.store.clock.now()
+        if is_released(execution, call, self._judge.policy, now):
+            if await self._passes.take(execution, call):
+                return Verdict(then="allow", reason="A person approved this call, once.")
+            return None
+        return _find_rejection(execution, call, now)
+
+    def _ask_to_wait(self, suspension_id: str) -> Verdict:
+        inbox = self._find_inbox()
+        where = f"at {inbox} or " if inbox is not None else ""
+        text = (
+            f"Not run: a person has to decide. Question {suspension_id}, answered {where}in a terminal with "
+            f"`planwarden approve {suspension_id}`. Do not retry until it was decided, and do not work around it; then "
+            "the identical call passes once, within an hour."
+        )
+        return Verdict(then="deny", reason=text, suspension_id=suspension_id)
+
+
+def _find_rejection(execution: ExecutionState, call: GuardedCall, now: float) -> Verdict | None:
+    """Returns the refusal of a person who said no within the last hour; after that the call is asked about again."""
+    for suspension in execution.suspensions.values():
+        decision = suspension.decision
+        if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_S:
+            continue
+        if decision.approved is False:
+            reason = f": {decision.reason[:500]}" if decision.reason else ""
+            return deny(f"Refused: a person rejected this call{reason}. Do not try it again.")
+        made = find_made_call(execution)
+        if made is not None and made.status == "succeeded" and made.arguments != call.arguments:
+            return deny("Refused: a person approved this call with other arguments; ask them what to do instead.")
+    return None
+
+
+def _explain_end(execution: ExecutionState) -> str:
+    made = find_made_call(execution)
+    reason = None if made is None else made.error_message
+    return reason or f"planwarden's execution {execution.execution_id} ended as {execution.status}"

@@ -1,0 +1,255 @@
+"""The file of each host that makes it ask planwarden, and what stands in it.
+
+Each form blocks when planwarden gives no answer. Claude Code: an `mcp_tool` hook with `onFailure: block`. Codex and
+Gemini CLI run a call after a hook that crashed, said nothing or took too long, and after exit code 2 without a reason;
+so the shell around the command checks what it printed, gives a reason itself, and ends it before the host would.
+opencode: a plugin that throws. Cursor: `failClosed`.
+"""
+
+import json
+import shlex
+import shutil
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
+from planwarden.server.guard.install.plugin import PLUGIN_MARK, build_plugin
+from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
+
+HOST_LIMIT_S = 60
+"""How long the host waits for its hook."""
+SHELL_LIMIT_S = 30
+"""After this the shell's `timeout` ends planwarden, which ends itself before that."""
+SERVER = "planwarden"
+PLUGIN_FILE = "planwarden-guard.js"
+FLOOR = ("bash", "edit", "webfetch")
+"""Permissions of opencode that ask where nothing else is said: what is left when the plugin cannot be loaded."""
+_BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
+
+
+class HookFile(msgspec.Struct, frozen=True):
+    """One file of a host, and how it is changed."""
+
+    host: HostName
+    path: Path
+    kind: Literal["json", "toml", "plugin", "floor"]
+
+    def add(self, text: str, program: tuple[str, ...]) -> str:
+        """Returns the text with planwarden's part; the same text if it is there. Raises `InvalidArguments`."""
+        if self.kind == "plugin":
+            return build_plugin((*program, "guard", "hook", self.host))
+        if self.kind == "toml":
+            return _add_to_toml(text, program)
+        if self.kind == "floor":
+            for name in FLOOR:
+                text = set_member(text, ("permission", name), "ask")
+            return text
+        text = self.remove(text) if self._find_outdated(text, program) else text
+        if self.find_entries(text):
+            return text
+        if self.host == "cursor" and not text.strip():
+            text = '{\n  "version": 1\n}\n'
+        return add_item(text, _KEYS[self.host], build_entry(self.host, program))
+
+    def remove(self, text: str) -> str:
+        """Returns the text without planwarden's part. Raises `InvalidArguments`."""
+        if self.kind == "plugin":
+            return ""
+        if self.kind == "toml":
+            return _remove_from_toml(text)
+        if self.kind == "floor":
+            return text
+        for place in reversed(self.find_entries(text)):
+            text = remove_at(text, (*_KEYS[self.host], place))
+        return text
+
+    def is_outdated(self, text: str, program: tuple[str, ...]) -> bool:
+        """Whether planwarden's part is another than `add` would write, such as the command of another installation."""
+        if self.kind == "plugin":
+            return text != self.add(text, program)
+        return self.kind == "json" and self._find_outdated(text, program)
+
+    def is_in(self, text: str) -> bool:
+        """Whether planwarden's part is there. Raises `InvalidArguments` for a text that cannot be read."""
+        if self.kind == "plugin":
+            return PLUGIN_MARK in text
+        if self.kind == "toml":
+            return _BEGIN in text
+        if self.kind == "floor":
+            node = read_json_text(text).find("permission")
+            return node is not None and all(node.find(name) is not None for name in FLOOR)
+        return bool(self.find_entries(text))
+
+    def find_entries(self, text: str) -> list[int]:
+        """Returns the places of planwarden's entries in the list of hooks."""
+        found: JsonValue = read_json_text(text).value
+        for key in _KEYS[self.host]:
+            found = found.get(key) if isinstance(found, dict) else None
+        entries = found if isinstance(found, list) else []
+        return [place for place, entry in enumerate(entries) if _is_ours(entry, self.host)]
+
+    def _find_outdated(self, text: str, program: tuple[str, ...]) -> bool:
+        wanted = build_entry(self.host, program)
+        found: JsonValue = read_json_text(text).value
+        for key in _KEYS[self.host]:
+            found = found.get(key) if isinstance(found, dict) else None
+        entries = found if isinstance(found, list) else []
+        return any(_is_ours(entry, self.host) and entry != wanted for entry in entries)
+
+
+_KEYS: Mapping[HostName, tuple[str, ...]] = {
+    "claude-code": ("hooks", "PreToolUse"),
+    "codex": ("hooks", "PreToolUse"),
+    "gemini": ("hooks", "BeforeTool"),
+    "opencode": ("permission",),
+    "cursor": ("hooks", "preToolUse"),
+}
+
+
+def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
+    """Returns the files of the host: of the project's folder, or without one of this user."""
+    home = Path(environment.get("HOME") or Path.home())
+    base = project or home
+    match host:
+        case "claude-code":
+            folder = base / ".claude" if project else Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+            return (HookFile(host, folder / "settings.json", "json"),)
+        case "codex":
+            folder = base / ".codex" if project else Path(environment.get("CODEX_HOME") or home / ".codex")
+            is_toml = _has_toml_hooks(folder / "config.toml")
+            return (
+                HookFile(host, folder / ("config.toml" if is_toml else "hooks.json"), "toml" if is_toml else "json"),
+            )
+        case "gemini":
+            return (HookFile(host, base / ".gemini" / "settings.json", "json"),)
+        case "opencode":
+            config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+            folder, settings = (base / ".opencode", base) if project else (config, config)
+            name = "opencode.jsonc" if (settings / "opencode.jsonc").exists() else "opencode.json"
+            plugin = HookFile(host, folder / "plugins" / PLUGIN_FILE, "plugin")
+            return (plugin, HookFile(host, settings / name, "floor"))
+        case "cursor":
+            return (HookFile(host, base / ".cursor" / "hooks.json", "json"),)
+
+
+def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
+    """Returns what stands in the list of the host's hooks."""
+    if host == "claude-code":
+        given: dict[str, JsonValue] = {
+            "host": host,
+            "tool_name": "${tool_name}",
+            "tool_input": "${tool_input}",
+            "cwd": "${cwd}",
+        }
+        hook: dict[str, JsonValue] = {
+            "type": "mcp_tool",
+            "server": SERVER,
+            "tool": GUARD_TOOL,
+            "input": given,
+            "timeout": HOST_LIMIT_S,
+            "onFailure": "block",
+        }
+        return {"hooks": [hook]}
+    command = build_command(host, program)
+    if host == "cursor":
+        return {"command": command, "timeout": HOST_LIMIT_S, "failClosed": True}
+    if host == "gemini":
+        return {"hooks": [{"name": SERVER, "type": "command", "command": command, "timeout": HOST_LIMIT_S * 1000}]}
+    return {"hooks": [{"type": "command", "command": command, "timeout": HOST_LIMIT_S, "statusMessage": SERVER}]}
+
+
+def build_command(host: HostName, program: tuple[str, ...], *, limit_s: int = SHELL_LIMIT_S) -> str:
+    """Returns the command line of a hook: it lets the call run only after exactly the answer that planwarden gives."""
+    limit = ("timeout", "-s", "KILL", str(limit_s)) if shutil.which("timeout") else ()
+    words = shlex.join((*limit, *program, "guard", "hook", host))
+    refusal = '{ echo "planwarden: this call is blocked" >&2; exit 2; }'
+    if host == "cursor":
+        # Cursor reads its answer from the output, a refusal too.
+        refusal = f'{{ case "$answer" in *deny*) echo "$answer";; esac; {refusal[2:]}'
+        refusal = f'echo "{{}}" || {refusal}'
+        script = f'answer=$({words}) && [ "$answer" = "{{}}" ] && {refusal}'
+    else:
+        script = f'answer=$({words}) && [ "$answer" = "{{}}" ] || {refusal}'
+    return f"sh -c {shlex.quote(script)} || exit 2"
+
+
+def _is_ours(entry: JsonValue, host: HostName) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    hooks = entry.get("hooks", [entry])
+    if not isinstance(hooks, list) or not hooks:
+        return False
+    return all(isinstance(hook, dict) and _is_our_hook(hook, host) for hook in hooks)
+
+
+def _is_our_hook(hook: dict[str, JsonValue], host: HostName) -> bool:
+    if hook.get("type") == "mcp_tool":
+        return hook.get("tool") == GUARD_TOOL
+    command = hook.get("command")
+    return isinstance(command, str) and f"guard hook {host}" in command
+
+
+def _has_toml_hooks(path: Path) -> bool:
+    """Whether Codex's settings already have hooks: it warns when two files of one folder do."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(found.get("hooks")) and not (path.parent / "hooks.json").exists()
+
+
+def _add_to_toml(text: str, program: tuple[str, ...]) -> str:
+    text = _remove_from_toml(text)
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = (
+        _BEGIN,
+        "[[hooks.PreToolUse]]",
+        "",
+        "[[hooks.PreToolUse.hooks]]",
+        'type = "command"',
+        f"command = {json.dumps(build_command('codex', program))}",
+        f"timeout = {HOST_LIMIT_S}",
+        f'statusMessage = "{SERVER}"',
+        _END,
+    )
+    gap = "" if not text else end if text.endswith("\n") else end * 2
+    changed = text + gap + end.join(lines) + end
+    try:
+        before, after = tomllib.loads(text), tomllib.loads(changed)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArguments(f"nothing can be added to it: {error}") from None
+    hooks = cast("dict[str, Any]", after["hooks"])
+    added = cast("list[JsonValue]", hooks["PreToolUse"]).pop()
+    if not hooks["PreToolUse"]:
+        del hooks["PreToolUse"]
+    if not hooks:
+        del after["hooks"]
+    if added != build_entry("codex", program) or after != before:
+        raise InvalidArguments("it is written in a way that nothing can be added to")
+    return changed
+
+
+def _remove_from_toml(text: str) -> str:
+    begin = text.find(_BEGIN)
+    if begin < 0:
+        return text
+    end = text.find(_END, begin)
+    if end < 0:
+        raise InvalidArguments(f"it has a line {_BEGIN!r} without {_END!r}; remove these lines yourself")
+    end += len(_END)
+    after = text[end:].removeprefix("\r\n") if text[end : end + 2] == "\r\n" else text[end:].removeprefix("\n")
+    before = text[:begin]
+    for newline in ("\r\n", "\n"):
+        if before.endswith(newline * 2) or before == newline:
+            before = before[: -len(newline)]
+            break
+    return before + after
+
+
+assert set(_KEYS) == set(GUARDED_HOSTS)

@@ -1,0 +1,189 @@
+"""Whether a hook blocks when planwarden gives no answer: its own command is run, with planwarden and with broken ones.
+
+What a host does with what it then sees was measured with real hosts, see docs/guard.md. What a host would only say
+itself, such as whether it trusts the hook, is not known here and is said so.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.guard.answers import BLOCKED
+from planwarden.server.guard.install.hook_files import (
+    HOST_LIMIT_S,
+    SERVER,
+    HookFile,
+    build_command,
+    find_hook_files,
+)
+from planwarden.server.guard.install.json_text import read_json_text
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
+
+PATIENCE_S = 60
+HANG_LIMIT_S = 1
+BROKEN: Mapping[str, tuple[str, ...]] = {
+    "not there": ("/nonexistent/planwarden",),
+    "killed": ("sh", "-c", "kill -KILL $$"),
+    "hanging": ("sh", "-c", "sleep 600"),
+    "giving garbage": ("sh", "-c", "echo garbage"),
+    "failing silently": ("sh", "-c", "exit 1"),
+}
+"""What stands in planwarden's place."""
+READS: Mapping[HostName, str] = {
+    "claude-code": "Read",
+    "codex": "update_plan",
+    "gemini": "read_file",
+    "opencode": "read",
+    "cursor": "Read",
+}
+UNKNOWN: Mapping[HostName, str] = {
+    "claude-code": "Claude Code before 2.1.295 ignores onFailure; `claude --version` says which one it is. "
+    "`claude --bare` and settings that disable hooks skip it",
+    "codex": "whether Codex trusts the hook: until a person trusts it with `t` in `/hooks`, Codex skips it silently",
+    "gemini": "whether the folder is trusted: in an untrusted one Gemini CLI skips the hooks of the project",
+    "opencode": "whether opencode loads the plugin: it ignores one that it cannot load, and then its own questions are "
+    "left",
+    "cursor": "everything that Cursor does with it: it was never run with planwarden",
+}
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a hook."""
+
+    what: str
+    blocks: bool
+    expected: bool
+    """Whether it should block."""
+    said: str
+
+    @property
+    def is_right(self) -> bool:
+        return self.blocks == self.expected
+
+
+class HookStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the guard of one host."""
+
+    host: HostName
+    path: str
+    state: Literal["installed", "not installed", "damaged"]
+    problem: str = ""
+    trials: tuple[Trial, ...] = ()
+    unknown: str = ""
+
+    @property
+    def is_proven(self) -> bool:
+        return self.state == "installed" and not self.problem and all(trial.is_right for trial in self.trials)
+
+
+def check_hosts(
+    environment: Mapping[str, str], project: Path | None, program: tuple[str, ...]
+) -> tuple[HookStatus, ...]:
+    """Returns the status of every host. It runs each installed hook several times."""
+    return tuple(_check_host(host, environment, project, program) for host in GUARDED_HOSTS)
+
+
+def _check_host(
+    host: HostName, environment: Mapping[str, str], project: Path | None, program: tuple[str, ...]
+) -> HookStatus:
+    files = find_hook_files(host, environment, project)
+    path = str(files[0].path)
+    try:
+        states = [file.is_in(_read(file)) for file in files]
+    except InvalidArguments as error:
+        return HookStatus(host=host, path=path, state="damaged", problem=f"{path}: {error.message}")
+    if not any(states):
+        return HookStatus(host=host, path=path, state="not installed")
+    problem = "" if all(states) else f"{files[states.index(False)].path} lacks its part; install it again"
+    if not problem and any(file.is_outdated(_read(file), program) for file in files):
+        problem = "it is not what this installation of planwarden would write; install it again"
+    if host == "claude-code":
+        problem = problem or _find_server_problem(environment, project)
+        trials = ()
+    else:
+        trials = tuple(_run_trials(files[0], program))
+    return HookStatus(host=host, path=path, state="installed", problem=problem, trials=trials, unknown=UNKNOWN[host])
+
+
+def _read(file: HookFile) -> str:
+    try:
+        return file.path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArguments(f"it cannot be read: {error}") from None
+
+
+def _find_server_problem(environment: Mapping[str, str], project: Path | None) -> str:
+    """Claude Code's hook needs planwarden among its MCP servers; without it every call is blocked."""
+    home = Path(environment.get("HOME") or Path.home())
+    config = environment.get("CLAUDE_CONFIG_DIR")
+    places = [Path(config) / ".claude.json"] if config else [home / ".claude.json"]
+    places += [(project or Path.cwd()) / ".mcp.json"]
+    for place in places:
+        try:
+            servers = read_json_text(place.read_text(encoding="utf-8")).find("mcpServers")
+        except (OSError, ValueError, InvalidArguments):
+            continue
+        if servers is not None and servers.find(SERVER) is not None:
+            return ""
+    return (
+        f"no MCP server {SERVER!r} is in {places[0]} or .mcp.json, so Claude Code blocks every call; "
+        "`planwarden config print claude-code` prints it"
+    )
+
+
+def _run_trials(file: HookFile, program: tuple[str, ...]) -> Iterator[Trial]:
+    """Runs the hook as its host would, with planwarden and with what may stand in its place."""
+    event = json.dumps({"tool_name": READS[file.host], "tool_input": {}, "cwd": os.getcwd()})
+    yield _run(file, program, HOST_LIMIT_S, "a call that only reads", event, blocks=False)
+    yield _run(file, program, HOST_LIMIT_S, "something odd from the host", "garbage", blocks=True)
+    for what, words in BROKEN.items():
+        yield _run(file, words, HANG_LIMIT_S, f"planwarden {what}", event, blocks=True)
+
+
+def _run(file: HookFile, program: tuple[str, ...], limit_s: int, what: str, event: str, *, blocks: bool) -> Trial:
+    with tempfile.TemporaryDirectory() as folder:
+        command = _build_words(file, program, limit_s, event, Path(folder))
+        try:
+            ended = subprocess.run(command, input=event.encode(), capture_output=True, timeout=PATIENCE_S, check=False)
+        except subprocess.TimeoutExpired:
+            said = f"no answer within {PATIENCE_S} s; the host's own limit is longer than that of the hook"
+            return Trial(what=what, blocks=False, expected=blocks, said=said)
+        except OSError as error:
+            return Trial(what=what, blocks=True, expected=blocks, said=f"cannot be run here: {error.strerror}")
+    said = ended.stderr.decode("utf-8", "replace").strip()
+    # Codex and Gemini CLI let a call run after exit code 2 without a reason.
+    is_blocked = ended.returncode == BLOCKED and bool(said)
+    return Trial(what=what, blocks=is_blocked, expected=blocks, said=said[-300:] or f"exit code {ended.returncode}")
+
+
+def _build_words(file: HookFile, program: tuple[str, ...], limit_s: int, event: str, folder: Path) -> list[str]:
+    if file.host != "opencode":
+        return ["sh", "-c", build_command(file.host, program, limit_s=limit_s)]
+    plugin = folder / "plugin.mjs"
+    plugin.write_text(file.add("", program).replace("LIMIT_MS = 30_000", f"LIMIT_MS = {limit_s * 1000}"))
+    driver = folder / "driver.mjs"
+    driver.write_text(_DRIVER)
+    tool = "" if event == "garbage" else READS[file.host]
+    return ["node", str(driver), str(plugin), tool, os.getcwd()]
+
+
+_DRIVER = """\
+const [, , plugin, tool, directory] = process.argv
+try {
+  const { PlanwardenGuard } = await import(plugin)
+  const hooks = await PlanwardenGuard({ directory })
+  await hooks["tool.execute.before"]({ tool, callID: "1" }, { args: {} })
+} catch (error) {
+  console.error(error.message)
+  process.exit(2)
+}
+"""

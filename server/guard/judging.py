@@ -1,0 +1,67 @@
+"""What can be said of a call at once: what is planwarden's own, what only reads, and what the operator's rules say.
+
+None of it opens a store. What is left is asked about.
+"""
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.policy import Policy, Requirement
+from planwarden.server.guard.calls import GuardedCall
+from planwarden.server.guard.own_things import OwnThings
+from planwarden.server.guard.verdict import Verdict, deny
+from planwarden.tools.guarded.host_tool import find_host_tool
+from planwarden.tools.guarded.hosts import GUARD_TOOL
+
+
+class Judge(msgspec.Struct, frozen=True):
+    """The operator's policy and files."""
+
+    policy: Policy
+    own: OwnThings
+
+    def judge(self, call: GuardedCall) -> Verdict | None:
+        """Returns what is certain of the call; None when somebody must be asked, or a store must count."""
+        if call.tool.startswith(call.host.own_prefix):
+            return self._judge_own(call)
+        refusal = self.own.find_refusal(call)
+        if refusal is not None:
+            return deny(f"Refused: {refusal}.", facts=describe(call, "refused"))
+        requirement = self.find_requirement(call)
+        return _judge_by_rule(call, requirement)
+
+    def find_requirement(self, call: GuardedCall) -> Requirement:
+        """Returns what the call needs as the policy is now."""
+        return self.policy.requirement(find_definition(call), call.arguments)
+
+    def _judge_own(self, call: GuardedCall) -> Verdict:
+        if call.tool.removeprefix(call.host.own_prefix) == GUARD_TOOL:
+            return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
+        # What they start is asked about by planwarden itself.
+        return Verdict(then="no opinion")
+
+
+def find_definition(call: GuardedCall) -> ToolDefinition:
+    """Returns the definition under which the call is judged and asked about."""
+    tool = find_host_tool(call.name)
+    assert tool is not None, call.name
+    return tool.definition
+
+
+def describe(call: GuardedCall, answer: str, requirement: Requirement | None = None) -> dict[str, JsonValue]:
+    """Returns what the audit records: no arguments, only their digest."""
+    facts: dict[str, JsonValue] = {"tool": call.name, "answer": answer, "arguments": call.compute_digest("")[:32]}
+    rule = None if requirement is None else requirement.rule
+    return facts if rule is None else {**facts, "rule": rule.number}
+
+
+def _judge_by_rule(call: GuardedCall, requirement: Requirement) -> Verdict | None:
+    if requirement.denied is not None:
+        because = requirement.denied or "a rule of the operator refuses it"
+        return deny(f"Denied by the operator's rules: {because}.", facts=describe(call, "denied", requirement))
+    if requirement.rule is None and call.tool in call.host.reads:
+        return Verdict(then="no opinion")
+    if requirement.needs is None and not requirement.shares:
+        return Verdict(then="allow", reason="Allowed by rule.", facts=describe(call, "allowed", requirement))
+    return None

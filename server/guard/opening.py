@@ -1,0 +1,57 @@
+"""Builds the guard of a process: of a server, from what is open in it, and of a command, from as little as it needs."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.service import Service
+from planwarden.server.guard.guard import HostGuard
+from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.own_things import OwnThings
+from planwarden.server.guard.passes import FolderPasses
+from planwarden.server.notifications.browsers import BrowserChannels
+from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.secrets import find_secrets
+from planwarden.storage.opening import open_store
+from planwarden.tools.registry import Registry
+
+
+def build_judge(settings: Settings) -> Judge:
+    return Judge(settings.policy, OwnThings(settings.home, settings.environment))
+
+
+def build_guard(settings: Settings, service: Service) -> HostGuard:
+    """Returns the guard of a server. A question that it asks opens the inbox, as every other does."""
+
+    def find_inbox() -> str | None:
+        opener = service.inbox_opener
+        if service.inbox_url is None and opener is not None:
+            service.inbox_url = opener.address()
+        return service.inbox_url
+
+    engine = service.engine
+    return HostGuard(engine, build_judge(settings), FolderPasses(settings.home, engine.store), find_inbox)
+
+
+@asynccontextmanager
+async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
+    """Opens the store and an engine that knows no tool of plans, for one command. `inbox` is where one may be.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    async with open_store(settings.store) as store:
+        browsers = BrowserChannels(store.browsers, store.clock, settings.policy, find_secrets(settings, store))
+        await browsers.refresh()
+        engine = Engine(
+            store,
+            Registry(),
+            CallerModel(),
+            settings.policy,
+            adopts=False,
+            outbox=build_outbox(settings.channels, browsers),
+        )
+        async with engine:
+            yield HostGuard(engine, build_judge(settings), FolderPasses(settings.home, store), lambda: inbox)

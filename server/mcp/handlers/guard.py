@@ -1,0 +1,43 @@
+"""The handler of `guard_call`, which a host's own hook calls before each call of a tool.
+
+Its answer decides only where the host takes it from its hook. A model that calls it gets a text, and no pass is taken
+for one that shows that it is a model: what Claude Code calls for its model has an id in `_meta`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.types import CallToolResult, TextContent
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.server.guard.answers import build_claude_document
+from planwarden.server.guard.calls import build_call
+from planwarden.server.guard.guard import HostGuard
+from planwarden.server.guard.verdict import Verdict, deny
+
+MODELS_ID = "claudecode/toolUseId"
+"""In `_meta` of what Claude Code calls for its model, and never of what a hook calls."""
+
+
+async def run_guard(
+    guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any] | None
+) -> CallToolResult:
+    """Returns one block of text with the JSON that the hook answers."""
+    return _build_result(await _decide(guard, arguments, principal, dict(meta or {})))
+
+
+async def _decide(guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any]) -> Verdict:
+    if MODELS_ID in meta:
+        return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
+    try:
+        call = build_call(
+            arguments.get("host"), arguments.get("tool_name"), arguments.get("tool_input"), arguments.get("cwd")
+        )
+    except PlanwardenError as error:
+        return deny(f"Refused, because it could not be judged: {error.message}")
+    return await guard.decide(call, principal)
+
+
+def _build_result(verdict: Verdict) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=json.dumps(build_claude_document(verdict)))])

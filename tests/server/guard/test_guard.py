@@ -1,0 +1,182 @@
+"""A guarded call, from the host's hook to its one pass: who may release it, how often, for how long, and what else."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidPlan, PlanwardenError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.requester import Requester
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.guard.verdict import Verdict
+from planwarden.storage.memory.store import MemoryStore
+from tests.server.guard.support import guarded
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_call_that_no_rule_knows_is_asked_about_and_passes_once_after_a_person_approved_it(
+    tmp_path: Path,
+) -> None:
+    """spec: rules, guard: the identical call passes once after a person approved it"""
+    async with guarded(tmp_path / "home") as host:
+        asked = await host.decide(host.call())
+        assert asked.then == "deny"
+        assert asked.suspension_id is not None
+        assert asked.suspension_id in asked.reason
+        assert "do not retry" in asked.reason.lower()
+        await host.answer(asked)
+        allowed = await host.decide(host.call())
+        again = await host.decide(host.call())
+    assert allowed.then == "allow"
+    assert again.then == "deny"
+    assert again.suspension_id not in (None, asked.suspension_id)
+
+
+async def test_the_same_call_asked_about_twice_is_one_question(tmp_path: Path) -> None:
+    """spec: rules, guard: the question is asked in the same inbox, once"""
+    async with guarded(tmp_path / "home") as host:
+        verdicts: list[Verdict] = []
+
+        async def ask() -> None:
+            verdicts.append(await host.decide(host.call()))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(ask)
+        page = await host.service.list_suspensions(principal=None)
+    assert page.total == 1
+    assert {verdict.suspension_id for verdict in verdicts} - {None} == {page.suspensions[0].suspension_id}
+    assert all(verdict.then == "deny" for verdict in verdicts)
+
+
+async def test_the_question_shows_command_and_folder_and_needs_a_person(tmp_path: Path) -> None:
+    """spec: rules, guard: asked in the same inbox; facts first"""
+    async with guarded(tmp_path / "home") as host:
+        await host.decide(host.call("rm -rf build"))
+        [question] = (await host.service.list_suspensions(principal=None)).suspensions
+    assert question.tool_call is not None
+    assert question.tool_call.tool_name == "claude-code/Bash"
+    assert question.tool_call.arguments == {"cwd": host.folder, "command": "rm -rf build"}
+    assert (question.risk, question.needs) == ("dangerous", "human")
+
+
+@pytest.mark.parametrize("assurance", ["claimed", "caller", "client"])
+async def test_no_answer_worth_less_than_a_person_releases_the_call(tmp_path: Path, assurance: ev.Assurance) -> None:
+    """spec: rules, guard; approvals, nothing below human is called approved by a human"""
+    async with guarded(tmp_path / "home", toml="[approvals]\ntrust_caller = true\n") as host:
+        asked = await host.decide(host.call())
+        await host.answer(asked, assurance=assurance)
+        assert (await host.decide(host.call())).then == "deny"
+
+
+async def test_only_the_identical_call_passes(tmp_path: Path) -> None:
+    """spec: rules, guard: digest of tool, arguments, folder"""
+    async with guarded(tmp_path / "home") as host:
+        await host.answer(await host.decide(host.call("rm -rf build")))
+        others = [
+            host.call("rm -rf build "),
+            host.call("rm -rf build; true"),
+            host.call("rm -rf build", host="codex"),
+            host.call("rm -rf build", tool="Monitor"),
+            host.event({"command": "rm -rf build", "timeout": 1}),
+        ]
+        assert [(await host.decide(other)).then for other in others] == ["deny"] * len(others)
+        elsewhere = host.call("rm -rf build")
+        elsewhere.folder = host.folder + "/sub"
+        assert (await host.decide(elsewhere)).then == "deny"
+        assert (await host.guard.decide(host.call("rm -rf build"), "somebody else")).then == "deny"
+        assert (await host.decide(host.call("rm -rf build"))).then == "allow"
+
+
+async def test_sixteen_hooks_at_once_get_one_pass(tmp_path: Path) -> None:
+    """spec: rules, guard: passes once, counted over processes"""
+    store = MemoryStore()
+    async with guarded(tmp_path / "home", store=store) as one, guarded(tmp_path / "home", store=store) as two:
+        await one.answer(await one.decide(one.call()))
+        verdicts: list[str] = []
+
+        async def ask(number: int) -> None:
+            host = (one, two)[number % 2]
+            verdicts.append((await host.decide(host.call())).then)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(16):
+                tasks.start_soon(ask, number)
+    assert sorted(verdicts) == ["allow"] + ["deny"] * 15
+
+
+async def test_a_rejected_call_is_refused_with_the_reason_and_not_asked_about_again_within_the_hour(
+    tmp_path: Path,
+) -> None:
+    """ours: a model that repeats itself does not wear a person down"""
+    async with guarded(tmp_path / "home") as host:
+        await host.answer(await host.decide(host.call()), approved=False, reason="build is needed")
+        refused = await host.decide(host.call())
+        page = await host.service.list_suspensions(principal=None)
+    assert refused.then == "deny"
+    assert "build is needed" in refused.reason
+    assert page.total == 0
+
+
+async def test_arguments_that_a_person_changed_do_not_pass_for_the_call_that_was_asked_about(tmp_path: Path) -> None:
+    """spec: rules, guard: the identical call; approvals, shown = stored = run"""
+    async with guarded(tmp_path / "home") as host:
+        asked = await host.decide(host.call("rm -rf build"))
+        changed: dict[str, JsonValue] = {"cwd": host.folder, "command": "rm -rf build/old"}
+        view = await host.answer(asked, modified_args=changed)
+        if view.status == "suspended":
+            [question] = view.suspensions
+            await host.answer(Verdict(then="deny", suspension_id=question.suspension_id))
+        refused = await host.decide(host.call("rm -rf build"))
+    assert refused.then == "deny"
+    assert "other arguments" in refused.reason
+
+
+async def test_a_retry_of_the_execution_makes_no_second_pass(tmp_path: Path) -> None:
+    """ours: what a retry takes over was released once"""
+    async with guarded(tmp_path / "home") as host:
+        done = await host.answer(await host.decide(host.call()))
+        assert (await host.decide(host.call())).then == "allow"
+        for step in (None, "call"):
+            try:
+                await host.service.retry(done.thread_id, from_step=step, wait_seconds=5, requester=Requester(LOCAL))
+            except PlanwardenError as error:
+                assert error.code
+        assert (await host.decide(host.call())).then == "deny"
+
+
+async def test_a_plan_cannot_name_a_tool_of_the_host(tmp_path: Path) -> None:
+    """ours: only the guard asks about a host's tool"""
+    call: JsonValue = {"toolName": "claude-code/Bash", "arguments": {"command": "ls"}}
+    step: JsonValue = {"id": "a", "description": "a", "requiredTools": ["claude-code/Bash"], "toolCalls": [call]}
+    async with guarded(tmp_path / "home") as host:
+        with pytest.raises(InvalidPlan):
+            await host.service.execute_plan({"todoList": [step]}, requester=Requester(LOCAL))
+        assert "claude-code/Bash" not in [line.name for line in host.service.search_tools().tools]
+
+
+async def test_what_only_reads_is_left_to_the_host(tmp_path: Path) -> None:
+    """ours: nobody is asked about the harmless"""
+    async with guarded(tmp_path / "home") as host:
+        verdict = await host.decide(host.event({"file_path": "/etc/hosts"}, "Read"))
+        assert verdict.then == "no opinion"
+        assert await host.audited() == []
+
+
+async def test_planwardens_own_tools_pass_but_not_the_guard_itself(tmp_path: Path) -> None:
+    """spec: rules, guard: planwarden's own tools pass; a model that calls guard_call gets nothing"""
+    async with guarded(tmp_path / "home") as host:
+        own = [await host.decide(host.event({}, f"mcp__planwarden__{name}")) for name in ("run_goal", "guard_call")]
+    assert [verdict.then for verdict in own] == ["no opinion", "deny"]
+
+
+async def test_the_audit_says_what_passed_and_what_was_refused(tmp_path: Path) -> None:
+    """spec: rules: what a rule or a guard decides is a fact in the audit"""
+    async with guarded(tmp_path / "home") as host:
+        await host.decide(host.call("planwarden approve 1"))
+        await host.answer(await host.decide(host.call()))
+        await host.decide(host.call())
+        assert await host.audited() == ["refused", "passed"]
