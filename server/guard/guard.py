@@ -7,6 +7,8 @@ thread has one unfinished execution: asked again, it is the same question.
 
 from collections.abc import Callable
 
+import anyio.to_thread
+
 from planwarden.agent.common.errors import PlanwardenError, StartRefused, ThreadBusy
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
@@ -17,7 +19,7 @@ from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.passes import PassTaker, find_made_call, is_about, is_released
+from planwarden.server.guard.passes import find_made_call, is_about, is_released, take_pass
 from planwarden.server.guard.verdict import Verdict, deny
 from planwarden.tools.guarded.host_tool import PASS_S
 
@@ -31,16 +33,16 @@ ATTEMPTS = 5
 class HostGuard:
     """Judges the calls of hosts for one engine."""
 
-    def __init__(self, engine: Engine, judge: Judge, passes: PassTaker, find_inbox: Callable[[], str | None]) -> None:
+    def __init__(self, engine: Engine, judge: Judge, find_inbox: Callable[[], str | None]) -> None:
         self._engine = engine
         self._judge = judge
-        self._passes = passes
         self._find_inbox = find_inbox
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
         """Returns the answer to the host; a refusal for every error that is planwarden's."""
         try:
-            verdict = self._judge.judge(call)
+            # Looks at files, which may be on a disk that does not answer.
+            verdict = await anyio.to_thread.run_sync(self._judge.judge, call)
             if verdict is None:
                 return await self._decide_by_log(call, principal)
             if verdict.facts is not None:
@@ -105,8 +107,9 @@ class HostGuard:
         if not execution.is_finished:
             return deny("Refused for now: planwarden is deciding about it; try again in a minute.")
         now = self._engine.store.clock.now()
-        if is_released(execution, call, self._judge.policy, now):
-            if await self._passes.take(execution, call):
+        required = await anyio.to_thread.run_sync(self._judge.find_requirement, call)
+        if is_released(execution, call, self._judge.policy, required, now):
+            if await take_pass(self._engine.store, execution, call):
                 return Verdict(then="allow", reason="A person approved this call, once.")
             return None
         return _find_rejection(execution, call, now)

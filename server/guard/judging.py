@@ -3,11 +3,13 @@
 None of it opens a store. What is left is asked about.
 """
 
+import os
+
 import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.policy import Policy, Requirement
+from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.own_things import OwnThings
 from planwarden.server.guard.verdict import Verdict, deny
@@ -33,7 +35,12 @@ class Judge(msgspec.Struct, frozen=True):
 
     def find_requirement(self, call: GuardedCall) -> Requirement:
         """Returns what the call needs as the policy is now."""
-        return self.policy.requirement(find_definition(call), call.arguments)
+        paths: dict[str, str | None] = {}
+        while True:
+            try:
+                return self.policy.requirement(find_definition(call), call.arguments, paths)
+            except PathsNeeded as needed:
+                paths |= {path: _find_real_path(path) for path in needed.wanted - paths.keys()}
 
     def _judge_own(self, call: GuardedCall) -> Verdict:
         if call.tool.removeprefix(call.host.own_prefix) == GUARD_TOOL:
@@ -47,6 +54,13 @@ def find_definition(call: GuardedCall) -> ToolDefinition:
     tool = find_host_tool(call.name)
     assert tool is not None, call.name
     return tool.definition
+
+
+def _find_real_path(path: str) -> str | None:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return None
 
 
 def describe(call: GuardedCall, answer: str, requirement: Requirement | None = None) -> dict[str, JsonValue]:

@@ -9,7 +9,6 @@ from planwarden.server.api.service import Service
 from planwarden.server.guard.guard import HostGuard
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.own_things import OwnThings
-from planwarden.server.guard.passes import FolderPasses
 from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.settings.configuration import Settings
@@ -32,7 +31,7 @@ def build_guard(settings: Settings, service: Service) -> HostGuard:
         return service.inbox_url
 
     engine = service.engine
-    return HostGuard(engine, build_judge(settings), FolderPasses(settings.home, engine.store), find_inbox)
+    return HostGuard(engine, build_judge(settings), find_inbox)
 
 
 @asynccontextmanager
@@ -54,4 +53,4 @@ async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[Ho
             outbox=build_outbox(settings.channels, browsers),
         )
         async with engine:
-            yield HostGuard(engine, build_judge(settings), FolderPasses(settings.home, store), lambda: inbox)
+            yield HostGuard(engine, build_judge(settings), lambda: inbox)

@@ -4,60 +4,27 @@ A pass is what the log says: the execution that asked about exactly this call ha
 rule released it within the last hour. Taking it is committed before the host hears of it, once over all processes.
 """
 
-import os
-from pathlib import Path
-from typing import Protocol
-
-from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.state import Call, ExecutionState
-from planwarden.agent.ports.policy import Policy
+from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.store import Store
 from planwarden.server.guard.calls import GuardedCall
-from planwarden.server.guard.judging import describe, find_definition
+from planwarden.server.guard.judging import describe
 from planwarden.tools.guarded.host_tool import PASS_S
 
+KEEP_S = 24 * PASS_S
+"""How long a pass is known to be taken; nothing passes later than `PASS_S`, whatever the clock does."""
 RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
 """What a decision must be worth; no setting lowers it."""
 
 
-class PassTaker(Protocol):
-    """Takes passes, each once."""
-
-    async def take(self, execution: ExecutionState, call: GuardedCall) -> bool:
-        """Whether the pass was still there. Raises `StoreError` when that cannot be known."""
-        ...
-
-
-class FolderPasses:
-    """Passes as files of the home, which the file system creates once."""
-
-    def __init__(self, home: Path, store: Store) -> None:
-        self._folder = home / "passes"
-        self._store = store
-
-    async def take(self, execution: ExecutionState, call: GuardedCall) -> bool:
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-            descriptor = os.open(self._folder / execution.execution_id, flags, 0o600)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise StoreError(f"cannot take the pass: {error.strerror}") from error
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        await self._store.audit((build_entry(execution, call),))
-        return True
-
-
-def build_entry(execution: ExecutionState, call: GuardedCall) -> AuditEntry:
-    """Returns the row that says that the host was let make the call."""
-    return AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
+async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) -> bool:
+    """Whether the pass was still there, and is this caller's now. Raises `StoreError` when that cannot be known."""
+    once = ev.OnceKey(key=digest(execution.execution_id, context="guard pass/v1"), values={}, keep_s=KEEP_S)
+    entry = AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
+    return await store.take_once(once, f"guard:{execution.execution_id}", entry)
 
 
 def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
@@ -79,14 +46,15 @@ def find_made_call(execution: ExecutionState) -> Call | None:
     return calls[0] if len(calls) == 1 else None
 
 
-def is_released(execution: ExecutionState, call: GuardedCall, policy: Policy, now: float) -> bool:
-    """Whether the call was let through within the last hour, by what the policy asks for now."""
+def is_released(
+    execution: ExecutionState, call: GuardedCall, policy: Policy, required: Requirement, now: float
+) -> bool:
+    """Whether the call was let through within the last hour, by what the policy asks for now: `required`."""
     made = find_made_call(execution)
     if made is None or made.status != "succeeded" or made.origin or made.arguments is None:
         return False
     if canonical_json(made.arguments) != canonical_json(call.arguments):
         return False
-    required = policy.requirement(find_definition(call), call.arguments)
     if required.denied is not None:
         return False
     asked = execution.suspensions.get(made.suspension_id or "")

@@ -1,11 +1,11 @@
 """How the operator's rules hold for what a host does itself: stricter than for tools of plans.
 
-A command line may hold several commands, and a rule knows one: each part must be let through. A rule that lets calls of
-a host pass has to name hosts, so that `tool = "*"` does not open a shell. What releases a call of the host is at least a
-person, because the host's forms are the host's own.
+A command line may hold several commands, and a rule knows one: each part must be let through. A rule that lets calls
+of a host pass has to name hosts, so that `tool = "*"` does not open a shell. What releases a call of the host is at
+least a person, because the host's forms are the host's own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -39,19 +39,16 @@ def limit_host_call(
 ) -> Requirement:
     """Returns what a call of a host's tool needs. Raises `PathsNeeded` as the judge does."""
     whole = judge(definition, arguments, paths)
-    if whole.denied is not None or whole.needs is not None:
+    parts = _list_parts(definition, arguments)
+    if whole.denied is not None or parts is None:
         return _ask_a_person(whole)
-    if not _names_hosts(whole, rules):
-        return replace(PERSON, rule=whole.rule)
-    for part in _list_parts(definition, arguments):
-        if part is None:
-            return replace(PERSON, rule=whole.rule)
-        found = judge(definition, part, paths)
-        if found.denied is not None or found.needs is not None:
-            return _ask_a_person(found)
-        if not _names_hosts(found, rules):
-            return replace(PERSON, rule=found.rule)
-    return whole
+    found = [judge(definition, part, paths) for part in parts]
+    strictest = next((part for part in found if part.denied is not None), None) or next(
+        (part for part in found if part.needs is not None or not _names_hosts(part, rules)), None
+    )
+    if strictest is not None:
+        return _ask_a_person(strictest)
+    return replace(found[0], shares=tuple(share for part in found for share in part.shares))
 
 
 def _ask_a_person(found: Requirement) -> Requirement:
@@ -66,15 +63,12 @@ def _names_hosts(found: Requirement, rules: "RuleBook | None") -> bool:
 
 def _list_parts(
     definition: ToolDefinition, arguments: Mapping[str, JsonValue]
-) -> Iterator[Mapping[str, JsonValue] | None]:
-    """Yields the arguments with each part of the command line alone; None where the parts cannot be told apart."""
+) -> tuple[Mapping[str, JsonValue], ...] | None:
+    """Returns the arguments with each part of the command line alone; None where the parts cannot be told apart."""
     host, _, tool = definition.name.partition(HOST_SEPARATOR)
     key = find_shell_argument(host, tool)
     if key is None:
-        return
+        return (arguments,)
     command = arguments.get(key)
     parts = split_parts(command) if isinstance(command, str) else None
-    if parts is None:
-        yield None
-    else:
-        yield from ({**arguments, key: part} for part in parts)
+    return None if parts is None else tuple({**arguments, key: part} for part in parts)

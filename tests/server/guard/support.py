@@ -41,7 +41,12 @@ class Guarded:
         return await self.guard.decide(call, LOCAL)
 
     async def answer(
-        self, verdict: Verdict, approved: bool = True, assurance: ev.Assurance = "human", **decision: JsonValue
+        self,
+        verdict: Verdict,
+        approved: bool = True,
+        assurance: ev.Assurance = "human",
+        by: str = "ann",
+        **decision: JsonValue,
     ) -> planwarden.Execution:
         """A person, or what claims to be one, decides the question of the verdict."""
         assert verdict.suspension_id is not None
@@ -51,7 +56,7 @@ class Guarded:
             row.thread_id,
             verdict.suspension_id,
             Decision(approved=approved, **decision),  # pyright: ignore[reportArgumentType]  # fields by name
-            Authority(assurance=assurance, channel="inbox", principal="ann"),
+            Authority(assurance=assurance, channel="inbox", principal=by),
             wait_seconds=60,
             principal=None,
         )
