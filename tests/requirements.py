@@ -49,6 +49,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "rules:policy": Requirement(
         "docs/rules", "Rules are part of the policy, and take nothing away from a critical tool."
     ),
+    "guard:once": Requirement(
+        "docs/guard", "After a person approved a call of a host, the identical call passes once, within an hour."
+    ),
+    "guard:person": Requirement("docs/guard", "Nothing worth less than a person releases a call of a host."),
+    "guard:no-model": Requirement("docs/guard", "A model that calls the guard itself releases and takes nothing."),
+    "guard:fails-closed": Requirement("docs/guard", "What planwarden cannot judge, or does not answer, is blocked."),
+    "guard:parts": Requirement("docs/guard", "A rule lets a command line pass only if it lets each part pass."),
+    "guard:own": Requirement("docs/guard", "planwarden's decisions and files and the hooks of hosts are refused."),
+    "guard:files": Requirement("docs/guard", "A host's file keeps everything but planwarden's own lines."),
     "plans:hostile-files": Requirement(
         "docs/reference/plans", "A file that is no plan is named with the reason, costs little, and hides no other one."
     ),

@@ -49,6 +49,7 @@ _FILES_OF_PATCH = re.compile(
     r"^(?:\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
+_PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -70,11 +71,14 @@ class OwnThings:
                     "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "
                     "of its commands only list, show, tools, check, rules and doctor"
                 )
-            candidates = list(_list_candidates(text, is_command=is_command, is_content=key in CONTENT))
+            if is_command and any(variable in text for variable in VARIABLES):
+                return "it names a variable that leads to planwarden's settings and database"
+            expanded = self._expand(text, call.folder)
+            candidates = list(_list_candidates(expanded, is_command=is_command, is_content=key in CONTENT))
             left -= len(candidates)
             if left < 0:
                 return TOO_MUCH
-            folders = [call.folder, *self._list_folders(text, call.folder)] if is_command else [call.folder]
+            folders = [call.folder, *self._list_folders(expanded, call.folder)] if is_command else [call.folder]
             for candidate in candidates:
                 for folder in folders:
                     refusal = self._refuse_path(candidate, folder, may_read=call.tool in call.host.reads)
@@ -83,8 +87,6 @@ class OwnThings:
         return None
 
     def _refuse_path(self, text: str, folder: str, *, may_read: bool) -> str | None:
-        if any(variable in text for variable in VARIABLES):
-            return f"it names {text[:80]!r}, which leads to planwarden's settings and database"
         path = self._resolve(text, folder)
         if path is None:
             return None
@@ -113,15 +115,19 @@ class OwnThings:
                     folder = path
                     yield path
 
+    def _expand(self, text: str, folder: str) -> str:
+        """Returns the text with the values of variables that lead to places of people and programs."""
+        for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
+            value = folder if name == "PWD" else self._environment.get(name)
+            if value and "$" in text:
+                text = text.replace(f"${{{name}}}", value).replace(f"${name}", value)
+        return text
+
     def _resolve(self, text: str, folder: str) -> str | None:
         """Returns the path that the text may stand for, with links followed; None for what is no path."""
         if not text or len(text) > MAX_PATH_CHARS or "\0" in text or "\n" in text:
             return None
         expanded = text.removeprefix("file://")
-        for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
-            value = folder if name == "PWD" else self._environment.get(name)
-            if value and "$" in expanded:
-                expanded = expanded.replace(f"${{{name}}}", value).replace(f"${name}", value)
         home = self._environment.get("HOME") or os.path.expanduser("~")
         if expanded == "~" or expanded.startswith("~/"):
             expanded = home + expanded[1:]
@@ -151,7 +157,9 @@ def _list_candidates(text: str, *, is_command: bool, is_content: bool) -> Iterat
     """Yields what may be a path in the text."""
     if is_command:
         found = {word for words in list_words(text) for word in words}
-        yield from found | set(_SPLIT.split(text)) | {piece for word in found for piece in _SPLIT.split(word)}
+        pieces = found | set(_SPLIT.split(text)) | {piece for word in found for piece in _SPLIT.split(word)}
+        # A path may be glued to an option.
+        yield from pieces | {start[0] for piece in pieces if (start := _PATH.search(piece)) is not None}
         return
     yield from (found.strip() for found in _FILES_OF_PATCH.findall(text))
     if not is_content and "\n" not in text:

@@ -12,11 +12,13 @@ from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.guard.verdict import Verdict
 from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
 from tests.server.guard.support import guarded
 
 pytestmark = pytest.mark.anyio
 
 
+@requirement("guard:once")
 async def test_a_call_that_no_rule_knows_is_asked_about_and_passes_once_after_a_person_approved_it(
     tmp_path: Path,
 ) -> None:
@@ -64,6 +66,7 @@ async def test_the_question_shows_command_and_folder_and_needs_a_person(tmp_path
 
 
 @pytest.mark.parametrize("assurance", ["claimed", "caller", "client"])
+@requirement("guard:person")
 async def test_no_answer_worth_less_than_a_person_releases_the_call(tmp_path: Path, assurance: ev.Assurance) -> None:
     """spec: rules, guard; approvals, nothing below human is called approved by a human"""
     async with guarded(tmp_path / "home", toml="[approvals]\ntrust_caller = true\n") as host:
@@ -91,6 +94,7 @@ async def test_only_the_identical_call_passes(tmp_path: Path) -> None:
         assert (await host.decide(host.call("rm -rf build"))).then == "allow"
 
 
+@requirement("guard:once")
 async def test_sixteen_hooks_at_once_get_one_pass(tmp_path: Path) -> None:
     """spec: rules, guard: passes once, counted over processes"""
     store = MemoryStore()

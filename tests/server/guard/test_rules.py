@@ -6,6 +6,7 @@ import pytest
 
 from planwarden.server.auth.settings import LOCAL
 from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
 from tests.server.guard.support import guarded
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +52,7 @@ async def test_a_rule_denies_with_its_because_which_the_model_reads(tmp_path: Pa
         *("npm test <(rm x)", "(npm test)", "npm test {a,b}", "npm test <<E\nE", "npm test \\\n; rm x"),
     ],
 )
+@requirement("guard:parts")
 async def test_a_rule_lets_no_other_command_pass_in_the_same_line(tmp_path: Path, command: str) -> None:
     """ours: the hole of every rule on the beginning of a command line"""
     loose = NPM.replace('matches = "^npm (test|ci)$"', 'prefix = "npm test"')
