@@ -25,6 +25,7 @@ from planwarden.agent.core.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
 from planwarden.server.cli.grant_checks import check_grants
+from planwarden.server.cli.guard_checks import check_guard
 from planwarden.server.cli.health import DoctorReport, HealthCheck, run_check
 from planwarden.server.cli.plan_checks import check_plans
 from planwarden.server.cli.replay_check import Replay, check_replay
@@ -85,6 +86,7 @@ def run_checks(
         *(read[1:] or check_downstream(settings, needs=no_settings, has_home=folder.is_dir())),
         *(() if is_broken else check_starts(settings)),
         *(() if is_broken else check_grants(settings)),
+        run_check("guard", lambda: check_guard(settings)),
         *_check_stalls(settings),
     )
     return DoctorReport(

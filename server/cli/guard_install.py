@@ -63,9 +63,12 @@ def show_status(arguments: Namespace) -> int:
 
 
 def build_program(arguments: Namespace) -> tuple[str, ...]:
+    return build_hook_program(find_home(arguments.home, os.environ))
+
+
+def build_hook_program(home: Path) -> tuple[str, ...]:
     """Returns the words that start planwarden on this home, whatever the host's environment is."""
     launch = find_launch_command({})
-    home = find_home(arguments.home, os.environ)
     is_default = home == find_home(None, {name: text for name, text in os.environ.items() if name != HOME_VARIABLE})
     homes = () if is_default else ("--home", str(home))
     # Options stand behind the command of a group, and `guard hook` takes them there too.

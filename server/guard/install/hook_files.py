@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
-from planwarden.server.guard.install.plugin import PLUGIN_MARK, build_plugin
+from planwarden.server.guard.install.plugin import PLUGIN_MARK, build_plugin, read_added
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 HOST_LIMIT_S = 60
@@ -39,15 +39,17 @@ class HookFile(msgspec.Struct, frozen=True):
     host: HostName
     path: Path
     kind: Literal["json", "toml", "plugin", "floor"]
+    added: tuple[str, ...] = ()
+    """Of opencode: the permissions that planwarden adds, or has added."""
 
     def add(self, text: str, program: tuple[str, ...]) -> str:
         """Returns the text with planwarden's part; the same text if it is there. Raises `InvalidArguments`."""
         if self.kind == "plugin":
-            return build_plugin((*program, "guard", "hook", self.host))
+            return build_plugin((*program, "guard", "hook", self.host), self.added)
         if self.kind == "toml":
             return _add_to_toml(text, program)
         if self.kind == "floor":
-            for name in FLOOR:
+            for name in self.added:
                 text = set_member(text, ("permission", name), "ask")
             return text
         text = self.remove(text) if self._find_outdated(text, program) else text
@@ -64,6 +66,10 @@ class HookFile(msgspec.Struct, frozen=True):
         if self.kind == "toml":
             return _remove_from_toml(text)
         if self.kind == "floor":
+            for name in self.added:
+                node = read_json_text(text).find("permission")
+                node = None if node is None else node.find(name)
+                text = remove_at(text, ("permission", name)) if node is not None and node.value == "ask" else text
             return text
         for place in reversed(self.find_entries(text)):
             text = remove_at(text, (*_KEYS[self.host], place))
@@ -83,7 +89,7 @@ class HookFile(msgspec.Struct, frozen=True):
             return _BEGIN in text
         if self.kind == "floor":
             node = read_json_text(text).find("permission")
-            return node is not None and all(node.find(name) is not None for name in FLOOR)
+            return not self.added or (node is not None and all(node.find(name) is not None for name in self.added))
         return bool(self.find_entries(text))
 
     def find_entries(self, text: str) -> list[int]:
@@ -132,10 +138,27 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
             config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
             folder, settings = (base / ".opencode", base) if project else (config, config)
             name = "opencode.jsonc" if (settings / "opencode.jsonc").exists() else "opencode.json"
-            plugin = HookFile(host, folder / "plugins" / PLUGIN_FILE, "plugin")
-            return (plugin, HookFile(host, settings / name, "floor"))
+            path = folder / "plugins" / PLUGIN_FILE
+            added = _find_added(path, settings / name)
+            return (HookFile(host, path, "plugin", added), HookFile(host, settings / name, "floor", added))
         case "cursor":
             return (HookFile(host, base / ".cursor" / "hooks.json", "json"),)
+
+
+def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
+    """Returns what the installed plugin says was added; without one, the permissions of which nothing is said yet."""
+    try:
+        return read_added(plugin.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        pass
+    try:
+        node = read_json_text(settings.read_text(encoding="utf-8")).find("permission")
+    except (OSError, ValueError, InvalidArguments):
+        return FLOOR
+    if node is not None and node.kind != "object":
+        # One word for all of them.
+        return ()
+    return tuple(name for name in FLOOR if node is None or node.find(name) is None)
 
 
 def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:

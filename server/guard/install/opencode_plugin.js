@@ -3,6 +3,8 @@
 import { spawn } from "node:child_process"
 
 const COMMAND = ["COMMAND"]
+// Permissions that `guard install` switched on, and `guard uninstall` takes away again.
+const ADDED = ["ADDED"]
 const LIMIT_MS = 30_000
 const MAX_CHARS = 100_000
 

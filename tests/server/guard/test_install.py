@@ -1,0 +1,198 @@
+"""Installing and uninstalling the guard: what is shown and asked, what stays as it is, which files are left alone."""
+
+import json
+import os
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from planwarden.server.cli.exit_codes import DONE, FAILED, USAGE
+from planwarden.server.main import main
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS
+from tests.requirements import requirement
+
+CLAUDE = """{
+  // mine
+  "model": "opus",
+  "hooks": {
+    "PreToolUse": [
+      { "matcher": "Bash", "hooks": [{ "type": "command", "command": "echo hi" }] }
+    ]
+  }
+}
+"""
+FILES = {
+    "claude-code": (".claude/settings.json", CLAUDE),
+    "codex": (".codex/hooks.json", '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}}\n'),
+    "gemini": (".gemini/settings.json", '{\n  "ui": {"theme": "x"} // dark\n}\n'),
+    "cursor": (".cursor/hooks.json", '{"version": 1, "hooks": {"stop": [{"command": "x"}]}}'),
+    "opencode": (".config/opencode/opencode.json", '{"permission": {"bash": "deny"}, "theme": "x"}\n'),
+}
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's home, without settings of hosts."""
+    for name in ("PLANWARDEN_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "user"
+    (home / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.chdir(home / "project")
+    return home
+
+
+@pytest.mark.parametrize("host", list(GUARDED_HOSTS))
+@requirement("guard:files")
+def test_a_host_is_guarded_and_left_again_byte_for_byte(user: Path, host: str) -> None:
+    """spec: rules, guard: keeps what is there; takes only its own lines away again; idempotent"""
+    path, text = user / FILES[host][0], FILES[host][1]
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o640)
+    assert main(["guard", "install", host, "--yes"]) == DONE
+    installed = path.read_text(encoding="utf-8")
+    assert installed != text
+    assert main(["guard", "install", host, "--yes"]) == DONE
+    assert path.read_text(encoding="utf-8") == installed
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert main(["guard", "uninstall", host, "--yes"]) == DONE
+    assert path.read_text(encoding="utf-8") == text
+    assert sorted(found.name for found in path.parent.iterdir() if found.is_file()) == [path.name]
+
+
+@pytest.mark.parametrize("host", list(GUARDED_HOSTS))
+def test_a_project_gets_its_own_file(user: Path, host: str) -> None:
+    """spec: rules, guard install: --project or user"""
+    assert main(["guard", "install", host, "--project", "--yes"]) == DONE
+    assert not (user / FILES[host][0]).exists()
+    assert any((user / "project").rglob("*"))
+
+
+def test_nothing_is_written_without_a_yes(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """spec: rules, guard install: shows the exact change, asks"""
+    assert main(["guard", "install", "claude-code"]) == USAGE
+    shown = capsys.readouterr().out
+    assert '"onFailure": "block"' in shown
+    assert str(user / ".claude" / "settings.json") in shown
+    assert not (user / ".claude").exists()
+
+
+def test_the_forms_that_block_are_what_is_written(user: Path) -> None:
+    """spec: rules, guard: onFailure, exit 2, failClosed"""
+    for host in GUARDED_HOSTS:
+        assert main(["guard", "install", host, "--yes"]) == DONE
+    claude = json.loads((user / ".claude/settings.json").read_text())["hooks"]["PreToolUse"][0]
+    assert "matcher" not in claude
+    [hook] = claude["hooks"]
+    assert (hook["type"], hook["tool"], hook["onFailure"]) == ("mcp_tool", "guard_call", "block")
+    for path, event in ((".codex/hooks.json", "PreToolUse"), (".gemini/settings.json", "BeforeTool")):
+        [group] = json.loads((user / path).read_text())["hooks"][event]
+        [command] = group["hooks"]
+        assert command["command"].endswith("|| exit 2")
+    [cursor] = json.loads((user / ".cursor/hooks.json").read_text())["hooks"]["preToolUse"]
+    assert cursor["failClosed"] is True
+    assert json.loads((user / ".config/opencode/opencode.json").read_text())["permission"]["bash"] == "ask"
+
+
+def test_the_home_of_the_person_who_installs_is_in_the_command(user: Path, tmp_path: Path) -> None:
+    """ours: the host starts the hook without the environment of the shell"""
+    home = tmp_path / "a home"
+    assert main(["guard", "install", "codex", "--home", str(home), "--yes"]) == DONE
+    assert str(home) in (user / ".codex/hooks.json").read_text()
+
+
+def test_codex_settings_with_hooks_get_the_hook_themselves(user: Path) -> None:
+    """spec: developers.openai.com/codex/hooks: two representations in one layer make Codex warn"""
+    path = user / ".codex" / "config.toml"
+    path.parent.mkdir()
+    text = '# mine\nmodel = "x"\n\n[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = "command"\ncommand = "say" # loud\n'
+    path.write_text(text)
+    assert main(["guard", "install", "codex", "--yes"]) == DONE
+    [group] = tomllib.loads(path.read_text())["hooks"]["PreToolUse"]
+    assert group["hooks"][0]["command"].endswith("|| exit 2")
+    assert path.read_text().startswith(text)
+    assert main(["guard", "uninstall", "codex", "--yes"]) == DONE
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"hooks": 1}', '{"a": 1, "a": 2}', "\xff"])
+def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, text: str) -> None:
+    """spec: rules, guard: keep or refuse, never lose"""
+    path = user / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_bytes(text.encode("latin-1"))
+    assert main(["guard", "install", "claude-code", "--yes"]) == USAGE
+    assert path.read_bytes() == text.encode("latin-1")
+
+
+def test_a_link_of_a_project_is_not_followed(user: Path) -> None:
+    """ours: a repository must not lead the person's hand"""
+    target = user / "precious.json"
+    target.write_text("{}")
+    (user / "project" / ".claude").mkdir()
+    (user / "project" / ".claude" / "settings.json").symlink_to(target)
+    assert main(["guard", "install", "claude-code", "--project", "--yes"]) == USAGE
+    assert target.read_text() == "{}"
+
+
+def test_a_link_of_a_person_is_followed_and_stays(user: Path) -> None:
+    """ours: people keep such files in a repository of their own"""
+    target = user / "dotfiles.json"
+    target.write_text("{}")
+    (user / ".claude").mkdir()
+    (user / ".claude" / "settings.json").symlink_to(target)
+    assert main(["guard", "install", "claude-code", "--yes"]) == DONE
+    assert (user / ".claude" / "settings.json").is_symlink()
+    assert "guard_call" in target.read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_left_alone(user: Path) -> None:
+    """ours: it is that one's to change"""
+    path = user / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text("{}")
+    os.chown(path, 12345, 12345)
+    assert main(["guard", "install", "claude-code", "--yes"]) == USAGE
+
+
+@pytest.mark.slow
+def test_the_status_runs_each_hook_with_broken_ones_in_its_place(
+    user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """spec: rules, guard status: run the hook as the host would, killed, hanging, with garbage"""
+    hosts = ["codex", "gemini", "cursor", *(["opencode"] if shutil.which("node") else [])]
+    for host in hosts:
+        assert main(["guard", "install", host, "--yes"]) == DONE
+    capsys.readouterr()
+    assert main(["guard", "status", "--json"]) == DONE
+    found = {status["host"]: status for status in json.loads(capsys.readouterr().out)["hosts"]}
+    assert found["claude-code"]["state"] == "not installed"
+    for host in hosts:
+        trials = {trial["what"]: trial["blocks"] for trial in found[host]["trials"]}
+        assert trials.pop("a call that only reads") is False
+        assert len(trials) == 6
+        assert all(trials.values())
+        assert found[host]["unknown"]
+
+
+def test_the_status_says_what_is_missing(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """spec: rules, guard status: says what the host then does"""
+    assert main(["guard", "install", "claude-code", "--yes"]) == DONE
+    capsys.readouterr()
+    assert main(["guard", "status"]) == FAILED
+    assert "blocks every call" in capsys.readouterr().out
+    (user / ".claude.json").write_text('{"mcpServers": {"planwarden": {"command": "planwarden"}}}')
+    assert main(["guard", "status"]) == DONE
+
+
+def test_a_damaged_file_is_said(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ours: an operator sees why"""
+    (user / ".gemini").mkdir()
+    (user / ".gemini" / "settings.json").write_text("{")
+    assert main(["guard", "status"]) == FAILED
+    assert "settings.json" in capsys.readouterr().out
