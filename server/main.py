@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from planwarden.agent.common.imports import import_quickly
 
+_HOOK = ["guard", "hook"]
 _PROGRAM = "planwarden.server.cli.program"
 
 
@@ -22,6 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> NoReturn:
     """Runs the command that the process was started for, and ends the process."""
     gc.disable()
+    if sys.argv[1:3] == _HOOK:
+        # A host waits before each of its calls.
+        code = import_quickly("planwarden.server.guard.quick").answer_quickly(sys.argv[3:])
+        if code is not None:
+            sys.exit(code)
     try:
         sys.exit(import_quickly(_PROGRAM).run_program(None, _keep_imported))
     finally:

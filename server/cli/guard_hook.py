@@ -2,7 +2,7 @@
 
 import logging
 from argparse import Namespace
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import anyio
 
@@ -13,16 +13,15 @@ from planwarden.server.guard.answers import CommandAnswer, build_command_answer
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, GuardedCall, read_event
 from planwarden.server.guard.verdict import Verdict, deny
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 logger = logging.getLogger(__name__)
 
 
 def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
     """Returns the answer to the event on the stream; never raises."""
-    host = cast("HostName", arguments.host) if arguments.host in GUARDED_HOSTS else None
+    host = str(arguments.host)
     try:
-        call = read_event(str(arguments.host), stream.read(MAX_EVENT_BYTES + 1))
+        call = read_event(host, stream.read(MAX_EVENT_BYTES + 1))
         verdict = _decide(load_settings(home=arguments.home, store=arguments.store, has_servers=False), call)
     except PlanwardenError as error:
         verdict = deny(f"Refused, because it could not be judged: {error.message}")

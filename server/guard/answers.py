@@ -11,7 +11,6 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.server.guard.verdict import Verdict
-from planwarden.tools.guarded.hosts import HostName
 
 BLOCKED = 2
 MAX_REASON_CHARS = 4_000
@@ -25,8 +24,8 @@ class CommandAnswer(msgspec.Struct, frozen=True):
     code: int
 
 
-def build_command_answer(host: HostName | None, verdict: Verdict) -> CommandAnswer:
-    """Returns the answer of `planwarden guard hook`; `None` for a host that is not known."""
+def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
+    """Returns the answer of `planwarden guard hook HOST`, also for a host that is not known."""
     reason = f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}"
     if verdict.then == "deny":
         document: JsonValue = {"permission": "deny", "user_message": reason, "agent_message": reason}

@@ -39,6 +39,7 @@ from planwarden.server.auth.network import (
 )
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
+from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.health import HealthMiddleware
 from planwarden.server.inbox.links import INBOX_PATH, WORKER_PATH
@@ -96,6 +97,7 @@ async def serve_http(
             warden,
             _open_authentication(warden, host, taken) as auth,
             _announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{taken}'}{INBOX_PATH}"),
+            answering_hooks(settings, warden.service),
         ):
             names = AllowedNames.from_settings(settings.http, host, taken)
             store = warden.service.engine.store

@@ -49,8 +49,9 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
                 with _without_collector():
                     await stack.enter_async_context(warden)
                     # A first answer does not need this import.
+                    from planwarden.server.guard.listener import answering_hooks
                     from planwarden.server.inbox.launcher import with_launcher
-                async with with_launcher(settings, warden.service):
+                async with with_launcher(settings, warden.service), answering_hooks(settings, warden.service):
                     yield warden.service
 
         plans = PlanSource.of_warden(warden)

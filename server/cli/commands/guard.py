@@ -1,21 +1,17 @@
-"""The commands `guard hook`, `guard install`, `guard status` and `guard uninstall`."""
+"""The commands `guard hook`, `guard install`, `guard status` and `guard uninstall`.
 
-import signal
+A hook waits for every import, so each of them imports its own.
+"""
+
 import sys
 from argparse import Namespace
 
-# A hook waits for every import, so each command imports its own.
-DEADLINE_S = 20
-"""After this the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
-
 
 def handle_hook(arguments: Namespace) -> int:
-    if hasattr(signal, "SIGALRM"):
-        # The default action of the signal needs no Python to run.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(DEADLINE_S)
     from planwarden.server.cli.guard_hook import answer_hook
+    from planwarden.server.guard.quick import set_deadline
 
+    set_deadline()
     answer = answer_hook(arguments, sys.stdin.buffer)
     if answer.error:
         print(answer.error, file=sys.stderr, flush=True)

@@ -137,7 +137,7 @@ def test_claude_codes_form_says_allow_and_deny(tmp_path: Path) -> None:
 def test_a_hook_that_hangs_is_ended_by_the_system(tmp_path: Path) -> None:
     """spec: rules, guard: our deadline is shorter than the host's"""
     code = (
-        "import planwarden.server.cli.commands.guard as guard, sys\n"
+        "import planwarden.server.guard.quick as guard, sys\n"
         "guard.DEADLINE_S = 1\n"
         "from planwarden.server.main import main\n"
         f"sys.exit(main(['guard', 'hook', 'codex', '--home', {str(tmp_path)!r}]))\n"
