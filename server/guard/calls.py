@@ -1,6 +1,7 @@
 """A call that a host is about to make, as its hook describes it. Everything in it is hostile: a model chose it."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -85,7 +86,7 @@ def build_call(host_name: object, tool: object, arguments: object, folder: objec
         arguments = read_json(arguments)
     if not isinstance(arguments, dict):
         raise InvalidArguments("the host sent no arguments for the call")
-    if not isinstance(folder, str) or not folder or "\0" in folder or len(folder) > MAX_FOLDER_CHARS:
+    if not isinstance(folder, str) or "\0" in folder or len(folder) > MAX_FOLDER_CHARS or not os.path.isabs(folder):
         raise InvalidArguments("the host did not say in which folder the call runs")
     given = cast("dict[str, JsonValue]", arguments)
     _check_values(given)

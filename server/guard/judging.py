@@ -14,7 +14,7 @@ from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.own_things import OwnThings
 from planwarden.server.guard.verdict import Verdict, deny
 from planwarden.tools.guarded.host_tool import find_host_tool
-from planwarden.tools.guarded.hosts import GUARD_TOOL
+from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS
 
 
 class Judge(msgspec.Struct, frozen=True):
@@ -25,8 +25,12 @@ class Judge(msgspec.Struct, frozen=True):
 
     def judge(self, call: GuardedCall) -> Verdict | None:
         """Returns what is certain of the call; None when somebody must be asked, or a store must count."""
-        if call.tool.startswith(call.host.own_prefix):
-            return self._judge_own(call)
+        own = call.tool.removeprefix(call.host.own_prefix)
+        if own == GUARD_TOOL or call.tool == GUARD_TOOL:
+            return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
+        if own != call.tool and own in OWN_TOOLS:
+            # What they start is asked about by planwarden itself.
+            return Verdict(then="no opinion")
         refusal = self.own.find_refusal(call)
         if refusal is not None:
             return deny(f"Refused: {refusal}.", facts=describe(call, "refused"))
@@ -41,12 +45,6 @@ class Judge(msgspec.Struct, frozen=True):
                 return self.policy.requirement(find_definition(call), call.arguments, paths)
             except PathsNeeded as needed:
                 paths |= {path: _find_real_path(path) for path in needed.wanted - paths.keys()}
-
-    def _judge_own(self, call: GuardedCall) -> Verdict:
-        if call.tool.removeprefix(call.host.own_prefix) == GUARD_TOOL:
-            return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
-        # What they start is asked about by planwarden itself.
-        return Verdict(then="no opinion")
 
 
 def find_definition(call: GuardedCall) -> ToolDefinition:

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 DEADLINE_S = 20
 """After this the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
@@ -110,10 +111,10 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
     if text == DECLINED:
         return None
     try:
-        found = json.loads(text)
+        found: object = json.loads(text)
     except ValueError:
         found = None
-    return found if isinstance(found, dict) else {}
+    return cast("dict[str, object]", found) if isinstance(found, dict) else {}
 
 
 def _remove(path: str) -> None:

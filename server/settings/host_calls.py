@@ -19,6 +19,8 @@ from planwarden.tools.guarded.shell import split_parts
 if TYPE_CHECKING:
     from planwarden.agent.approval.rules import RuleBook
 
+CHANGING_FOLDER = ("cd", "pushd", "popd")
+"""What follows runs in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
 
 
@@ -71,4 +73,9 @@ def _list_parts(
         return (arguments,)
     command = arguments.get(key)
     parts = split_parts(command) if isinstance(command, str) else None
-    return None if parts is None else tuple({**arguments, key: part} for part in parts)
+    if parts is None:
+        return None
+    stays = {f"{word} {arguments.get('cwd')}" for word in CHANGING_FOLDER}
+    found = tuple({**arguments, key: part} for part in parts if part not in stays)
+    is_elsewhere = any(part.partition(" ")[0] in CHANGING_FOLDER and part not in stays for part in parts)
+    return None if is_elsewhere or not found else found

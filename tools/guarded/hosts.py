@@ -12,6 +12,13 @@ import msgspec
 HostName = Literal["claude-code", "codex", "gemini", "opencode", "cursor"]
 
 GUARD_TOOL = "guard_call"
+OWN_TOOLS = frozenset(
+    {
+        *("search_tools", "get_tool_schemas", "create_plan", "run_goal", "execute_plan", "run_plan", "retry_execution"),
+        *("ask_person", "get_execution", "list_suspensions", "submit_answer", "resume_execution", "cancel_execution"),
+    }
+)
+"""The tools of planwarden's MCP server. Their exact names count: another server may be called `planwarden_other`."""
 
 
 class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +42,9 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             label="Claude Code",
             reads=frozenset(
                 {
-                    *("Read", "Glob", "Grep", "LS", "NotebookRead", "LSP", "ToolSearch", "ListMcpResourcesTool"),
+                    *("Read", "Glob", "Grep", "LS", "NotebookRead", "ToolSearch", "ListMcpResourcesTool"),
                     *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "BashOutput"),
-                    *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "Agent", "Task", "Skill", "StructuredOutput"),
+                    *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "Agent", "Task", "StructuredOutput"),
                 }
             ),
             shells={"Bash": "command", "PowerShell": "command", "Monitor": "command"},
@@ -65,7 +72,7 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
         GuardedHost(
             name="opencode",
             label="opencode",
-            reads=frozenset({"read", "grep", "glob", "list", "todowrite", "todoread", "task", "skill", "question"}),
+            reads=frozenset({"read", "grep", "glob", "list", "todowrite", "todoread", "task", "question"}),
             shells={"bash": "command"},
             own_prefix="planwarden_",
         ),

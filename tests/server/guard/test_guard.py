@@ -11,7 +11,9 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.guard.verdict import Verdict
+from planwarden.server.mcp.tools import TOOLS
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.guarded.hosts import OWN_TOOLS
 from tests.requirements import requirement
 from tests.server.guard.support import guarded
 
@@ -174,7 +176,10 @@ async def test_planwardens_own_tools_pass_but_not_the_guard_itself(tmp_path: Pat
     """spec: rules, guard: planwarden's own tools pass; a model that calls guard_call gets nothing"""
     async with guarded(tmp_path / "home") as host:
         own = [await host.decide(host.event({}, f"mcp__planwarden__{name}")) for name in ("run_goal", "guard_call")]
+        foreign = await host.decide(host.event({}, "mcp__planwarden__other__run"))
     assert [verdict.then for verdict in own] == ["no opinion", "deny"]
+    assert foreign.then == "deny"
+    assert {tool.name for tool in TOOLS} == OWN_TOOLS
 
 
 async def test_the_audit_says_what_passed_and_what_was_refused(tmp_path: Path) -> None:

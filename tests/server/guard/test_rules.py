@@ -49,7 +49,16 @@ async def test_a_rule_denies_with_its_because_which_the_model_reads(tmp_path: Pa
     [
         *("npm test; rm -rf ~", "npm test && rm x", "npm test | sh", "npm test & rm x", "npm test\nrm x"),
         *("npm test $(rm x)", "npm test `rm x`", 'npm test "$(rm x)"', "npm test > ~/.bashrc", "npm test $X"),
-        *("npm test <(rm x)", "(npm test)", "npm test {a,b}", "npm test <<E\nE", "npm test \\\n; rm x"),
+        *(
+            "npm test <(rm x)",
+            "(npm test)",
+            "npm test {a,b}",
+            "npm test <<E\nE",
+            "npm test \\\n; rm x",
+            "cd /tmp && npm test",
+            "pushd x; npm test",
+            "cd; npm test",
+        ),
     ],
 )
 @requirement("guard:parts")
@@ -61,12 +70,14 @@ async def test_a_rule_lets_no_other_command_pass_in_the_same_line(tmp_path: Path
     assert (verdict.then, verdict.suspension_id is not None) == ("deny", True)
 
 
-@pytest.mark.parametrize("command", ["npm ci && npm test", "npm test 2>&1", "npm ci; npm test >/dev/null 2>&1"])
+@pytest.mark.parametrize(
+    "command", ["npm ci && npm test", "npm test 2>&1", "npm ci; npm test >/dev/null 2>&1", "cd HERE && npm ci"]
+)
 async def test_a_line_whose_parts_all_pass_passes(tmp_path: Path, command: str) -> None:
     """ours: people write such lines, and so do models"""
     loose = NPM.replace('matches = "^npm (test|ci)$"', 'matches = "^npm (test|ci)"')
     async with guarded(tmp_path / "home", toml=loose) as host:
-        assert (await host.decide(host.call(command))).then == "allow"
+        assert (await host.decide(host.call(command.replace("HERE", host.folder)))).then == "allow"
 
 
 async def test_a_denied_part_denies_the_line(tmp_path: Path) -> None:
