@@ -5,7 +5,8 @@ shown, answered, reminded of and audited as every other. All executions about th
 thread has one unfinished execution: asked again, it is the same question.
 """
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 
 import anyio.to_thread
 
@@ -33,10 +34,14 @@ ATTEMPTS = 5
 class HostGuard:
     """Judges the calls of hosts for one engine."""
 
-    def __init__(self, engine: Engine, judge: Judge, find_inbox: Callable[[], str | None]) -> None:
+    def __init__(
+        self, engine: Engine, judge: Judge, find_inbox: Callable[[], str | None], program: Sequence[str]
+    ) -> None:
+        """`program` begins a command line that works on this home, for people to copy."""
         self._engine = engine
         self._judge = judge
         self._find_inbox = find_inbox
+        self._program = program
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
         """Returns the answer to the host; a refusal for every error that is planwarden's."""
@@ -80,7 +85,7 @@ class HostGuard:
         planned = PlannedCall(tool_name=call.name, arguments=call.arguments)
         step = PlanStep(
             step_id=STEP,
-            description=f"{call.host.label} is about to call {call.tool}.",
+            description=f"{call.host.label} is about to call {call.tool}. Approved, this very call passes once.",
             step_type="tool",
             required_tools=(call.name,),
             tool_calls=(planned,),
@@ -117,9 +122,10 @@ class HostGuard:
     def _ask_to_wait(self, suspension_id: str) -> Verdict:
         inbox = self._find_inbox()
         where = f"at {inbox} or " if inbox is not None else ""
+        command = shlex.join((*self._program, "approve", suspension_id))
         text = (
             f"Not run: a person has to decide. Question {suspension_id}, answered {where}in a terminal with "
-            f"`planwarden approve {suspension_id}`. Do not retry until it was decided, and do not work around it; then "
+            f"`{command}`. Do not retry until it was decided, and do not work around it; then "
             "the identical call passes once, within an hour."
         )
         return Verdict(then="deny", reason=text, suspension_id=suspension_id)

@@ -11,6 +11,7 @@ from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.own_things import OwnThings
 from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.opening import open_store
@@ -31,7 +32,7 @@ def build_guard(settings: Settings, service: Service) -> HostGuard:
         return service.inbox_url
 
     engine = service.engine
-    return HostGuard(engine, build_judge(settings), find_inbox)
+    return HostGuard(engine, build_judge(settings), find_inbox, build_command_prefix(settings.home, None))
 
 
 @asynccontextmanager
@@ -53,4 +54,4 @@ async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[Ho
             outbox=build_outbox(settings.channels, browsers),
         )
         async with engine:
-            yield HostGuard(engine, build_judge(settings), lambda: inbox)
+            yield HostGuard(engine, build_judge(settings), lambda: inbox, build_command_prefix(settings.home, None))

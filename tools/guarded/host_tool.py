@@ -42,7 +42,7 @@ def find_host_tool(name: str) -> Tool | None:
         input_schema=_SCHEMA,
         risk="dangerous",
         effect="idempotent",
-        source=found["host"],
+        source="builtin",
         answer_within_s=ANSWER_WITHIN_S,
     )
     return Tool(define(definition), _let_pass, schema=Schema(_SCHEMA))

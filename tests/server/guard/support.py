@@ -68,10 +68,12 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(home: Path, *, store: Store | None = None, toml: str = "") -> AsyncGenerator[Guarded]:
+async def guarded(
+    home: Path, *, store: Store | None = None, toml: str = "", on_disk: bool = False
+) -> AsyncGenerator[Guarded]:
     """A guard with the settings of the home."""
     settings, folder = _make_home(home, toml)
-    async with planwarden.Warden(settings=settings, store=store or MemoryStore()) as made:
+    async with planwarden.Warden(settings=settings, store=None if on_disk else store or MemoryStore()) as made:
         yield Guarded(build_guard(settings, made.service), made.service, str(folder))
 
 

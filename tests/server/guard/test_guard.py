@@ -6,9 +6,11 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
+from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidPlan, PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
+from planwarden.server.api.grants import GrantRequest
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
@@ -189,3 +191,15 @@ async def test_the_audit_says_what_passed_and_what_was_refused(tmp_path: Path) -
         await host.answer(await host.decide(host.call()))
         await host.decide(host.call())
         assert await host.audited() == ["refused", "passed"]
+
+
+async def test_a_standing_approval_lets_calls_of_a_host_pass_as_often_as_it_says(tmp_path: Path) -> None:
+    """ours: what holds for plans holds for hosts"""
+    async with guarded(tmp_path / "home") as host:
+        request = GrantRequest(tool_name="claude-code/Bash", arguments={"command": "make"}, uses=2, expires_in_s=600.0)
+        person = Authority(assurance="human", channel="terminal", principal="ann")
+        await host.service.grants.make(request, person)
+        verdicts = [(await host.decide(host.call("make"))).then for _ in range(3)]
+        other = await host.decide(host.call("make all"))
+    assert verdicts == ["allow", "allow", "deny"]
+    assert other.then == "deny"

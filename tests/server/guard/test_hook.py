@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -17,6 +18,7 @@ from planwarden.server.guard.answers import CommandAnswer
 from planwarden.server.guard.calls import MAX_EVENT_BYTES
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 from tests.requirements import requirement
+from tests.server.guard.support import guarded
 
 READS = {"claude-code": "Read", "codex": "update_plan", "gemini": "read_file", "opencode": "read", "cursor": "Read"}
 
@@ -44,7 +46,7 @@ def test_what_reads_passes_and_what_is_asked_about_is_blocked_with_a_reason(tmp_
     assert passed.out == ('{"planwarden": "no opinion"}' if host == "opencode" else "{}")
     asked = ask(tmp_path, host, event("anything", {"command": "rm -rf x"}))
     assert asked.code == 2
-    assert "planwarden approve" in asked.error
+    assert f"planwarden --home {tmp_path} approve" in asked.error
     assert asked.out == "" or (host == "cursor" and json.loads(asked.out)["permission"] == "deny")
 
 
@@ -162,3 +164,25 @@ def test_as_a_process_it_answers_and_leaves_no_process_behind(tmp_path: Path) ->
     ended = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout) == (2, b"")
     assert b"do not retry" in ended.stderr.lower()
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+@requirement("guard:once")
+async def test_of_several_processes_at_once_one_gets_the_pass(tmp_path: Path) -> None:
+    """spec: rules, guard: passing once holds over processes"""
+    home = tmp_path / "home"
+    async with guarded(home, on_disk=True) as host:
+        call = host.call("rm x", host="codex")
+        await host.answer(await host.decide(call))
+        command = [sys.executable, "-m", "planwarden.server.main", "guard", "hook", "codex", "--home", str(home)]
+        given = json.dumps({"tool_name": call.tool, "tool_input": call.given, "cwd": call.folder}).encode()
+        codes: list[int] = []
+
+        async def run() -> None:
+            codes.append((await anyio.run_process(command, input=given, check=False)).returncode)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(run)
+    assert sorted(codes) == [0, 2, 2, 2, 2]
