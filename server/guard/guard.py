@@ -27,6 +27,8 @@ from planwarden.tools.guarded.host_tool import PASS_S
 STEP = "call"
 SETTLE_S = 10.0
 """How long a call waits until its execution asks or ends; the host's own limit is longer."""
+MAX_OPEN = 200
+"""Open questions of a principal with which no more calls of a host are asked about: a model could ask for ever."""
 ATTEMPTS = 5
 """Looks at a thread that other processes change meanwhile."""
 
@@ -64,6 +66,12 @@ class HostGuard:
                 verdict = await self._follow(newest, call)
                 if verdict is not None:
                     return verdict
+            if (
+                await self._engine.store.suspensions(principal=principal, addressee="human", limit=1)
+            ).total >= MAX_OPEN:
+                return deny(
+                    f"Refused: {MAX_OPEN} questions wait for people already; nothing more is asked before they answer."
+                )
             try:
                 started = await self._start(call, principal, thread_id, newest)
             except (ThreadBusy, StartRefused):

@@ -203,3 +203,13 @@ async def test_a_standing_approval_lets_calls_of_a_host_pass_as_often_as_it_says
         other = await host.decide(host.call("make all"))
     assert verdicts == ["allow", "allow", "deny"]
     assert other.then == "deny"
+
+
+async def test_a_model_cannot_ask_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: bounds on all that grows"""
+    monkeypatch.setattr("planwarden.server.guard.guard.MAX_OPEN", 3)
+    async with guarded(tmp_path / "home") as host:
+        verdicts = [await host.decide(host.call(f"rm {number}")) for number in range(5)]
+        page = await host.service.list_suspensions(principal=None)
+    assert [verdict.suspension_id is not None for verdict in verdicts] == [True] * 3 + [False] * 2
+    assert page.total == 3
