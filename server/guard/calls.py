@@ -30,8 +30,9 @@ class GuardedCall:
     def __init__(self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str) -> None:
         self.host = host
         self.tool = tool
-        self.given = dict(arguments)
-        """What the tool gets."""
+        left_out = host.remarks if tool in host.shells else frozenset[str]()
+        self.given = {key: value for key, value in arguments.items() if key not in left_out}
+        """What the tool gets, without what the model says about it."""
         self.folder = folder
 
     @property

@@ -66,12 +66,9 @@ class HostGuard:
                 verdict = await self._follow(newest, call)
                 if verdict is not None:
                     return verdict
-            if (
-                await self._engine.store.suspensions(principal=principal, addressee="human", limit=1)
-            ).total >= MAX_OPEN:
-                return deny(
-                    f"Refused: {MAX_OPEN} questions wait for people already; nothing more is asked before they answer."
-                )
+            waiting = await self._engine.store.suspensions(principal=principal, addressee="human", limit=1)
+            if waiting.total >= MAX_OPEN:
+                return deny(f"Refused: {MAX_OPEN} questions wait for people already, who have to answer some first.")
             try:
                 started = await self._start(call, principal, thread_id, newest)
             except (ThreadBusy, StartRefused):

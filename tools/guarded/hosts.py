@@ -30,6 +30,8 @@ class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
     """Tools that only read on this machine, or only steer the host: they pass where no rule says otherwise."""
     shells: Mapping[str, str]
     """Tools that run a command, and the argument that has it."""
+    remarks: frozenset[str] = frozenset({"description"})
+    """Arguments of those tools in which a model says what it means: no fact, and no part of what runs."""
     own_prefix: str
     """What the names of planwarden's own tools begin with."""
 

@@ -213,3 +213,16 @@ async def test_a_model_cannot_ask_without_end(tmp_path: Path, monkeypatch: pytes
         page = await host.service.list_suspensions(principal=None)
     assert [verdict.suspension_id is not None for verdict in verdicts] == [True] * 3 + [False] * 2
     assert page.total == 3
+
+
+async def test_what_a_model_says_about_a_command_is_no_fact_and_makes_no_other_call(tmp_path: Path) -> None:
+    """ours: models describe the same command in other words; approvals, nothing an agent wrote stands for a fact"""
+    async with guarded(tmp_path / "home") as host:
+        first, second = (host.event({"command": "rm x", "description": text}) for text in ("Tidy up", "Clean"))
+        asked = await host.decide(first)
+        [question] = (await host.service.list_suspensions(principal=None)).suspensions
+        await host.answer(asked)
+        allowed = await host.decide(second)
+    assert question.tool_call is not None
+    assert "Tidy" not in str(question.tool_call.arguments)
+    assert allowed.then == "allow"
