@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -18,6 +19,9 @@ from planwarden.server.guard.calls import GuardedCall
 from planwarden.tools.guarded.shell import list_words
 
 MAX_WORDS = 4_000
+"""Of a call; of a command line, as often as it changes the folder. For each, the disk is asked where it leads."""
+MAX_FOLDERS = 50
+"""Of one command line: each begins in the one before, so a path of them can be long."""
 MAX_PATH_CHARS = 4_096
 TOO_MUCH = "it has more words than can be looked through; make it smaller"
 PROGRAM = "planwarden"
@@ -75,10 +79,12 @@ class OwnThings:
                 return "it names a variable that leads to planwarden's settings and database"
             expanded = self._expand(text, call.folder)
             candidates = list(_list_candidates(expanded, is_command=is_command, is_content=key in CONTENT))
-            left -= len(candidates)
-            if left < 0:
+            if len(candidates) > left:
                 return TOO_MUCH
-            folders = [call.folder, *self._list_folders(expanded, call.folder)] if is_command else [call.folder]
+            folders = [call.folder, *(self._list_folders(expanded, call.folder) if is_command else ())]
+            left -= len(candidates) * len(folders)
+            if left < 0 or len(folders) > MAX_FOLDERS:
+                return TOO_MUCH
             for candidate in candidates:
                 for folder in folders:
                     refusal = self._refuse_path(candidate, folder, may_read=call.tool in call.host.reads)
@@ -107,13 +113,13 @@ class OwnThings:
         return os.path.realpath(self._home)
 
     def _list_folders(self, command: str, folder: str) -> Iterator[str]:
-        """Yields where the parts of a command may run that change the folder."""
-        for words in list_words(command):
-            if len(words) > 1 and words[0] in ("cd", "pushd"):
-                path = self._resolve(words[1], folder)
-                if path is not None:
-                    folder = path
-                    yield path
+        """Yields where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
+        changes = (words[1] for words in list_words(command) if len(words) > 1 and words[0] in ("cd", "pushd"))
+        for change in islice(changes, MAX_FOLDERS):
+            path = self._resolve(change, folder)
+            if path is not None:
+                folder = path
+                yield path
 
     def _expand(self, text: str, folder: str) -> str:
         """Returns the text with the values of variables that lead to places of people and programs."""

@@ -94,14 +94,14 @@ def list_words(command: str) -> Iterator[list[str]]:
     find what is refused, never to let something pass.
     """
     words: list[str] = []
-    word: str | None = None
+    word: list[str] = []
     for kind, text in _read_pieces(command):
         if kind == "text":
-            word = (word or "") + text
+            word.append(text)
             continue
-        if word is not None:
-            words.append(word)
-            word = None
+        if word:
+            words.append("".join(word))
+            word = []
         if kind == "end":
             yield words
             words = []

@@ -1,13 +1,14 @@
 """What is refused to a model always: planwarden's decisions, its home, the hooks of hosts; quoted, linked, globbed."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
 from planwarden.server.guard.calls import read_event
-from planwarden.server.guard.own_things import OwnThings
+from planwarden.server.guard.own_things import MAX_FOLDERS, TOO_MUCH, OwnThings
 from tests.requirements import requirement
 
 
@@ -174,3 +175,22 @@ def test_more_words_than_can_be_looked_through_are_refused(tmp_path: Path) -> No
     )
     many: JsonValue = [f"a/{n}" for n in range(5_000)]
     assert find_refusal(tmp_path, {"paths": many}, "mcp__x__y") is not None
+
+
+def test_a_command_line_that_changes_its_folder_too_often_is_refused_before_every_word_is_looked_up_in_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: 300 changes of the folder took a minute of processor time, and a model writes as many as it likes"""
+    looks: list[str] = []
+    real = os.path.realpath
+
+    def look(path: str) -> str:
+        looks.append(path)
+        return real(path)
+
+    monkeypatch.setattr(os.path, "realpath", look)
+    for count in (MAX_FOLDERS, 300, 1_900):
+        changes = "; ".join(f"cd d{number}" for number in range(count))
+        assert find_refusal(tmp_path, {"command": changes}) == TOO_MUCH
+    assert find_refusal(tmp_path, {"command": "; ".join(f"cd d{number}" for number in range(10))}) is None
+    assert len(looks) < 1_000
