@@ -23,7 +23,9 @@ from planwarden.server.guard.install.plugin import PLUGIN_MARK, build_plugin, re
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 HOST_LIMIT_S = 60
-"""How long the host waits for its hook."""
+"""How long a host that blocks after it waits for its hook."""
+ENDLESS_S = 86_400
+"""For Codex and Gemini CLI, which run the call when their own limit is over; the hook has ended long before."""
 SHELL_LIMIT_S = 30
 """After this the shell's `timeout` ends planwarden, which ends itself before that."""
 SERVER = "planwarden"
@@ -183,8 +185,8 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
     if host == "cursor":
         return {"command": command, "timeout": HOST_LIMIT_S, "failClosed": True}
     if host == "gemini":
-        return {"hooks": [{"name": SERVER, "type": "command", "command": command, "timeout": HOST_LIMIT_S * 1000}]}
-    return {"hooks": [{"type": "command", "command": command, "timeout": HOST_LIMIT_S, "statusMessage": SERVER}]}
+        return {"hooks": [{"name": SERVER, "type": "command", "command": command, "timeout": ENDLESS_S * 1000}]}
+    return {"hooks": [{"type": "command", "command": command, "timeout": ENDLESS_S, "statusMessage": SERVER}]}
 
 
 def build_command(host: HostName, program: tuple[str, ...], *, limit_s: int = SHELL_LIMIT_S) -> str:
@@ -237,7 +239,7 @@ def _add_to_toml(text: str, program: tuple[str, ...]) -> str:
         "[[hooks.PreToolUse.hooks]]",
         'type = "command"',
         f"command = {json.dumps(build_command('codex', program))}",
-        f"timeout = {HOST_LIMIT_S}",
+        f"timeout = {ENDLESS_S}",
         f'statusMessage = "{SERVER}"',
         _END,
     )

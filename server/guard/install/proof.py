@@ -8,17 +8,19 @@ import json
 import os
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.guard.answers import BLOCKED
 from planwarden.server.guard.install.hook_files import (
-    HOST_LIMIT_S,
     SERVER,
+    SHELL_LIMIT_S,
     HookFile,
     build_command,
     find_hook_files,
@@ -45,7 +47,7 @@ READS: Mapping[HostName, str] = {
 }
 UNKNOWN: Mapping[HostName, str] = {
     "claude-code": "Claude Code before 2.1.295 ignores onFailure; `claude --version` says which one it is. "
-    "`claude --bare` and settings that disable hooks skip it",
+    "`claude --bare` skips it",
     "codex": "whether Codex trusts the hook: until a person trusts it with `t` in `/hooks`, Codex skips it silently",
     "gemini": "whether the folder is trusted: in an untrusted one Gemini CLI skips the hooks of the project",
     "opencode": "whether opencode loads the plugin: it ignores one that it cannot load, and then its own questions are "
@@ -105,11 +107,12 @@ def _check_host(
     if not problem and any(file.is_outdated(_read(file), program) for file in files):
         problem = "it is not what this installation of planwarden would write; install it again"
     if host == "claude-code":
-        problem = problem or _find_server_problem(environment, project)
+        problem = problem or _find_claude_problem(environment, project)
         trials = ()
     else:
         trials = tuple(_run_trials(files[0], program))
-    return HookStatus(host=host, path=path, state="installed", problem=problem, trials=trials, unknown=UNKNOWN[host])
+    unknown = UNKNOWN[host] + (_find_sessions(environment, project) if host == "codex" else "")
+    return HookStatus(host=host, path=path, state="installed", problem=problem, trials=trials, unknown=unknown)
 
 
 def _read(file: HookFile) -> str:
@@ -121,30 +124,71 @@ def _read(file: HookFile) -> str:
         raise InvalidArguments(f"it cannot be read: {error}") from None
 
 
-def _find_server_problem(environment: Mapping[str, str], project: Path | None) -> str:
-    """Claude Code's hook needs planwarden among its MCP servers; without it every call is blocked."""
+def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -> str:
+    """Returns why Claude Code would not ask planwarden, or would block every call; empty when nothing is seen."""
     home = Path(environment.get("HOME") or Path.home())
     config = environment.get("CLAUDE_CONFIG_DIR")
-    places = [Path(config) / ".claude.json"] if config else [home / ".claude.json"]
-    places += [(project or Path.cwd()) / ".mcp.json"]
-    for place in places:
-        try:
-            servers = read_json_text(place.read_text(encoding="utf-8")).find("mcpServers")
-        except (OSError, ValueError, InvalidArguments):
-            continue
-        if servers is not None and servers.find(SERVER) is not None:
-            return ""
+    folder = project or Path.cwd()
+    settings = Path(config) if config else home / ".claude"
+    for file in (settings / "settings.json", *_list_project_settings(folder)):
+        if _read_value(file, "disableAllHooks") is True:
+            return f"{file} has disableAllHooks, so Claude Code asks nobody; a person removes that"
+    own = (Path(config) if config else home) / ".claude.json"
+    known = _read_value(own, "mcpServers", SERVER)
+    of_folder = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
+    # Claude Code prefers a server of the folder, and a hook takes whatever has the name.
+    if project is None and of_folder is not None and of_folder != known:
+        return (
+            f"{folder / '.mcp.json'} names a server {SERVER!r} of its own, which Claude Code asks instead of yours; "
+            "remove it there"
+        )
+    if known is None and of_folder is None:
+        return (
+            f"no MCP server {SERVER!r} is in {own} or .mcp.json, so Claude Code blocks every call; "
+            "`planwarden config print claude-code` prints it"
+        )
+    return ""
+
+
+def _list_project_settings(folder: Path) -> tuple[Path, ...]:
+    return tuple(folder / ".claude" / name for name in ("settings.json", "settings.local.json"))
+
+
+def _read_value(file: Path, *keys: str) -> JsonValue:
+    """Returns what a JSON file has there; None where it has nothing, or cannot be read."""
+    try:
+        node = read_json_text(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, InvalidArguments):
+        return None
+    for key in keys:
+        found = node.find(key)
+        if found is None:
+            return None
+        node = found
+    return node.value
+
+
+def _find_sessions(environment: Mapping[str, str], project: Path | None) -> str:
+    """Returns what a person should know of Codex's sessions of a shell; empty when they are switched off."""
+    home = Path(environment.get("HOME") or Path.home())
+    base = Path(environment.get("CODEX_HOME") or home / ".codex") if project is None else project / ".codex"
+    try:
+        features = tomllib.loads((base / "config.toml").read_text(encoding="utf-8")).get("features")
+    except (OSError, ValueError):
+        features = None
+    if isinstance(features, dict) and features.get("unified_exec_tty") is False:  # pyright: ignore[reportUnknownMemberType]  # any TOML
+        return ""
     return (
-        f"no MCP server {SERVER!r} is in {places[0]} or .mcp.json, so Claude Code blocks every call; "
-        "`planwarden config print claude-code` prints it"
+        "; what a model types into a shell that you let it open: nobody is asked about that. With `unified_exec_tty = "
+        f"false` under `[features]` in {base / 'config.toml'} it opens none"
     )
 
 
 def _run_trials(file: HookFile, program: tuple[str, ...]) -> Iterator[Trial]:
     """Runs the hook as its host would, with planwarden and with what may stand in its place."""
     event = json.dumps({"tool_name": READS[file.host], "tool_input": {}, "cwd": os.getcwd()})
-    yield _run(file, program, HOST_LIMIT_S, "a call that only reads", event, blocks=False)
-    yield _run(file, program, HOST_LIMIT_S, "something odd from the host", "garbage", blocks=True)
+    yield _run(file, program, SHELL_LIMIT_S, "a call that only reads", event, blocks=False)
+    yield _run(file, program, SHELL_LIMIT_S, "something odd from the host", "garbage", blocks=True)
     for what, words in BROKEN.items():
         yield _run(file, words, HANG_LIMIT_S, f"planwarden {what}", event, blocks=True)
 
