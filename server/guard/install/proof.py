@@ -33,7 +33,7 @@ HANG_LIMIT_S = 1
 BROKEN: Mapping[str, tuple[str, ...]] = {
     "not there": ("/nonexistent/planwarden",),
     "killed": ("sh", "-c", "kill -KILL $$"),
-    "hanging": ("sh", "-c", "sleep 600"),
+    "hanging": ("sh", "-c", "exec sleep 600"),
     "giving garbage": ("sh", "-c", "echo garbage"),
     "failing silently": ("sh", "-c", "exit 1"),
 }
