@@ -90,7 +90,7 @@ class HostGuard:
         planned = PlannedCall(tool_name=call.name, arguments=call.arguments)
         step = PlanStep(
             step_id=STEP,
-            description=f"{call.host.label} is about to call {call.tool}. Approved, this very call passes once.",
+            description=f"It is about to call {call.tool}.",
             step_type="tool",
             required_tools=(call.name,),
             tool_calls=(planned,),

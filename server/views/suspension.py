@@ -12,6 +12,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.tool import HOST_SEPARATOR
 from planwarden.server.views.lineage import Lineage, build_lineage
 from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_rule_view, build_tool_view
 
@@ -188,6 +189,9 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
         """Whose words `message` holds, for example `the agent` or `server 'mail'`; not escaped."""
         if self.asker is not None:
             return self.asker
+        if self.tool_call is not None and HOST_SEPARATOR in self.tool_call.tool_name and self.background.host:
+            # Its hook says what it is about to do.
+            return self.background.host
         asks_itself = self.kind in ("confirmation", "input") and self.tool_call is not None
         if asks_itself and self.tool_call is not None and self.tool_call.tool_name not in _ASKED_BY_THE_AGENT:
             return f"tool {self.tool_call.tool_name!r}"

@@ -14,6 +14,7 @@ from planwarden.server.api.grants import GrantRequest
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.views.voices import build_voices
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.guarded.hosts import OWN_TOOLS
 from tests.requirements import requirement
@@ -39,6 +40,16 @@ async def test_a_call_that_no_rule_knows_is_asked_about_and_passes_once_after_a_
     assert allowed.then == "allow"
     assert again.then == "deny"
     assert again.suspension_id not in (None, asked.suspension_id)
+
+
+async def test_the_question_says_who_says_what_it_is_about_to_do_and_what_an_approval_does(tmp_path: Path) -> None:
+    """spec: what planwarden knows, what is fact and what an agent says are never mixed"""
+    async with guarded(tmp_path / "home") as host:
+        await host.decide(host.call())
+        [suspension] = (await host.service.list_suspensions(principal=None)).suspensions
+    voices = build_voices(suspension)
+    assert (voices.label, voices.words) == ("Claude Code says (unverified)", "It is about to call Bash.")
+    assert any("passes once, within an hour" in sentence for sentence in voices.found)
 
 
 async def test_the_same_call_asked_about_twice_is_one_question(tmp_path: Path) -> None:
