@@ -21,7 +21,7 @@ OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bundle clean format check lint types imports quick test browser postgres downstream clients conformance campaign \
+.PHONY: help demo bundle clean format check lint types imports quick test browser postgres downstream clients guard conformance campaign \
 	campaign-teeth campaign-sum ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-downstream eval providers
 
 help: ## Show this list
@@ -99,6 +99,9 @@ downstream: $(NODE_READY) ## Test plans over public MCP servers from PyPI and np
 
 clients: $(NODE_READY) ## Test with real clients and hosts from PyPI and npm; writes docs/clients.md
 	@$(RUN) pytest --clients -m clients -s
+
+guard: $(NODE_READY) ## Test real hosts from npm under the guard, which must run nothing unasked; writes into docs/guard.md
+	@$(RUN) pytest --guard -m guard -s
 
 conformance: $(NODE_READY) ## Run the protocol's own suite, with its own Node; writes docs/conformance.md
 	@$(RUN) tests.conformance

@@ -30,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clients", action="store_true", help="also drive real clients from public registries")
+    parser.addoption("--guard", action="store_true", help="also drive real hosts under the guard")
     parser.addoption("--downstream", action="store_true", help="also start MCP servers from public registries")
     parser.addoption("--postgres", action="store_true", help="also run what needs pgbouncer or mounts")
     parser.addoption("--no-skips", action="store_true", help="fail when a test was skipped; the summary says which")
@@ -46,9 +47,10 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns run only with `--long`, public servers only with `--downstream`, real clients only with `--clients`,
-    PgBouncer only with `--postgres`."""
-    unwanted = [name for name in ("long", "downstream", "clients", "postgres") if not config.getoption(f"--{name}")]
+    """Campaigns run only with `--long`, public servers only with `--downstream`, real clients only with `--clients`
+    or `--guard`, PgBouncer only with `--postgres`."""
+    names = ("long", "downstream", "clients", "guard", "postgres")
+    unwanted = [name for name in names if not config.getoption(f"--{name}")]
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in unwanted)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

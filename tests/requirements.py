@@ -55,6 +55,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "guard:person": Requirement("docs/guard", "Nothing worth less than a person releases a call of a host."),
     "guard:no-model": Requirement("docs/guard", "A model that calls the guard itself releases and takes nothing."),
     "guard:fails-closed": Requirement("docs/guard", "What planwarden cannot judge, or does not answer, is blocked."),
+    "guard:hosts": Requirement(
+        "docs/guard", "Real hosts run what a rule or a person lets pass, and without planwarden they run nothing."
+    ),
     "guard:parts": Requirement("docs/guard", "A rule lets a command line pass only if it lets each part pass."),
     "guard:own": Requirement("docs/guard", "planwarden's decisions and files and the hooks of hosts are refused."),
     "guard:files": Requirement("docs/guard", "A host's file keeps everything but planwarden's own lines."),

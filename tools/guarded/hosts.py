@@ -74,7 +74,7 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
         GuardedHost(
             name="opencode",
             label="opencode",
-            reads=frozenset({"read", "grep", "glob", "list", "todowrite", "todoread", "task", "question"}),
+            reads=frozenset({"read", "grep", "glob", "list", "todowrite", "todoread", "task", "question", "invalid"}),
             shells={"bash": "command"},
             own_prefix="planwarden_",
         ),

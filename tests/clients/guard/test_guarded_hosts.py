@@ -1,0 +1,59 @@
+"""Claude Code, Codex, Gemini CLI and opencode, whose models want to run commands: planwarden says what runs."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.guard.hosts import HOSTS, Guarded
+from tests.clients.guard.scenes import Cells, decide_commands, fail_closed, release_nothing
+from tests.clients.guard.stage import FAULTS, Fault, GuardStage
+from tests.clients.guard.table import Table, write_page
+from tests.clients.installed import Unavailable
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.guard
+ROWS = 6 + len(FAULTS) + 3
+each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+
+
+@pytest.fixture(scope="session")
+def table() -> Generator[Table]:
+    """Prints the table, and writes it into the page when every host was seen in every row."""
+    made = Table()
+    yield made
+    if made.is_complete(ROWS):
+        write_page(made)
+    print(f"\n{made.text}")
+
+
+def add_cells(table: Table, host: Guarded, cells: Cells) -> None:
+    try:
+        for tried, outcome in cells:
+            table.add(host, tried, outcome)
+    except Unavailable as error:
+        pytest.skip(f"{host.label} {host.version}: {error}")
+
+
+@requirement("guard:hosts")
+@each_host
+def test_rules_and_a_person_decide_what_a_real_host_runs(host: Guarded, tmp_path: Path, table: Table) -> None:
+    """spec: rules, guard: allow, deny with the reason, or deny with the question; approved, it passes once"""
+    add_cells(table, host, decide_commands(host, GuardStage(tmp_path)))
+
+
+@requirement("guard:hosts")
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.replace(" ", "-"))
+@each_host
+def test_a_real_host_runs_nothing_without_an_answer_of_planwarden(
+    host: Guarded, fault: Fault, tmp_path: Path, table: Table
+) -> None:
+    """spec: rules, guard: crash, time-out, garbage and a missing program block"""
+    add_cells(table, host, fail_closed(host, GuardStage(tmp_path), fault))
+
+
+@requirement("guard:hosts")
+@each_host
+def test_the_model_of_a_real_host_releases_nothing_itself(host: Guarded, tmp_path: Path, table: Table) -> None:
+    """spec: rules, guard: the tool behind it grants nothing to a model; approve, home and hook are refused to it"""
+    add_cells(table, host, release_nothing(host, GuardStage(tmp_path)))
