@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bundle clean format check lint types imports quick test browser postgres downstream clients guard conformance campaign \
-	campaign-teeth campaign-sum ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-downstream eval providers
+	campaign-teeth campaign-sum ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -158,6 +158,9 @@ bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=
 
 bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools, and what a calling model reads and writes
 	@$(RUN) benchmarks.tokens
+
+bench-guard: $(READY) ## Measure decisions of the guard by rule, through its tool and as a command
+	@$(RUN) benchmarks.guard
 
 bench-downstream: $(READY) ## Measure 200 tools from 5 servers: start, search, calls, memory
 	@$(RUN) benchmarks.downstream

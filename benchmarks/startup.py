@@ -105,13 +105,13 @@ def first_answer(command: Sequence[str], environment: Mapping[str, str], version
         ) as process,
     ):
         try:
-            _send(process, {"id": 1, **opening})
-            _answer(process, 1)
+            send(process, {"id": 1, **opening})
+            read_answer(process, 1)
             first_s = time.perf_counter() - start
             if version == WITH_HANDSHAKE:
-                _send(process, {"method": "notifications/initialized"})
-            _send(process, {"id": 2, "method": "tools/list", "params": meta})
-            _answer(process, 2)
+                send(process, {"method": "notifications/initialized"})
+            send(process, {"id": 2, "method": "tools/list", "params": meta})
+            read_answer(process, 2)
             tools_s = time.perf_counter() - start
             time.sleep(SETTLE_S)
             idle_bytes = _resident_bytes(process.pid)
@@ -137,13 +137,14 @@ def _resident_bytes(pid: int) -> int:
     return 0 if found is None else int(found[1]) * 1024
 
 
-def _send(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
+def send(process: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
+    """Sends a request or a notification, as the client of the server."""
     assert process.stdin is not None
     process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     process.stdin.flush()
 
 
-def _answer(process: "subprocess.Popen[str]", request_id: int) -> dict[str, Any]:
+def read_answer(process: "subprocess.Popen[str]", request_id: int | str) -> dict[str, Any]:
     """Returns the result of the request; skips notifications in between."""
     assert process.stdout is not None
     for line in process.stdout:

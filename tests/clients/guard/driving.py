@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -108,13 +108,16 @@ def _find_results(value: Any) -> Iterator[str]:
         case {"role": "tool", "content": found}:
             yield _to_text(found)
         case dict():
-            for child in value.values():
-                yield from _find_results(child)
+            yield from _find_in(list(cast("dict[str, Any]", value).values()))
         case list():
-            for child in value:
-                yield from _find_results(child)
+            yield from _find_in(cast("list[Any]", value))
         case _:
             pass
+
+
+def _find_in(values: list[Any]) -> Iterator[str]:
+    for value in values:
+        yield from _find_results(value)
 
 
 def _to_text(value: Any) -> str:
