@@ -133,8 +133,9 @@ screenshots: $(READY) ## Draw the pictures of the inbox and of the MCP App; need
 	@$(RUN) dev.pictures.inbox
 	@$(RUN) dev.pictures.app
 
-pictures: $(NODE_READY) ## Draw the pictures of hosts and of the demo; needs Chromium
+pictures: $(NODE_READY) ## Draw the pictures of hosts, of the guard and of the demo; needs Chromium
 	@$(RUN) dev.pictures.hosts
+	@$(RUN) dev.pictures.guard
 
 show: $(NODE_READY) ## Write docs/saved-plans.md: one plan over real servers, killed, retried, from everywhere; needs npm and PyPI
 	@$(RUN) dev.show

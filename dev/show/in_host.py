@@ -1,18 +1,15 @@
 """The saved plan from the command menu of Claude Code: the model of the host is a double that does what it is told."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import anyio
-import httpx2
 from tests.clients.interactive import CLAUDE_CODE_HOST, Turn, run_with_person
+from tests.clients.person import decide_on_page
 from tests.clients.saved_plans import ASKED
 from tests.clients.stage import Stage
-from tests.server.cli.support import Cli, start_on_terminal
-from tests.server.inbox.support import Browser
 from tests.support.screen import Screen
 
 from dev.show.legs import expect
@@ -20,7 +17,6 @@ from dev.show.stage import PLAN_NAME
 from dev.show.transcript import COLUMNS, Transcript, WentWrong
 
 SAID = "Both notes are in the archive, and committed."
-WIDE = 300
 RULE = "\u2500" * 20
 
 
@@ -86,24 +82,10 @@ def run_from_claude_code(shown: Transcript) -> None:
 
 async def approve_on_page(shown: Transcript, suspension_id: str) -> str:
     """Opens the question in a browser without script, presses Approve, and returns the page's words."""
-    terminal = start_on_terminal(Cli(shown.place.home), "inbox", "--no-open", columns=WIDE)
     try:
-        terminal.finish()
-    finally:
-        terminal.close()
-    found = re.search(r"http://\S+code=\S+", terminal.text)
-    if found is None:
-        raise WentWrong(f"planwarden inbox printed no link: {terminal.text}")
-    link = httpx2.URL(found[0])
-    origin = f"{link.scheme}://{link.host}:{link.port}"
-    async with httpx2.AsyncClient(base_url=origin, timeout=60) as client:
-        browser = Browser(client, None, origin=origin)
-        await browser.pair(link.params["code"])
-        page = await browser.open(f"/inbox/suspensions/{suspension_id}")
-        answer = await browser.submit(page.form("/decision"), press="approve")
-        if answer.status != 303:
-            raise WentWrong(f"the page answered {answer.status}: {answer.words}")
-        return page.words
+        return await decide_on_page(shown.place.home, suspension_id)
+    except AssertionError as error:
+        raise WentWrong(str(error)) from error
 
 
 def go_down_to(screen: Screen, word: str) -> None:

@@ -1,0 +1,134 @@
+"""Takes the pictures of the guard: `python -m dev.pictures.guard [FOLDER]`, or `make pictures`.
+
+The model of Claude Code, a double on this machine, wants to delete a folder; the host says that it was not run, and the
+question stands in the inbox.
+"""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from tests.clients.conftest import end_processes
+from tests.clients.guard.driving import build_call
+from tests.clients.guard.hosts import HOSTS, build_env
+from tests.clients.guard.stage import GuardStage
+from tests.clients.host_wires import count_results
+from tests.clients.hosts import CLAUDE_CODE, Session, claude_code_env, serve_provider
+from tests.clients.person import WIDE
+from tests.server.cli.support import start_on_terminal
+from tests.support.doubles.messages import ModelReply, ModelRequest
+from tests.support.doubles.wire import KEY
+from tests.support.scene import find_chromium, launch_browser
+from tests.support.screen import Screen, run_on_screen
+
+from dev.pictures.hosts import draw
+from dev.pictures.inbox import FOLDER, MARGIN, SIZES
+from dev.pictures.png import save
+
+HOST = HOSTS[0]
+PROMPT = "Make room: delete everything that was built."
+SAID = "I did not delete anything: a person has to approve it in the inbox first."
+COMMAND = "rm -rf build"
+LINES = 22
+
+
+def prepare(stage: GuardStage) -> None:
+    """A shop with a folder `build`, and Claude Code past its welcome, with the hook."""
+    (stage.project / "build").mkdir()
+    HOST.configure(stage)
+    config = stage.user / ".claude.json"
+    state = {
+        "hasCompletedOnboarding": True,
+        "lastOnboardingVersion": CLAUDE_CODE.version,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+        "projects": {str(stage.project): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+    }
+    config.write_text(json.dumps({**json.loads(config.read_text(encoding="utf-8")), **state}), encoding="utf-8")
+    stage.install_hook(HOST.name)
+
+
+async def show_blocked(stage: GuardStage) -> str:
+    """Returns the screen of Claude Code after the call was blocked, as an HTML document."""
+
+    def answer(request: ModelRequest) -> ModelReply:
+        if HOST.shell not in request.tools:
+            return ModelReply(text="Shop")
+        if count_results(HOST.wire, request):
+            return ModelReply(text=SAID)
+        return ModelReply(calls=(build_call(HOST, COMMAND),))
+
+    def watch(session: Session) -> str:
+        with run_on_screen(session.command, cwd=stage.project, env=build_env(stage, session), lines=LINES) as screen:
+            return _see_blocked(screen)
+
+    async with serve_provider(HOST.wire, answer) as double:
+        words = ["--model", "sonnet", "--permission-mode", "default"]
+        session = Session([*CLAUDE_CODE.binary("claude"), *words], claude_code_env(double.url))
+        page = await anyio.to_thread.run_sync(watch, session)
+    assert (stage.project / "build").exists()
+    return page
+
+
+def _see_blocked(screen: Screen) -> str:
+    screen.expect("❯")
+    # The host blocks everything until its server is there.
+    screen.press("/mcp", "enter")
+    screen.expect("✔ planwarden")
+    screen.press("\x1b")
+    screen.paste(PROMPT)
+    screen.expect(SAID[:40])
+    screen.settle()
+    return screen.render_page(f"Claude Code {CLAUDE_CODE.version}", since=PROMPT[:20])
+
+
+async def draw_question(stage: GuardStage, browser_path: str, folder: Path) -> None:
+    """Takes the picture of the question in the inbox."""
+    [question] = stage.list_questions()
+    terminal = start_on_terminal(stage.cli, "inbox", "--no-open", "--as", "ann", columns=WIDE)
+    try:
+        await anyio.to_thread.run_sync(lambda: (terminal.expect("code="), terminal.expect("\n")))
+        link = re.findall(r"http://\S+code=\S+", terminal.text)[0]
+        async with launch_browser(browser_path) as browser:
+            width, height = SIZES["desktop"]
+            context = await browser.new_context(viewport={"width": width, "height": height}, color_scheme="light")
+            page = await context.new_page()
+            await page.goto(link)
+            await page.click("main button[type=submit]")
+            await page.wait_for_selector("nav")
+            await page.goto(f"{link.partition('/inbox')[0]}/inbox/suspensions/{question['suspensionId']}")
+            box = await page.locator("form.decide").first.bounding_box()
+            assert box is not None
+            height = box["y"] + box["height"] + MARGIN
+            picture = await page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+            save(picture, folder / "guard-question.png")
+    finally:
+        terminal.close()
+
+
+def main() -> int:
+    path = find_chromium()
+    if path is None:
+        print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
+        return 1
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="guard-"))
+    stage = GuardStage(place)
+    try:
+        prepare(stage)
+        anyio.run(draw, {"guard-claude-code": anyio.run(show_blocked, stage)}, path, folder)
+        anyio.run(draw_question, stage, path, folder)
+    finally:
+        end_processes(place)
+        shutil.rmtree(place, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
