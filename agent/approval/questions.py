@@ -21,7 +21,7 @@ from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState
 from planwarden.agent.core.step_control import RetryPolicy
 from planwarden.agent.core.takeover import describe_earlier_runs
-from planwarden.agent.core.tool import HOST_SEPARATOR, OnTimeout, Risk, Suspend, ToolDefinition, highest_risk
+from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Policy, Requirement
 
 MESSAGE_CHARS = 500
@@ -223,7 +223,7 @@ def _find_circumstances(
     context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
 ) -> Iterator[str]:
     """Yields what a person who is asked about the call should know besides it: a retry, a grant that does not fit."""
-    if HOST_SEPARATOR in call.tool_name:
+    if is_of_host(call.tool_name):
         yield "Approved, the identical call of the host passes once, within an hour; planwarden does not make it."
     yield from describe_earlier_runs(execution, call.step_id)
     earlier = [

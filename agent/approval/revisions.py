@@ -13,13 +13,13 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_risks, update_covered_call
 from planwarden.agent.approval.questions import add_finding, bind_question, is_of_policy
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import EditRefused, InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import describe_difference
 from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.question import ArgumentEdit
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
+from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Requirement, describe_denial
 
 MAX_PLACE_DIGITS = 5
@@ -116,11 +116,14 @@ def revise_arguments(
 
     Raises:
         InvalidArguments: the arguments do not fit the tool's schema, or the tool is gone.
+        EditRefused: a host makes the call.
     """
     if question.asker:
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if question.is_batch:
         return _revise_rows(context, execution, question, arguments, editor)
+    if is_of_host(question.tool_name or ""):
+        raise EditRefused("the host makes this call itself, as it is; reject it, with a reason that the model reads")
     definition = context.tools.get(question.tool_name or "")
     if definition is None or question.arguments is None:
         raise InvalidArguments("this question has no arguments that could be modified")

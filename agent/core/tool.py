@@ -28,6 +28,11 @@ OnTimeout = Literal["reject", "approve"]
 RISKS: tuple[Risk, ...] = ("read", "confirm", "dangerous", "critical")
 
 
+def is_of_host(tool_name: str) -> bool:
+    """Whether a host makes the calls of the tool itself."""
+    return HOST_SEPARATOR in tool_name
+
+
 def highest_risk(*risks: Risk) -> Risk:
     """Returns the strictest of the risks; `read` when there is none."""
     return RISKS[max((RISKS.index(risk) for risk in risks), default=0)]

@@ -36,7 +36,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.rehearsal import runs_in_rehearsal
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
-from planwarden.agent.core.tool import HOST_SEPARATOR, Effect, ToolDefinition, highest_risk
+from planwarden.agent.core.tool import Effect, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.ports.toolbox import Toolbox
 
@@ -137,7 +137,7 @@ def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *,
 def _prepare_proposed(
     context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
 ) -> PreparedCall:
-    if call.by_model and HOST_SEPARATOR in call.tool_name:
+    if call.by_model and is_of_host(call.tool_name):
         return _fail(call, "unknown_tool", "the host's own tools are not for plans; the host makes such calls")
     if call.by_model and execution.options.tool_mode == "strict":
         offered = (*execution.steps[call.step_id].step.required_tools, DELEGATE)

@@ -122,7 +122,7 @@ class HostGuard:
             if await take_pass(self._engine.store, execution, call):
                 return Verdict(then="allow", reason="A person approved this call, once.")
             return None
-        return _find_rejection(execution, call, now)
+        return _find_rejection(execution, now)
 
     def _ask_to_wait(self, suspension_id: str) -> Verdict:
         inbox = self._find_inbox()
@@ -136,7 +136,7 @@ class HostGuard:
         return Verdict(then="deny", reason=text, suspension_id=suspension_id)
 
 
-def _find_rejection(execution: ExecutionState, call: GuardedCall, now: float) -> Verdict | None:
+def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
     """Returns the refusal of a person who said no within the last hour; after that the call is asked about again."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
@@ -145,9 +145,6 @@ def _find_rejection(execution: ExecutionState, call: GuardedCall, now: float) ->
         if decision.approved is False:
             reason = f": {decision.reason[:500]}" if decision.reason else ""
             return deny(f"Refused: a person rejected this call{reason}. Do not try it again.")
-        made = find_made_call(execution)
-        if made is not None and made.status == "succeeded" and made.arguments != call.arguments:
-            return deny("Refused: a person approved this call with other arguments; ask them what to do instead.")
     return None
 
 

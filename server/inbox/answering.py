@@ -14,6 +14,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.tool import is_of_host
 from planwarden.server.api.branches import find_branches
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
@@ -163,7 +164,7 @@ def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputFi
     if question.form is not None:
         return build_form_fields(question.form)
     definition = request.service.engine.tools.get(question.tool_name or "")
-    if definition is None or question.arguments is None or question.asker:
+    if definition is None or question.arguments is None or question.asker or is_of_host(definition.name):
         return ()
     return build_argument_fields(definition.input_schema, question.arguments)
 

@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
-from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.tool import ToolDefinition, is_of_host
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, find_changes, format_name
 from planwarden.server.views.facts import (
@@ -364,7 +364,7 @@ def _build_call_view(
     titles = {} if definition is None else read_titles(definition.input_schema)
     return CallView(
         tool=escape_text(tool_name),
-        source=source or describe_source(None if definition is None else definition.source),
+        source=source or _describe_source(tool_name, definition),
         claim=_format_claim(definition),
         step=step,
         arguments=tuple(
@@ -378,6 +378,12 @@ def _build_call_view(
             for name, value in arguments.items()
         ),
     )
+
+
+def _describe_source(tool_name: str, definition: ToolDefinition | None) -> str:
+    if is_of_host(tool_name):
+        return "the host's own tool"
+    return describe_source(None if definition is None else definition.source)
 
 
 def _format_claim(definition: ToolDefinition | None) -> str:
@@ -394,7 +400,11 @@ def _find_origins(name: str, call: Call | None, earlier: Mapping[Reference, Earl
     if name not in call.proposed:
         return ("the tool's default",)
     found = [_describe_origin(taken, earlier.get(taken)) for taken in find_references(call.proposed[name])]
-    return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
+    if found:
+        return tuple(dict.fromkeys(found))
+    if is_of_host(call.tool_name):
+        return ("from the host",)
+    return ("written by the model" if call.by_model else "from the plan",)
 
 
 def _describe_origin(taken: Reference, earlier: EarlierResult | None) -> str:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import NO_ALARMS, Schedule
-from planwarden.agent.core.tool import HOST_SEPARATOR, Risk, ToolDefinition, highest_risk
+from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import OnceRule, RealPaths, Requirement
 
 # Most homes have no rules.
@@ -75,7 +75,7 @@ class OperatorPolicy:
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Requirement:
         """See the port. The definition has the operator's risk already, see `Settings.apply_to`."""
-        if HOST_SEPARATOR in definition.name:
+        if is_of_host(definition.name):
             # Most processes are never asked about a host's own tool.
             from planwarden.server.settings.host_calls import limit_host_call
 

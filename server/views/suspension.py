@@ -12,7 +12,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.agent.core.tool import HOST_SEPARATOR
+from planwarden.agent.core.tool import is_of_host
 from planwarden.server.views.lineage import Lineage, build_lineage
 from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_rule_view, build_tool_view
 
@@ -189,7 +189,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
         """Whose words `message` holds, for example `the agent` or `server 'mail'`; not escaped."""
         if self.asker is not None:
             return self.asker
-        if self.tool_call is not None and HOST_SEPARATOR in self.tool_call.tool_name and self.background.host:
+        if self.tool_call is not None and is_of_host(self.tool_call.tool_name) and self.background.host:
             # Its hook says what it is about to do.
             return self.background.host
         asks_itself = self.kind in ("confirmation", "input") and self.tool_call is not None

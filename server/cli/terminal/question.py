@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.core.tool import is_of_host
 from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
@@ -77,7 +78,7 @@ def ask(terminal: Terminal, suspension: Suspension, find_faults: FaultFinder) ->
 def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | None:
     call = suspension.tool_call
     is_cut = not is_whole(suspension)
-    may_edit = call is not None and suspension.asker is None
+    may_edit = call is not None and suspension.asker is None and not is_of_host(call.tool_name)
     choices = [
         "y yes",
         "n no, reject it",
