@@ -23,15 +23,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> NoReturn:
     """Runs the command that the process was started for, and ends the process."""
     gc.disable()
-    if sys.argv[1:3] == _HOOK:
+    words = _put_home_last(sys.argv[1:])
+    if words[:2] == _HOOK:
         # A host waits before each of its calls.
-        code = import_quickly("planwarden.server.guard.quick").answer_quickly(sys.argv[3:])
+        code = import_quickly("planwarden.server.guard.quick").answer_quickly(words[2:])
         if code is not None:
             sys.exit(code)
     try:
         sys.exit(import_quickly(_PROGRAM).run_program(None, _keep_imported))
     finally:
         gc.freeze()
+
+
+def _put_home_last(words: list[str]) -> list[str]:
+    """`--home HOME` may stand before the command, as in the hooks that `guard install` writes."""
+    return [*words[2:], *words[:2]] if words[:1] == ["--home"] else words
 
 
 def _keep_imported() -> None:

@@ -5,13 +5,12 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
-import anyio.to_thread
 import pytest
 
 import planwarden
@@ -44,11 +43,34 @@ async def serving(home: Path) -> AsyncGenerator[None]:
         yield
 
 
-async def run_hook(home: Path, host: str = "codex") -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "planwarden.server.main", "guard", "hook", host, "--home", str(home)]
+async def run_hook(home: Path, host: str = "codex", *, is_home_first: bool = False) -> tuple[int, str, str]:
+    hook, option = ["guard", "hook", host], ["--home", str(home)]
+    words = [*option, *hook] if is_home_first else [*hook, *option]
+    command = [sys.executable, "-m", "planwarden.server.main", *words]
     env = {name: text for name, text in os.environ.items() if not name.startswith("PLANWARDEN_")}
     ended = await anyio.run_process(command, input=EVENT, check=False, env=env)
     return ended.returncode, ended.stdout.decode().strip(), ended.stderr.decode()
+
+
+@contextmanager
+def answering(home: Path, answer: bytes) -> Generator[None]:
+    """A server that takes one event and answers it so."""
+    (home / FOLDER).mkdir(exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / FOLDER / "1.sock"))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                while connection.recv(65_536):
+                    pass
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        thread.join(60)
 
 
 def count_answers(home: Path) -> list[Path]:
@@ -96,23 +118,17 @@ async def test_an_answer_that_is_not_whole_blocks(home: Path, answer: bytes) -> 
     """spec: rules, guard: fails closed"""
     (home / "planwarden.toml").write_text(ALLOW)
     (home / FOLDER).mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(home / FOLDER / "1.sock"))
-        listener.listen()
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                while connection.recv(65_536):
-                    pass
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
+    with answering(home, answer):
         code, out, said = await run_hook(home)
-        await anyio.to_thread.run_sync(thread.join, 60)
     assert (code, out) == (2, "")
     assert said.startswith("planwarden:")
+
+
+async def test_a_server_answers_the_hook_that_installing_writes_for_another_home(home: Path) -> None:
+    """ours: such a hook names its home first, and judged by itself for half a second"""
+    (home / "planwarden.toml").write_text(DENY)
+    with answering(home, b'{"out": "{}", "error": "", "code": 0}'):
+        assert await run_hook(home, is_home_first=True) == (0, "{}", "")
 
 
 async def test_odd_requests_end_and_the_next_hook_is_answered(home: Path) -> None:
