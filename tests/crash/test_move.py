@@ -27,17 +27,20 @@ from planwarden.storage.moving import move as moving
 
 source, target, moment = sys.argv[1:]
 
+pass_on, doing, passed = moving.RowSum.pass_on, "copying", 0
+
 def die(reached):
+    global doing, passed
     if reached == moment:
         os.kill(os.getpid(), signal.SIGKILL)
-
-pass_on, passed = moving.RowSum.pass_on, 0
+    if reached == "stored":
+        doing, passed = "verifying", 0
 
 def count(self, rows):
     global passed
     for row in pass_on(self, rows):
         passed += 1
-        die(f"row {passed}")
+        die(f"{doing} row {passed}")
         yield row
 
 moving.RowSum.pass_on = count
@@ -45,11 +48,11 @@ moving.move(read_location(source), read_location(target), die)
 """
 MOMENTS = {
     # The moment, then what can be used after it: the source, the target as an empty store, or neither.
-    "row 1": "both",
-    "row 20": "both",
+    "copying row 1": "both",
+    "copying row 20": "both",
     "copied": "both",
     "stored": "source",
-    "row 80": "source",
+    "verifying row 20": "source",
     "verified": "source",
     "marked": "neither",
 }
