@@ -30,7 +30,7 @@ async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = dict.fromkeys(wanted)
     with anyio.move_on_after(LIMIT_S):
         found |= await anyio.to_thread.run_sync(
-            _follow_links, wanted[:MAX_PATHS], abandon_on_cancel=True, limiter=_get_limiter()
+            follow_links, wanted[:MAX_PATHS], abandon_on_cancel=True, limiter=_get_limiter()
         )
     return found
 
@@ -53,7 +53,8 @@ def _follow(path: str) -> str:
         return os.path.realpath(path)
 
 
-def _follow_links(paths: list[str]) -> dict[str, str | None]:
+def follow_links(paths: Iterable[str]) -> dict[str, str | None]:
+    """Returns as `find_real_paths`, in the thread of the caller, however long that takes."""
     found: dict[str, str | None] = {}
     for path in paths:
         try:

@@ -3,8 +3,6 @@
 None of it opens a store. What is left is asked about.
 """
 
-import os
-
 import msgspec
 from pydantic import JsonValue
 
@@ -44,7 +42,10 @@ class Judge(msgspec.Struct, frozen=True):
             try:
                 return self.policy.requirement(find_definition(call), call.arguments, paths)
             except PathsNeeded as needed:
-                paths |= {path: _find_real_path(path) for path in needed.wanted - paths.keys()}
+                # Few homes have rules on paths.
+                from planwarden.agent.runtime.real_paths import follow_links
+
+                paths |= follow_links(needed.wanted - paths.keys())
 
 
 def find_definition(call: GuardedCall) -> ToolDefinition:
@@ -52,13 +53,6 @@ def find_definition(call: GuardedCall) -> ToolDefinition:
     tool = find_host_tool(call.name)
     assert tool is not None, call.name
     return tool.definition
-
-
-def _find_real_path(path: str) -> str | None:
-    try:
-        return os.path.realpath(path)
-    except (OSError, ValueError):
-        return None
 
 
 def describe(call: GuardedCall, answer: str, requirement: Requirement | None = None) -> dict[str, JsonValue]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from planwarden.server.auth.settings import LOCAL
+from planwarden.server.guard.calls import build_call
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.guard.support import guarded
@@ -157,3 +158,23 @@ async def test_a_rule_that_denies_now_ends_a_pass_that_a_person_gave_before(tmp_
         await host.answer(await host.decide(host.call("git push")))
     async with guarded(home, store=store, toml=NPM) as host:
         assert "people push" in (await host.decide(host.call("git push"))).reason
+
+
+async def test_a_path_of_which_nobody_can_say_where_it_leads_is_asked_about(tmp_path: Path) -> None:
+    """spec: rules, under; as for calls of plans"""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a").symlink_to(folder / "b")
+    (folder / "b").symlink_to(folder / "a")
+    rule = f"""
+[[rules]]
+tool = "*/Write"
+when = {{ file_path = {{ under = "{folder}" }} }}
+then = "allow"
+"""
+    async with guarded(tmp_path / "home", toml=rule) as host:
+        plain = {"file_path": str(folder / "c"), "content": "x"}
+        looped = {"file_path": str(folder / "a"), "content": "x"}
+        found = [await host.decide(build_call("claude-code", "Write", given, host.folder)) for given in (plain, looped)]
+    assert [verdict.then for verdict in found] == ["allow", "deny"]
+    assert found[1].suspension_id is not None
