@@ -11,6 +11,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.server.api.once import OnceKeyView
 from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import build_terminal, print_json, write_result
@@ -19,7 +20,6 @@ from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 
 CHANNEL = "terminal"
-YES = ("y", "yes")
 
 
 def handle_list(arguments: Namespace) -> int:
@@ -36,7 +36,7 @@ def handle_forget(arguments: Namespace) -> int:
     context = CliContext.from_arguments(arguments)
     found = find_key(context, arguments.tool, readings)
     terminal.panel("Let this call happen again?", [*list_terms(found)], "warn")
-    if (terminal.ask("Forget it? [y yes · Enter no] ") or "").lower() not in YES:
+    if not confirm(terminal, "Forget it?", says_yes=False):
         terminal.say("Nothing was forgotten.")
         return FAILED
     forget_key(context, found)

@@ -1,12 +1,12 @@
 """Business keys at a terminal: which calls have them, and what a person is asked to free."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from planwarden.server.api.once import OnceKeyView
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.suspension import format_instant
 
 
 def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:
@@ -14,7 +14,7 @@ def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:
         terminal.say("No call has a key.")
     for found in keys:
         terminal.say(
-            TerminalLine(((escape_text(found.tool_name), "bold"), f"  until {_write(found.ends_at)}"), "done"),
+            TerminalLine(((escape_text(found.tool_name), "bold"), f"  until {format_instant(found.ends_at)}"), "done"),
             *(TerminalLine((text,), indent=1) for text in _list_values(found)),
             TerminalLine(((_describe_call(found), "dim"),), indent=1),
         )
@@ -25,7 +25,9 @@ def list_terms(found: OnceKeyView) -> Iterator[TerminalLine]:
     yield TerminalLine((f"Tool: {escape_text(found.tool_name)}",))
     yield from (TerminalLine((f"  {text}",)) for text in _list_values(found))
     yield TerminalLine((f"The first one: {_describe_call(found)}",))
-    yield TerminalLine((f"It keeps the key until {_write(found.ends_at)}. Forgotten, its effect may happen twice.",))
+    yield TerminalLine(
+        (f"It keeps the key until {format_instant(found.ends_at)}. Forgotten, its effect may happen twice.",)
+    )
 
 
 def _list_values(found: OnceKeyView) -> Iterator[str]:
@@ -36,9 +38,5 @@ def _list_values(found: OnceKeyView) -> Iterator[str]:
 def _describe_call(found: OnceKeyView) -> str:
     return (
         f"call {escape_text(found.call_id)} of execution {escape_text(found.execution_id)}, started by "
-        f"{escape_text(found.principal)}, at {_write(found.taken_at)}"
+        f"{escape_text(found.principal)}, at {format_instant(found.taken_at)}"
     )
-
-
-def _write(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
