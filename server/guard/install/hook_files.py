@@ -96,19 +96,17 @@ class HookFile(msgspec.Struct, frozen=True):
 
     def find_entries(self, text: str) -> list[int]:
         """Returns the places of planwarden's entries in the list of hooks."""
-        found: JsonValue = read_json_text(text).value
-        for key in _KEYS[self.host]:
-            found = found.get(key) if isinstance(found, dict) else None
-        entries = found if isinstance(found, list) else []
-        return [place for place, entry in enumerate(entries) if _is_ours(entry, self.host)]
+        return [place for place, entry in enumerate(self._list_hooks(text)) if _is_ours(entry, self.host)]
 
     def _find_outdated(self, text: str, program: tuple[str, ...]) -> bool:
         wanted = build_entry(self.host, program)
+        return any(_is_ours(entry, self.host) and entry != wanted for entry in self._list_hooks(text))
+
+    def _list_hooks(self, text: str) -> list[JsonValue]:
         found: JsonValue = read_json_text(text).value
         for key in _KEYS[self.host]:
             found = found.get(key) if isinstance(found, dict) else None
-        entries = found if isinstance(found, list) else []
-        return any(_is_ours(entry, self.host) and entry != wanted for entry in entries)
+        return found if isinstance(found, list) else []
 
 
 _KEYS: Mapping[HostName, tuple[str, ...]] = {
