@@ -7,7 +7,6 @@ A database of PostgreSQL loses its connections, once for each point, and the sce
 A file is copied at every point of one run, as it would be found if the process had been killed there.
 """
 
-import math
 import shutil
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
@@ -22,10 +21,8 @@ import pytest
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Suspend
 from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.replay import replay_logs
-from planwarden.storage.sqlite import pace
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import (
     SCENARIOS,
@@ -41,15 +38,7 @@ from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore, StoreCall, WatchedStore
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its first turn the scheduler makes none by itself, and no disk is too slow to be waited for, so store calls
-    have the same numbers on any machine."""
-    monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
-    monkeypatch.setattr(pace, "QUICK_S", math.inf)
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
 
 
 When = Literal["before", "after"]

@@ -4,7 +4,6 @@ After the crash a new process opens the same store, a person answers truthfully 
 and other plans try the same payments once more.
 """
 
-import math
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -17,17 +16,15 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.ports.policy import OnceRule
-from planwarden.agent.runtime import scheduler
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
-from planwarden.storage.sqlite import pace
 from tests.requirements import requirement
 from tests.storage.suite import Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore
 from tests.support.wardens import plan, tool_step, warden
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
 
 RULE: dict[str, JsonValue] = {
     "tool": "pay",
@@ -39,13 +36,6 @@ SETTINGS = Settings(
     home=Path("/nonexistent"),
     policy=OperatorPolicy(rules=BOOK, once={"pay": OnceRule(("/payment_id",), 86_400.0)}, facts={"rules": FACTS}),
 )
-
-
-@pytest.fixture(autouse=True)
-def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Store calls have the same numbers on any machine, also on one whose disk is slow."""
-    monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
-    monkeypatch.setattr(pace, "QUICK_S", math.inf)
 
 
 class Till:

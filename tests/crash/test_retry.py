@@ -4,7 +4,6 @@ After the crash a new process opens the same store. Somebody retries again if th
 truthfully, from the ledger of effects, what became of a call.
 """
 
-import math
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -18,23 +17,14 @@ import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import NotRetryable, ThreadBusy
 from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime import scheduler
-from planwarden.storage.sqlite import pace
 from tests.requirements import requirement
 from tests.storage.suite import Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
 
 DONE = ["note first", "mend second", "note third"]
-
-
-@pytest.fixture(autouse=True)
-def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Store calls have the same numbers on any machine, also on one whose disk is slow."""
-    monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
-    monkeypatch.setattr(pace, "QUICK_S", math.inf)
 
 
 class Workshop:

@@ -1,10 +1,11 @@
 """The command line with default settings, on its own home."""
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from tests.server.cli.support import Cli, make_home
+from tests.server.cli.support import Cli, Open, PtyTerminal, make_home, start_on_terminal
 
 UNWANTED = (
     *("PLANWARDEN_HOME", "PLANWARDEN_STORE", "PLANWARDEN_STORE_CONTROL", "PLANWARDEN_SECRET_KEY"),
@@ -17,3 +18,17 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     for name in UNWANTED:
         monkeypatch.delenv(name, raising=False)
     return Cli(make_home(tmp_path / "home"), capsys)
+
+
+@pytest.fixture
+def terminal(cli: Cli) -> Generator[Open]:
+    """Runs commands at terminals, each closed in the end."""
+    opened: list[PtyTerminal] = []
+
+    def start(*words: str) -> PtyTerminal:
+        opened.append(start_on_terminal(cli, *words))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()

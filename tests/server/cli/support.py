@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,10 @@ class PtyTerminal:
             return False
         self.seen += data.decode("utf-8", "replace")
         return bool(data)
+
+
+Open = Callable[..., PtyTerminal]
+"""Runs a command, given as its words, at a terminal of its own."""
 
 
 def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, columns: int = 110) -> PtyTerminal:

@@ -1,11 +1,10 @@
 """`approve` decides exactly what it was given, and ends with 0 when the decision is recorded."""
 
 import sys
-from collections.abc import Callable, Generator
 
 import pytest
 
-from tests.server.cli.support import ERASE, Cli, PtyTerminal, start_on_terminal, step
+from tests.server.cli.support import ERASE, Cli, Open, step
 from tests.server.cli.test_code import make_code
 
 pytestmark = [
@@ -13,21 +12,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"),
 ]
 CHOICE = "Enter leaves it open]"
-
-Open = Callable[..., PtyTerminal]
-
-
-@pytest.fixture
-def terminal(cli: Cli) -> Generator[Open]:
-    opened: list[PtyTerminal] = []
-
-    def start(*words: str) -> PtyTerminal:
-        opened.append(start_on_terminal(cli, *words))
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        one.close()
 
 
 def test_the_decision_is_recorded_even_if_the_call_fails_then(cli: Cli, terminal: Open) -> None:

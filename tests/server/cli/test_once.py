@@ -1,30 +1,15 @@
 """`planwarden once`: which calls have a key, and a person who means a second one."""
 
 import sys
-from collections.abc import Callable, Generator
 
 import pytest
 
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal, step
+from tests.server.cli.support import Cli, Open, step
 
-Open = Callable[..., PtyTerminal]
 needs_terminal = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"
 )
-
-
-@pytest.fixture
-def terminal(cli: Cli) -> Generator[Open]:
-    opened: list[PtyTerminal] = []
-
-    def start(*words: str) -> PtyTerminal:
-        opened.append(start_on_terminal(cli, *words))
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        one.close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,12 @@
 """One question about many calls at a terminal: rows by page, some of them chosen, single ones edited."""
 
 import sys
-from collections.abc import Callable, Generator
 
 import pytest
 from pydantic import JsonValue
 
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal, step
+from tests.server.cli.support import Cli, Open, PtyTerminal, step
 
 pytestmark = [
     pytest.mark.slow,
@@ -15,20 +14,6 @@ pytestmark = [
 ]
 
 CHOICE = "Enter leaves it open]"
-Open = Callable[..., PtyTerminal]
-
-
-@pytest.fixture
-def terminal(cli: Cli) -> Generator[Open]:
-    opened: list[PtyTerminal] = []
-
-    def start(*words: str) -> PtyTerminal:
-        opened.append(start_on_terminal(cli, *words))
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        one.close()
 
 
 def _ask(cli: Cli, count: int) -> str:

@@ -2,16 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Generator
 
 import pytest
 from pydantic import JsonValue
 
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal, step
+from tests.server.cli.support import Cli, Open, step
 from tests.tools.downstream.support import DOUBLE
 
-Open = Callable[..., PtyTerminal]
 DAY_S = 86_400
 ALLOW = ("grant", "add", "erase", "--plan", "weekly", "--step", "purge", "--uses-per-day", "9", "--for", "90d")
 FIND = step("find", "find", {"topic": "old"})
@@ -19,19 +17,6 @@ PURGE = step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}, "no
 needs_terminal = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"
 )
-
-
-@pytest.fixture
-def terminal(cli: Cli) -> Generator[Open]:
-    opened: list[PtyTerminal] = []
-
-    def start(*words: str) -> PtyTerminal:
-        opened.append(start_on_terminal(cli, *words))
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        one.close()
 
 
 @pytest.fixture(autouse=True)
