@@ -160,6 +160,13 @@ class Changes(msgspec.Struct, frozen=True):
     """One of them may be running without an owner."""
 
 
+class Log(msgspec.Struct, frozen=True):
+    """All that the log says of an execution."""
+
+    header: Header
+    recorded: tuple[ev.Recorded, ...]
+
+
 class Lookups(Protocol):
     """What a store tells of executions. Nothing here changes it, and every failure of the medium is a `StoreError`."""
 
@@ -167,6 +174,10 @@ class Lookups(Protocol):
     def clock(self) -> Clock: ...
 
     async def header(self, execution_id: str) -> Header | None: ...
+
+    async def log(self, execution_id: str) -> Log | None:
+        """The execution's row and all of its events, as of one moment."""
+        ...
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
         """Events with a sequence above `after`; empty for an unknown execution."""
@@ -287,10 +298,14 @@ class Store(Lookups, Protocol):
         ...
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
-        """Take the leases of running executions that no process owns, or whose process is gone, the oldest first.
+        """Take the leases of running executions that no process owns, the oldest first.
 
         Processes that ask at the same time take different ones. Those in `skip` are left to others.
         """
+        ...
+
+    async def expire_dead(self) -> None:
+        """End the leases of processes that are gone, so that nobody owns what they had."""
         ...
 
     async def confirm(self, lease: Lease) -> None:

@@ -2,8 +2,9 @@
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
 from planwarden.agent.core.plan import Plan
@@ -13,7 +14,7 @@ from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.known import KnownExecutions
-from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.agent.runtime.needed_tools import find_missing_tools, find_needed_tools
 from planwarden.agent.runtime.silence import LOOK_S, SilentOwners
 
@@ -35,6 +36,12 @@ def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
         )
 
 
+class StartRun(Protocol):
+    def __call__(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
+        """Continue the execution in this process; `is_current` when it was read under the lease."""
+        ...
+
+
 class Adoption:
     """Takes at most `concurrency` executions at a time.
 
@@ -52,9 +59,9 @@ class Adoption:
         follows: bool,
         concurrency: int,
         peers: Peers | None,
-        start: Callable[[ExecutionState, Lease], None],
+        start: StartRun,
     ) -> None:
-        """Without `follows` it takes nothing. `start` continues an execution in this process."""
+        """Without `follows` it takes nothing."""
         self._store = store
         self._owner = owner
         self._tools = tools
@@ -148,14 +155,14 @@ class Adoption:
             return
         is_mine = False
         try:
-            header = await self._store.header(execution_id)
-            if header is not None:
-                execution = await load_execution(self._store, header)
+            log = await self._store.log(execution_id)
+            if log is not None:
+                execution = fold_log(log.header, log.recorded)
                 may_run = self.may_run(execution) and not self._leaves_first(execution)
                 is_mine = may_run and execution_id not in self._known.runs
                 if is_mine:
                     logger.info("taking over execution %s", execution_id)
-                    self._start(execution, lease)
+                    self._start(execution, lease, is_current=True)
         finally:
             if not is_mine:
                 self._skip(execution_id)
@@ -212,4 +219,5 @@ class Adoption:
             lease = replace(lease, left_s=None)
         self._silent_owners.forget(execution_id)
         logger.info("taking over execution %s", execution_id)
-        self._start(execution, lease)
+        # It may have grown before it was claimed.
+        self._start(execution, lease, is_current=False)

@@ -508,7 +508,7 @@ class Engine:
     async def _wake(self, row: SuspensionRow) -> None:
         await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id, self.grants.policy))
 
-    def _continue_run(self, execution: ExecutionState, lease: Lease) -> None:
+    def _continue_run(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
         assert self._context is not None
         run = Run(self._context, execution, lease)
         self._known.runs[execution.execution_id] = run
@@ -517,7 +517,10 @@ class Engine:
                 self._observer.took_over(execution, lease.left_s, is_silent=lease.is_from_silent)
             elif _was_just_decided(execution):
                 self._observer.woke(execution, max(0.0, self.store.clock.now() - execution.updated_at))
-        run.refresh()
+        if is_current:
+            run.submit(None)
+        else:
+            run.refresh()
 
     async def _command(
         self, execution: ExecutionState, build: BuildEvents, then: Callable[[], Awaitable[None]] | None = None

@@ -13,7 +13,7 @@ async def find_header(store: Lookups, execution_id: str) -> Header:
     """Raises `UnknownThread` when there is no such execution."""
     header = await store.header(execution_id)
     if header is None:
-        raise UnknownThread(f"there is no execution {execution_id[:64]!r}")
+        raise _explain_unknown(execution_id)
     return header
 
 
@@ -24,7 +24,10 @@ async def find_execution(store: Lookups, execution_id: str) -> ExecutionState:
         UnknownThread: there is no such execution.
         LogUnreadable: as `load_execution`.
     """
-    return await load_execution(store, await find_header(store, execution_id))
+    log = await store.log(execution_id)
+    if log is None:
+        raise _explain_unknown(execution_id)
+    return fold_log(log.header, log.recorded)
 
 
 async def load_execution(store: Lookups, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
@@ -48,3 +51,7 @@ def fold_log(known: Header | SuspensionRow | ExecutionState, recorded: Iterable[
         raise LogUnreadable(
             f"the log of {known.execution_id!r} is damaged: {error.message}; restore a backup"
         ) from error
+
+
+def _explain_unknown(execution_id: str) -> UnknownThread:
+    return UnknownThread(f"there is no execution {execution_id[:64]!r}")

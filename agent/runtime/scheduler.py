@@ -118,6 +118,8 @@ class Scheduler:
                 await self._store.renew(self._owner, list(self._known.runs))
         due = await self._find_due()
         await _for_each(self._wake, due, at_once=AT_ONCE)
+        if self._adopts:
+            await self._store.expire_dead()
         has_more = self._adopts and await self._adopt()
         if self._adopts and now >= self._look_at:
             await self._take_over_orphans()

@@ -45,6 +45,7 @@ from planwarden.agent.ports.store import (
     Header,
     IdKind,
     Lease,
+    Log,
     StartedExecution,
     StartRequest,
     SuspensionRow,
@@ -300,6 +301,10 @@ class MemoryStore:
         row = self._rows.get(execution_id)
         return row.header if row else None
 
+    async def log(self, execution_id: str) -> Log | None:
+        row = self._rows.get(execution_id)
+        return Log(row.header, tuple(row.log)) if row else None
+
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
         row = self._rows.get(execution_id)
         return tuple(row.log[after:]) if row else ()
@@ -443,6 +448,9 @@ class MemoryStore:
         ]
         wanted = [header.execution_id for header in free if header.execution_id not in skip][:limit]
         return tuple([lease for name in wanted if (lease := await self.claim(name, owner)) is not None])
+
+    async def expire_dead(self) -> None:
+        """Its processes end together with it."""
 
     async def confirm(self, lease: Lease) -> None:
         row = self._rows.get(lease.execution_id)

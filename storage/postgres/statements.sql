@@ -81,6 +81,12 @@ SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_
        x.leased_until FROM executions AS x
 WHERE x.execution_id COLLATE "C" > $1 ORDER BY x.execution_id COLLATE "C" LIMIT $2;
 
+-- name: log
+-- One execution's row with its whole log.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until, e.first, e.at, e.body, e.checksum
+FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number WHERE x.execution_id = $1 ORDER BY e.first;
+
 -- name: read_events
 -- The log of an execution, starting with the transaction that contains the wanted sequence.
 SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number
@@ -161,18 +167,17 @@ FROM held WHERE x.number = held.number AND x.status = 'running'
   AND (x.owner IS NULL OR x.leased_until <= coalesce($3::float8, extract(epoch FROM clock_timestamp())) - $5)
 RETURNING x.fence, held.owner IS NOT NULL, x.leased_until - nullif(held.leased_until, 0);
 
--- name: has_unowned
--- Whether a running execution has no owner, except those in the list.
-SELECT 1 FROM executions WHERE status = 'running' AND owner IS NULL AND NOT execution_id = ANY ($1) LIMIT 1;
-
 -- name: claim_many
 -- Take over running executions that nobody owns, except those in the list, and those that somebody else takes now.
+-- Does not wait for the disk: everything done under the lease waits for its own commit, which comes later in the log. If
+-- the database forgets the takeover, then it has forgotten all that followed, and whoever took it is refused.
 WITH free AS (SELECT number, leased_until FROM executions
               WHERE status = 'running' AND owner IS NULL AND NOT execution_id = ANY ($4)
               ORDER BY number LIMIT $5 FOR UPDATE SKIP LOCKED)
 UPDATE executions AS x SET owner = $1, fence = x.fence + 1,
     leased_until = coalesce($2::float8, extract(epoch FROM clock_timestamp())) + $3
-FROM free WHERE x.number = free.number RETURNING x.execution_id, x.fence, x.number, x.leased_until - nullif(free.leased_until, 0);
+FROM free CROSS JOIN (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried
+WHERE x.number = free.number RETURNING x.execution_id, x.fence, x.number, x.leased_until - nullif(free.leased_until, 0);
 
 -- name: orphans
 -- Running executions without a lease that is valid in so many seconds, those that are newer than the given one.

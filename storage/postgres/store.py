@@ -213,37 +213,27 @@ class PostgresStore(SqlLookups):
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         await self._liveness.announce(owner)
-        await self._expire_dead_owners()
-        steady = self._find_times()[1]
-
-        def take(transaction: PostgresTransaction) -> Lease | None:
-            parameters = (owner, execution_id, steady, self._lease_s, silent_s)
-            found = transaction.execute("claim", parameters).fetchone()
-            if found is None:
-                return None
-            return Lease(execution_id, owner, int(found[0]), is_from_silent=found[1], left_s=found[2])
-
-        return await self._writer.run(take)
+        await self.expire_dead()
+        parameters = (owner, execution_id, self._find_times()[1], self._lease_s, silent_s)
+        found = (await self._writer.execute("claim", parameters)).fetchone()
+        if found is None:
+            return None
+        return Lease(execution_id, owner, int(found[0]), is_from_silent=found[1], left_s=found[2])
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         await self._liveness.announce(owner)
-        await self._expire_dead_owners()
-        skipped = list(skip)
-        # Most looks find nothing, and need no turn of the writer.
-        if not await self._reader.fetch("has_unowned", (skipped,)):
-            return ()
-        parameters = (owner, self._find_times()[1], self._lease_s, skipped, limit)
-        rows = await self._writer.run(lambda transaction: transaction.execute("claim_many", parameters).fetchall())
+        # Not behind the writer's commits, and no write at all where nothing is found. Repeated after a lost answer, it
+        # finds others: what this process took without knowing runs out.
+        rows = await self._reader.fetch("claim_many", (owner, self._find_times()[1], self._lease_s, [*skip], limit))
         rows.sort(key=lambda row: row[2])
         return tuple(Lease(str(row[0]), owner, int(row[1]), left_s=row[3]) for row in rows)
 
     async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
-        await self._expire_dead_owners()
+        await self.expire_dead()
         rows = await self._reader.fetch("orphans", (self._find_times()[1], ahead_s, after, limit))
         return tuple(row[0] for row in rows)
 
-    async def _expire_dead_owners(self) -> None:
-        """A process that died without releasing its leases need not be waited for."""
+    async def expire_dead(self) -> None:
         owners = [str(row[0]) for row in await self._reader.fetch("owners")]
         dead = await self._liveness.find_dead(owners)
         if dead:
@@ -251,16 +241,16 @@ class PostgresStore(SqlLookups):
 
     async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
         parameters = (self._find_times()[1], self._lease_s, owner, [*execution_ids])
-        await self._writer.run(lambda transaction: transaction.execute("renew", parameters).rowcount)
+        await self._writer.execute("renew", parameters)
 
     async def confirm(self, lease: Lease) -> None:
         parameters = (self._find_times()[1], self._lease_s, lease.execution_id, lease.owner, lease.fence)
-        if not await self._writer.run(lambda transaction: transaction.execute("confirm", parameters).rowcount):
+        if not (await self._writer.execute("confirm", parameters)).rowcount:
             raise LeaseLost(f"execution {lease.execution_id!r} is owned by another process")
 
     async def release(self, lease: Lease) -> None:
         parameters = (lease.execution_id, lease.owner, lease.fence)
-        await self._writer.run(lambda transaction: transaction.execute("release", parameters).rowcount)
+        await self._writer.execute("release", parameters)
 
     def _find_times(self) -> tuple[float | None, float | None]:
         """Now and steady seconds where a clock was given; else the database's own are used."""

@@ -7,7 +7,7 @@ repeated, because it has no token.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from time import monotonic, sleep
@@ -51,10 +51,12 @@ class AppendRequest:
 
 
 class _Request(Generic[Result]):
-    __slots__ = ("asked_at", "error", "future", "loop", "operation", "value")
+    __slots__ = ("asked_at", "error", "future", "is_statement", "loop", "operation", "value")
 
-    def __init__(self, operation: Operation[Result]) -> None:
+    def __init__(self, operation: Operation[Result], *, is_statement: bool = False) -> None:
         self.operation = operation
+        self.is_statement = is_statement
+        """It is one statement, which needs no transaction around it when it is alone."""
         self.asked_at = monotonic()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Result] = self.loop.create_future()
@@ -104,6 +106,12 @@ class PostgresWriter:
             PlanwardenError: whatever the operation itself refused.
         """
         request = _Request(operation)
+        self._put(request)
+        return await request.future
+
+    async def execute(self, name: str, parameters: Sequence[object]) -> psycopg.Cursor[tuple[Any, ...]]:
+        """What the statement `name` gave, once it is committed. Raises as `run`."""
+        request = _Request(lambda transaction: transaction.execute(name, parameters), is_statement=True)
         self._put(request)
         return await request.future
 
@@ -213,6 +221,8 @@ class PostgresWriter:
         appends = [request for request in group if isinstance(request, AppendRequest)]
         operations = [request for request in group if isinstance(request, _Request)]
         is_single = not operations and not any(request.is_notifying for request in appends)
+        if len(group) == 1 and operations and operations[0].is_statement:
+            is_single = self._is_committing = True
         if not is_single:
             connection.execute("BEGIN")
         if appends:

@@ -11,7 +11,7 @@ from planwarden.agent.core.question import Addressee
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
-from planwarden.agent.ports.store import FoundId, Header, StartedExecution, SuspensionRow, SuspensionRowPage
+from planwarden.agent.ports.store import FoundId, Header, Log, StartedExecution, SuspensionRow, SuspensionRowPage
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.rows import read_header, read_key, read_log, read_suspension
 from planwarden.storage.sql.starts import read_start
@@ -52,6 +52,13 @@ class SqlLookups:
     async def header(self, execution_id: str) -> Header | None:
         rows = await self._reads.fetch("header", (execution_id,))
         return read_header(rows[0]) if rows else None
+
+    async def log(self, execution_id: str) -> Log | None:
+        rows = await self._reads.fetch("log", (execution_id,))
+        if not rows:
+            return None
+        header = read_header(rows[0][:-4])
+        return Log(header, read_log(execution_id, 0, [(header.version, *row[-4:]) for row in rows]))
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
         return read_log(execution_id, after, await self._reads.fetch("read_events", (execution_id, after + 1)))

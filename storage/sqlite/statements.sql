@@ -167,6 +167,12 @@ SELECT DISTINCT host FROM (SELECT host FROM synopses ORDER BY execution DESC LIM
 SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
 FROM executions WHERE execution_id > ? ORDER BY execution_id LIMIT ?;
 
+-- name: log
+-- One execution's row with its whole log.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until, e.first, e.at, e.body, e.checksum
+FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number WHERE x.execution_id = ?1 ORDER BY e.first;
+
 -- name: read_events
 -- The log of an execution, starting with the transaction that contains the wanted sequence.
 SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number

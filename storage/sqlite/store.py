@@ -173,12 +173,11 @@ class SqliteStore(SqlLookups):
             left_s = until - before.leased_until if before.leased_until else None
             return Lease(execution_id, owner, int(found[0]), is_from_silent=before.owner is not None, left_s=left_s)
 
-        await self._expire_dead_owners()
+        await self.expire_dead()
         return await self._writer.run(take)
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         self._liveness.announce(owner)
-        await self._expire_dead_owners()
         chosen = (json.dumps([*skip]), limit)
         if not await self._reader.fetch("unowned", chosen):
             return ()
@@ -195,12 +194,11 @@ class SqliteStore(SqlLookups):
         return await self._writer.run(take)
 
     async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
-        await self._expire_dead_owners()
+        await self.expire_dead()
         rows = await self._reader.fetch("orphans", (self._clock.steady() + ahead_s, after, limit))
         return tuple(row[0] for row in rows)
 
-    async def _expire_dead_owners(self) -> None:
-        """A process that died without releasing its leases need not be waited for."""
+    async def expire_dead(self) -> None:
         owners = [str(row[0]) for row in await self._reader.fetch("owners")]
         dead = [owner for owner in owners if self._liveness.is_dead(owner)]
         if dead:

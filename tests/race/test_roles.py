@@ -25,7 +25,7 @@ from tests.crash.scenario import PERSON, PRINCIPAL
 from tests.race.test_engines import ASK, MAIL, Gate, step
 from tests.requirements import requirement
 from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
-from tests.support.fakes import EffectLedger, recording_tool
+from tests.support.fakes import EffectLedger, StoreCall, WatchedStore, recording_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -62,11 +62,15 @@ class Team:
         concurrency: int = 100,
         gate: Gate | None = None,
         peers: KnownPeers | None = None,
+        calls: list[str] | None = None,
     ) -> AsyncGenerator[Engine]:
-        """An engine with the tools of these names; a worker unless it is a `front`."""
+        """An engine with the tools of these names; a worker unless it is a `front`. `calls` gets those of its store."""
         known = [recording_tool(self.ledger, name, before=gate.hold if gate else None) for name in tools]
+        store = WatchedStore(self._back_end.connect(), _pass)
+        if calls is not None:
+            store.calls = calls
         engine = Engine(
-            self._back_end.connect(),
+            store,
             Registry([*known, DISPLAY_CONFIRMATION]),
             CallerModel(),
             OperatorPolicy(),
@@ -77,6 +81,10 @@ class Team:
         )
         async with engine:
             yield engine
+
+
+async def _pass(_: StoreCall) -> None:
+    """Only the names of the calls count."""
 
 
 @pytest.fixture(params=BACK_END_NAMES)
@@ -123,6 +131,17 @@ async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(
             done = await until(front, asked, "completed")
         assert done.is_finished
     assert team.ledger.tools_run() == ["mail"]
+
+
+@requirement("scale:roles")
+async def test_what_a_front_recorded_costs_a_worker_one_claim_and_one_read_before_it_goes_on(team: Team) -> None:
+    """ours: whoever decided waits for each call that the worker makes to a database elsewhere"""
+    calls: list[str] = []
+    async with team.member("mail", front=True) as front:
+        running = await start(front, "t", step("mail", "mail"))
+        async with team.member("mail", calls=calls):
+            await until(front, running, "completed")
+    assert calls[calls.index("claim_many") :][:3] == ["claim_many", "log", "append"]
 
 
 @requirement("scale:roles")

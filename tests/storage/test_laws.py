@@ -106,6 +106,9 @@ async def test_the_header_and_the_fold_of_the_log_agree_with_what_the_writer_hol
         assert (header.status, header.version) == (execution.status, execution.version)
         assert (header.thread_id, header.principal) == ("t1", "ann")
         assert fold(new_execution("e1", "t1", "ann"), await store.read("e1")) == execution
+        log = await store.log("e1")
+        assert log is not None and (log.header, log.recorded) == (header, tuple(scribe.written))
+    assert await store.log("nobody") is None
 
 
 @requirement("store:round-trip")
@@ -428,7 +431,7 @@ async def test_orphans_are_the_running_executions_that_nobody_valid_owns(store: 
 
 @requirement("store:orphans")
 async def test_what_nobody_owns_is_taken_oldest_first_and_only_once(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Store.claim_many"""
+    """spec: ports.Store.claim_many; the owner of the others lives"""
     for number in range(5):
         scribe = Scribe.on(store, f"e{number}")
         await scribe.start()
@@ -442,6 +445,7 @@ async def test_what_nobody_owns_is_taken_oldest_first_and_only_once(store: Store
     assert [lease.execution_id for lease in await store.claim_many("p3", 10)] == ["e2", "e4"]
     # A lease that ran out may still have a living owner.
     clock.advance(LEASE_S)
+    await store.expire_dead()
     assert await store.claim_many("p2", 10) == ()
 
 

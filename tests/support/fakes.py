@@ -32,6 +32,7 @@ from planwarden.agent.ports.store import (
     FoundId,
     Header,
     Lease,
+    Log,
     StartedExecution,
     Store,
     SuspensionRow,
@@ -193,6 +194,9 @@ class WatchedStore:
     async def header(self, execution_id: str) -> Header | None:
         return await self._call("header", lambda: self.inner.header(execution_id))
 
+    async def log(self, execution_id: str) -> Log | None:
+        return await self._call("log", lambda: self.inner.log(execution_id))
+
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
         return await self._call("read", lambda: self.inner.read(execution_id, after))
 
@@ -250,6 +254,9 @@ class WatchedStore:
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         return await self._call("claim_many", lambda: self.inner.claim_many(owner, limit, skip=skip))
+
+    async def expire_dead(self) -> None:
+        await self._call("expire_dead", self.inner.expire_dead)
 
     async def confirm(self, lease: Lease) -> None:
         await self._call("confirm", lambda: self.inner.confirm(lease))

@@ -55,7 +55,7 @@ class Office:
         assert scribe.lease is not None
         await self.store.release(scribe.lease)
 
-    def start(self, execution: ExecutionState, lease: Lease) -> None:
+    def start(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
         self.taken.append(execution.execution_id)
 
     def scheduler(self) -> Scheduler:

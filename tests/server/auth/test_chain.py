@@ -19,7 +19,7 @@ from tests.support.wardens import Ledger, confirm, plan, warden
 
 pytestmark = [pytest.mark.anyio, requirement("access:owners")]
 
-SCHEDULED = ("due", "changes", "claim_many", "orphans")
+SCHEDULED = ("due", "changes", "expire_dead", "claim_many", "orphans")
 """What the scheduler asks the store, whoever calls meanwhile."""
 ASKED = plan(confirm("a"))
 

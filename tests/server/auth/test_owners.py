@@ -30,7 +30,7 @@ from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-SCHEDULED = ("due", "changes", "claim_many", "orphans")
+SCHEDULED = ("due", "changes", "expire_dead", "claim_many", "orphans")
 """What the scheduler asks the store, whoever calls meanwhile."""
 
 NOWHERE = "0" * 32
