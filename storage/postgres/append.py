@@ -54,44 +54,45 @@ def encode_append(append: Append) -> str:
     first, at = append.expected_version + 1, append.recorded[0].at
     changes = tuple(project_rows(append))
     holdings = project_holdings(append)
-    return msgspec.json.encode(
-        {
-            "token": f"{getrandbits(64):016x}",
-            "execution_id": execution.execution_id,
-            "thread_id": execution.thread_id,
-            "principal": execution.principal,
-            "status": execution.status,
-            "version": execution.version,
-            "expected": append.expected_version,
-            "owner": append.owner,
-            "lease_owner": lease and lease.owner,
-            "lease_fence": lease and lease.fence,
-            "acquire": append.acquire,
-            "release": append.release,
-            "guards": append.guards,
-            "start": start,
-            "progress": project_progress(append),
-            "at": at,
-            "body": body,
-            "checksum": checksum_of(execution.execution_id, first, float(at), body),
-            "rows": [_describe(change) for change in changes],
-            "uses": list(count_grant_uses(changes).items()),
-            "policy": append.policy,
-            "audit": [
-                (entry.kind, entry.execution_id, entry.suspension_id, canonical_json(entry.facts))
-                for entry in build_audit_entries(append.recorded, execution, append.policy)
-            ],
-            "artifacts": [
-                (found.artifact_id, found.media_type, base64.b64encode(found.data).decode())
-                for found in append.artifacts
-            ],
-            "notifications": [
-                (n.notification_id, n.channel, n.kind, n.execution_id, n.suspension_id, facts, n.created_at)
-                for n, facts in ((found, canonical_json(found.facts)) for found in append.notifications)
-            ],
-            **({} if holdings is None else {"holdings": _describe_holdings(holdings)}),
-        }
-    ).decode()
+    described: dict[str, Any] = {
+        "token": f"{getrandbits(64):016x}",
+        "execution_id": execution.execution_id,
+        "thread_id": execution.thread_id,
+        "principal": execution.principal,
+        "status": execution.status,
+        "version": execution.version,
+        "expected": append.expected_version,
+        "owner": append.owner,
+        "lease_owner": lease and lease.owner,
+        "lease_fence": lease and lease.fence,
+        "acquire": append.acquire,
+        "release": append.release,
+        "at": at,
+        "body": body,
+        "checksum": checksum_of(execution.execution_id, first, float(at), body),
+    }
+    # What is missing costs the database nothing, and most appends have little of it.
+    rare = {
+        "guards": append.guards,
+        "start": start,
+        "progress": project_progress(append),
+        "rows": [_describe(change) for change in changes],
+        "uses": list(count_grant_uses(changes).items()),
+        "audit": [
+            (entry.kind, entry.execution_id, entry.suspension_id, canonical_json(entry.facts), append.policy)
+            for entry in build_audit_entries(append.recorded, execution, append.policy)
+        ],
+        "artifacts": [
+            (found.artifact_id, found.media_type, base64.b64encode(found.data).decode()) for found in append.artifacts
+        ],
+        "notifications": [
+            (n.notification_id, n.channel, n.kind, n.execution_id, n.suspension_id, facts, n.created_at)
+            for n, facts in ((found, canonical_json(found.facts)) for found in append.notifications)
+        ],
+        "holdings": holdings and _describe_holdings(holdings),
+    }
+    described.update((name, value) for name, value in rare.items() if value)
+    return msgspec.json.encode(described).decode()
 
 
 def _describe_holdings(holdings: Holdings) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 -- `append_one` writes one transaction of one execution, after it has checked everything that the transaction relies on.
 -- What is refused has written nothing, so that many appends share one transaction; the reason is returned, not raised.
+-- Of what an append has none, `a` has no field: looking for it costs more than writing the rest.
 -- `present` and `steady` are the store's clock, as Unix seconds and as the seconds that leases run by.
 
 -- `check_holdings` returns why what an append wants of budgets and business keys is refused, or nothing. `h` is as
@@ -97,69 +98,75 @@ BEGIN
         RETURN;
     END IF;
 
-    FOR wanted IN SELECT value FROM jsonb_array_elements(a->'guards') LOOP
-        SELECT s.status, s.digest, s.expires_at INTO asked FROM suspensions AS s
-        WHERE s.suspension_id = wanted->>'suspension_id';
-        IF NOT FOUND OR asked.status <> 'pending' OR asked.digest <> wanted->>'digest' THEN
-            outcome := 'not pending';
-            detail := wanted;
-            RETURN;
-        END IF;
-        expiry := asked.expires_at;
-        IF wanted->>'deadline' <> 'any'
-           AND (expiry IS NOT NULL AND expiry <= present) <> (wanted->>'deadline' = 'passed') THEN
-            outcome := CASE WHEN expiry IS NOT NULL AND expiry <= present THEN 'expired' ELSE 'not expired' END;
-            detail := wanted;
-            RETURN;
-        END IF;
-    END LOOP;
-
-    -- Of two that start the same plan at the same moment, the second one waits for the first one's commit.
-    IF a->'start'->>'plan' IS NOT NULL AND (a->'start'->>'is_only')::boolean THEN
-        PERFORM pg_advisory_xact_lock(hashtextextended(a->>'principal' || E'\n' || (a->'start'->>'plan'), 1));
-    END IF;
-    IF a->'start'->>'key' IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock(hashtextextended(a->>'principal' || E'\n' || (a->'start'->>'key'), 2));
-        IF EXISTS (SELECT FROM starts AS s WHERE s.principal = a->>'principal' AND s.key = a->'start'->>'key') THEN
-            outcome := 'key used';
-            RETURN;
-        END IF;
-    END IF;
-    IF a->'start'->>'after' IS NOT NULL THEN
-        -- Of two that go on from the same execution at the same moment, the second one waits for the first one's commit.
-        PERFORM FROM executions AS x WHERE x.execution_id = a->'start'->>'after' FOR UPDATE;
-        SELECT x.execution_id, x.version INTO asked FROM executions AS x
-        WHERE x.thread_id = a->>'thread_id' ORDER BY x.number DESC LIMIT 1;
-        IF NOT FOUND OR asked.execution_id <> a->'start'->>'after'
-           OR asked.version <> (a->'start'->>'after_version')::bigint THEN
-            outcome := 'thread moved on';
-            RETURN;
-        END IF;
-    END IF;
-    IF a->'start'->>'plan' IS NOT NULL AND (a->'start'->>'is_only')::boolean THEN
-        SELECT jsonb_build_array(
-            x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
-        ) INTO detail FROM executions AS x
-        -- `|| ''` keeps the planner, while the table has no statistics, from walking all executions of the principal.
-        WHERE x.plan_digest = a->'start'->>'plan' AND x.principal || '' = a->>'principal' ORDER BY x.number + 0 LIMIT 1;
-        IF FOUND THEN
-            outcome := 'plan unfinished';
-            RETURN;
-        END IF;
+    IF a ? 'guards' THEN
+        FOR wanted IN SELECT value FROM jsonb_array_elements(a->'guards') LOOP
+            SELECT s.status, s.digest, s.expires_at INTO asked FROM suspensions AS s
+            WHERE s.suspension_id = wanted->>'suspension_id';
+            IF NOT FOUND OR asked.status <> 'pending' OR asked.digest <> wanted->>'digest' THEN
+                outcome := 'not pending';
+                detail := wanted;
+                RETURN;
+            END IF;
+            expiry := asked.expires_at;
+            IF wanted->>'deadline' <> 'any'
+               AND (expiry IS NOT NULL AND expiry <= present) <> (wanted->>'deadline' = 'passed') THEN
+                outcome := CASE WHEN expiry IS NOT NULL AND expiry <= present THEN 'expired' ELSE 'not expired' END;
+                detail := wanted;
+                RETURN;
+            END IF;
+        END LOOP;
     END IF;
 
-    FOR wanted IN SELECT value FROM jsonb_array_elements(a->'uses') ORDER BY value->>0 LOOP
-        PERFORM FROM grants AS g
-        WHERE g.grant_id = wanted->>0 AND g.expires_at > present AND g.revoked_at IS NULL
-          AND g.uses - g.used + CASE WHEN g.step IS NULL THEN 0 WHEN g.used_on < today THEN g.used ELSE g.used_before END
-              >= (wanted->>1)::bigint
-        FOR UPDATE;
-        IF NOT FOUND THEN
-            outcome := 'grant used up';
-            detail := wanted;
-            RETURN;
+    IF a ? 'start' THEN
+        -- Of two that start the same plan at the same moment, the second one waits for the first one's commit.
+        IF a->'start'->>'plan' IS NOT NULL AND (a->'start'->>'is_only')::boolean THEN
+            PERFORM pg_advisory_xact_lock(hashtextextended(a->>'principal' || E'\n' || (a->'start'->>'plan'), 1));
         END IF;
-    END LOOP;
+        IF a->'start'->>'key' IS NOT NULL THEN
+            PERFORM pg_advisory_xact_lock(hashtextextended(a->>'principal' || E'\n' || (a->'start'->>'key'), 2));
+            IF EXISTS (SELECT FROM starts AS s WHERE s.principal = a->>'principal' AND s.key = a->'start'->>'key') THEN
+                outcome := 'key used';
+                RETURN;
+            END IF;
+        END IF;
+        IF a->'start'->>'after' IS NOT NULL THEN
+            -- Of two that go on from the same execution at the same moment, the second one waits for the first one's commit.
+            PERFORM FROM executions AS x WHERE x.execution_id = a->'start'->>'after' FOR UPDATE;
+            SELECT x.execution_id, x.version INTO asked FROM executions AS x
+            WHERE x.thread_id = a->>'thread_id' ORDER BY x.number DESC LIMIT 1;
+            IF NOT FOUND OR asked.execution_id <> a->'start'->>'after'
+               OR asked.version <> (a->'start'->>'after_version')::bigint THEN
+                outcome := 'thread moved on';
+                RETURN;
+            END IF;
+        END IF;
+        IF a->'start'->>'plan' IS NOT NULL AND (a->'start'->>'is_only')::boolean THEN
+            SELECT jsonb_build_array(
+                x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
+            ) INTO detail FROM executions AS x
+            -- `|| ''` keeps the planner, while the table has no statistics, from walking all executions of the principal.
+            WHERE x.plan_digest = a->'start'->>'plan' AND x.principal || '' = a->>'principal' ORDER BY x.number + 0 LIMIT 1;
+            IF FOUND THEN
+                outcome := 'plan unfinished';
+                RETURN;
+            END IF;
+        END IF;
+    END IF;
+
+    IF a ? 'uses' THEN
+        FOR wanted IN SELECT value FROM jsonb_array_elements(a->'uses') ORDER BY value->>0 LOOP
+            PERFORM FROM grants AS g
+            WHERE g.grant_id = wanted->>0 AND g.expires_at > present AND g.revoked_at IS NULL
+              AND g.uses - g.used + CASE WHEN g.step IS NULL THEN 0 WHEN g.used_on < today THEN g.used ELSE g.used_before END
+                  >= (wanted->>1)::bigint
+            FOR UPDATE;
+            IF NOT FOUND THEN
+                outcome := 'grant used up';
+                detail := wanted;
+                RETURN;
+            END IF;
+        END LOOP;
+    END IF;
 
     IF a ? 'holdings' THEN
         detail := check_holdings(a->'holdings', present);
@@ -242,59 +249,67 @@ BEGIN
         VALUES (a->>'principal', a->'start'->>'key', held.number, a->'start'->>'request');
     END IF;
 
-    FOR wanted IN SELECT value FROM jsonb_array_elements(a->'rows') LOOP
-        CASE wanted->>'change'
-        WHEN 'opened' THEN
-            INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
-            VALUES (wanted->>'suspension_id', held.number, wanted->>'addressee', 'pending', wanted->>'digest',
-                    (a->>'at')::double precision, (wanted->>'expires_at')::double precision,
-                    (wanted->>'alarm_at')::double precision);
-        WHEN 'revised' THEN
-            UPDATE suspensions AS s
-            SET digest = wanted->>'digest', expires_at = (wanted->>'expires_at')::double precision,
-                alarm_at = (wanted->>'alarm_at')::double precision
-            WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
-        WHEN 'reminded' THEN
-            UPDATE suspensions AS s SET alarm_at = (wanted->>'alarm_at')::double precision
-            WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
-        WHEN 'closed' THEN
-            UPDATE suspensions AS s SET status = wanted->>'status', closed_at = (wanted->>'at')::double precision
-            WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
-        WHEN 'used' THEN
-            UPDATE grants AS g SET used = g.used + 1, used_on = greatest(g.used_on, today),
-                                   used_before = CASE WHEN g.used_on < today THEN g.used ELSE g.used_before END
-            WHERE g.grant_id = wanted->>'grant_id';
-        WHEN 'synopsis' THEN
-            INSERT INTO synopses (execution, title, is_goal, host, saved_plan, tools, fault, search)
-            VALUES (held.number, wanted->>'title', (wanted->>'is_goal')::boolean, wanted->>'host', wanted->>'saved_plan',
-                    wanted->>'tools', '', wanted->>'search')
-            ON CONFLICT (execution) DO UPDATE
-            SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host,
-                saved_plan = excluded.saved_plan, tools = excluded.tools, search = excluded.search;
-        WHEN 'ended' THEN
-            UPDATE synopses AS s SET ended_at = (wanted->>'at')::double precision, fault = wanted->>'fault'
-            WHERE s.execution = held.number;
-        WHEN 'withdrawn' THEN
-            UPDATE suspensions AS s SET status = 'withdrawn', closed_at = (wanted->>'at')::double precision
-            WHERE s.execution = held.number AND s.status = 'pending';
-        END CASE;
-    END LOOP;
+    IF a ? 'rows' THEN
+        FOR wanted IN SELECT value FROM jsonb_array_elements(a->'rows') LOOP
+            CASE wanted->>'change'
+            WHEN 'opened' THEN
+                INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
+                VALUES (wanted->>'suspension_id', held.number, wanted->>'addressee', 'pending', wanted->>'digest',
+                        (a->>'at')::double precision, (wanted->>'expires_at')::double precision,
+                        (wanted->>'alarm_at')::double precision);
+            WHEN 'revised' THEN
+                UPDATE suspensions AS s
+                SET digest = wanted->>'digest', expires_at = (wanted->>'expires_at')::double precision,
+                    alarm_at = (wanted->>'alarm_at')::double precision
+                WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
+            WHEN 'reminded' THEN
+                UPDATE suspensions AS s SET alarm_at = (wanted->>'alarm_at')::double precision
+                WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
+            WHEN 'closed' THEN
+                UPDATE suspensions AS s SET status = wanted->>'status', closed_at = (wanted->>'at')::double precision
+                WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
+            WHEN 'used' THEN
+                UPDATE grants AS g SET used = g.used + 1, used_on = greatest(g.used_on, today),
+                                       used_before = CASE WHEN g.used_on < today THEN g.used ELSE g.used_before END
+                WHERE g.grant_id = wanted->>'grant_id';
+            WHEN 'synopsis' THEN
+                INSERT INTO synopses (execution, title, is_goal, host, saved_plan, tools, fault, search)
+                VALUES (held.number, wanted->>'title', (wanted->>'is_goal')::boolean, wanted->>'host', wanted->>'saved_plan',
+                        wanted->>'tools', '', wanted->>'search')
+                ON CONFLICT (execution) DO UPDATE
+                SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host,
+                    saved_plan = excluded.saved_plan, tools = excluded.tools, search = excluded.search;
+            WHEN 'ended' THEN
+                UPDATE synopses AS s SET ended_at = (wanted->>'at')::double precision, fault = wanted->>'fault'
+                WHERE s.execution = held.number;
+            WHEN 'withdrawn' THEN
+                UPDATE suspensions AS s SET status = 'withdrawn', closed_at = (wanted->>'at')::double precision
+                WHERE s.execution = held.number AND s.status = 'pending';
+            END CASE;
+        END LOOP;
+    END IF;
 
     IF a ? 'holdings' THEN
         PERFORM write_holdings(a->'holdings');
     END IF;
 
-    INSERT INTO audit_unsealed (at, kind, execution_id, suspension_id, facts, policy)
-    SELECT (a->>'at')::double precision, value->>0, value->>1, value->>2, value->>3, a->>'policy'
-    FROM jsonb_array_elements(a->'audit');
-    INSERT INTO artifacts (execution, artifact_id, media_type, data)
-    SELECT held.number, value->>0, value->>1, decode(value->>2, 'base64') FROM jsonb_array_elements(a->'artifacts')
-    ON CONFLICT DO NOTHING;
-    INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts,
-                               next_at)
-    SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, (value->>6)::double precision, 0,
-           (value->>6)::double precision
-    FROM jsonb_array_elements(a->'notifications');
+    IF a ? 'audit' THEN
+        INSERT INTO audit_unsealed (at, kind, execution_id, suspension_id, facts, policy)
+        SELECT (a->>'at')::double precision, value->>0, value->>1, value->>2, value->>3, value->>4
+        FROM jsonb_array_elements(a->'audit');
+    END IF;
+    IF a ? 'artifacts' THEN
+        INSERT INTO artifacts (execution, artifact_id, media_type, data)
+        SELECT held.number, value->>0, value->>1, decode(value->>2, 'base64') FROM jsonb_array_elements(a->'artifacts')
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF a ? 'notifications' THEN
+        INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts,
+                                   next_at)
+        SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, (value->>6)::double precision, 0,
+               (value->>6)::double precision
+        FROM jsonb_array_elements(a->'notifications');
+    END IF;
     outcome := 'stored';
 END
 $$;
