@@ -121,6 +121,13 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
 
 def has_json_form(value: JsonValue) -> bool:
     """False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
+    try:
+        # A quarter of the work of Python's text. It writes null for what JSON has not.
+        encoded = _ENCODER.encode(value)
+        if b"null" not in encoded and b"nan" not in encoded and b"inf" not in encoded:
+            return True
+    except (TypeError, ValueError, RecursionError):
+        pass
     text = _represent(value)
     if text is not None and "nan" not in text and "inf" not in text:
         return True
