@@ -80,8 +80,9 @@ class PlanChecker:
 
         document, used_plans = await self.expand(plan, name)
         names = read_tool_names(document)
-        await self.wait_for_tools(names)
-        self.check_servers(names)
+        if missing := names - self._engine.tool_facts().keys():
+            await self.wait_for_tools(missing)
+            self.check_servers(names)
         earlier: dict[Reference, EarlierResult | str] = {}
         while True:
             try:
