@@ -191,18 +191,18 @@ class Registry:
         tool = self._tools.get(name) or _find_host_tool(name)
         if tool is None:
             raise UnknownTool(f"there is no tool {name!r}")
-        completed = _with_defaults(arguments, tool.definition.input_schema)
         schema = self._schemas.get(name) or tool.schema
-        return completed, () if schema is None else schema.find_faults(completed)
+        if schema is None:
+            return arguments, ()
+        # So that a person sees what will run.
+        completed = schema.fill_in(arguments)
+        return completed, schema.find_faults(completed)
 
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        tool = self._tools.get(name)
-        if tool is None:
-            return (), 0
-        completed = _with_defaults(arguments, tool.definition.input_schema)
-        return self._schemas[name].find_certain_faults(completed, unknown, limit)
+        schema = self._schemas.get(name)
+        return ((), 0) if schema is None else schema.find_certain_faults(schema.fill_in(arguments), unknown, limit)
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
         tool = self._tools.get(name)
@@ -320,19 +320,6 @@ def _check_question_part(name: str, value: JsonValue) -> JsonValue:
         limit = f"{MAX_QUESTION_BYTES} bytes or {INLINE_VALUES} values"
         raise ToolError(f"{name} asks with a form or payload of more than {limit}")
     return cast("JsonValue", json.loads(text))
-
-
-def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Returns the arguments with the schema's top-level defaults, so that a person sees what will run."""
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return arguments
-    missing = {
-        name: entry["default"]
-        for name, entry in properties.items()
-        if name not in arguments and isinstance(entry, dict) and "default" in entry
-    }
-    return {**arguments, **missing} if missing else arguments
 
 
 def _first_line(error: BaseException) -> str:

@@ -68,6 +68,12 @@ class Schema:
             raise ValueError(f"its patterns take more than {MAX_PATTERNS_BYTES} bytes when they are compiled")
         self._pattern_bytes = sum(self._sizes[pattern] * times for pattern, times in self._cost.patterns.items())
         self._validator = _compile(schema)
+        self._defaults = _read_defaults(schema)
+
+    def fill_in(self, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Returns the arguments with the schema's top-level defaults; the same object if none is missing."""
+        missing = {name: default for name, default in self._defaults.items() if name not in arguments}
+        return {**arguments, **missing} if missing else arguments
 
     def find_faults(self, value: JsonValue) -> tuple[str, ...]:
         """Returns a sentence per fault, at most `MAX_FAULTS`; empty if the value fits.
@@ -190,6 +196,12 @@ def _compile(schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTE
         retriever=_refuse_to_fetch,
         validate_formats=False,
     )
+
+
+def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    named = schema.get("properties")
+    parts = named.items() if isinstance(named, dict) else ()
+    return {name: part["default"] for name, part in parts if isinstance(part, dict) and "default" in part}
 
 
 def has_short_integers(value: JsonValue) -> bool:
