@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools
+from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
 
 PIN_CHARS = 32
@@ -22,7 +22,11 @@ _NAMES = 5
 
 def list_tool_names(plan: Plan) -> tuple[str, ...]:
     """Returns the tools that the plan requires or calls, each once, sorted."""
-    return tuple(sorted({name for step in plan.steps for name in list_step_tools(step)}))
+    names: set[str] = set()
+    for step in plan.steps:
+        names.update(step.required_tools)
+        names.update([call.tool_name for call in step.tool_calls])
+    return tuple(sorted(names))
 
 
 def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:

@@ -41,11 +41,13 @@ def find_placeholders(arguments: JsonValue) -> Iterator[str]:
 
 def _list_texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
     """Yields each text in the value, in its order, with its path."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict) and "$from" not in value and "$text" not in value:
-        for key, child in value.items():
-            yield from _list_texts(child, f"{path}/{key}")
+    parts = ()
+    if isinstance(value, dict) and "$from" not in value and "$text" not in value:
+        parts = value.items()
     elif isinstance(value, list):
-        for index, child in enumerate(value):
-            yield from _list_texts(child, f"{path}/{index}")
+        parts = enumerate(value)
+    for key, child in parts:
+        if isinstance(child, str):
+            yield f"{path}/{key}", child
+        else:
+            yield from _list_texts(child, f"{path}/{key}")

@@ -147,10 +147,12 @@ def list_foreign_references(plan: Plan) -> dict[Reference, str]:
     found: dict[Reference, str] = {}
     needs: dict[Reference, Needs] = {}
     for step in plan.steps:
-        own = list_own_names(plan, step)
-        for reference in find_needs(step.list_bindings(), plan.scopes or {}, needs):
-            if reference.step_id not in known and reference.step_id not in own:
-                found.setdefault(reference, step.step_id)
+        taken = find_needs(step.list_bindings(), plan.scopes or {}, needs)
+        if outside := [reference for reference in taken if reference.step_id not in known]:
+            own = list_own_names(plan, step)
+            for reference in outside:
+                if reference.step_id not in own:
+                    found.setdefault(reference, step.step_id)
     return found
 
 

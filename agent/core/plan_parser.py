@@ -171,7 +171,7 @@ def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[PlanStep, ...]:
     ids = {entry.id for entry in parsed}
     needs: dict[Reference, Needs] = {}
     for index, entry in enumerate(parsed):
-        calls = tuple(PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls)
+        calls = tuple([PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls])
         required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
         if entry.dependencies is not None:
             declared = entry.dependencies
@@ -189,8 +189,8 @@ def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[PlanStep, ...]:
             on_reject=entry.onReject or "skip",
             control=read_control(entry),
         )
-        taken = (reference.step_id for reference in find_needs(step.list_bindings(), scopes, needs))
-        needed = dict.fromkeys([*declared, *filter(ids.__contains__, taken), *confirmed_by.get(entry.id, [])])
+        taken = [found.step_id for found in find_needs(step.list_bindings(), scopes, needs) if found.step_id in ids]
+        needed = dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, ())])
         steps.append(replace(step, dependencies=tuple(needed)))
     return tuple(steps)
 
@@ -202,13 +202,12 @@ def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:
 def read_tool_names(document: JsonValue) -> frozenset[str]:
     """Returns the names of tools in an unchecked plan; ignores everything else that is wrong with it."""
     steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
-    found: set[str] = set()
+    found: list[JsonValue] = []
     for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():
         if isinstance(step, dict):
             required, calls = step.get("requiredTools"), step.get("toolCalls")
-            found.update(name for name in (required if isinstance(required, list) else ()) if isinstance(name, str))
-            named = (
-                call.get("toolName") for call in (calls if isinstance(calls, list) else ()) if isinstance(call, dict)
-            )
-            found.update(name for name in named if isinstance(name, str))
-    return frozenset(found)
+            if isinstance(required, list):
+                found += required
+            if isinstance(calls, list):
+                found += [call.get("toolName") for call in calls if isinstance(call, dict)]
+    return frozenset([name for name in found if isinstance(name, str)])

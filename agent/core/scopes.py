@@ -146,6 +146,8 @@ def _find_faults(name: str, scope: Scope, scopes: Mapping[str, JsonValue], step_
 
 def keep_taken(bindings: Iterable[Binding], scopes: Scopes) -> dict[str, Scope]:
     """Returns the scopes from which the bindings take something, themselves or through others."""
+    if not scopes:
+        return {}
     kept: set[str] = set()
     waiting = {binding.reference.step_id for binding in bindings} & scopes.keys()
     while waiting:

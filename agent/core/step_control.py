@@ -66,6 +66,8 @@ class StepControl(StoredStruct):
 
 def read_control(entry: "StepInput") -> StepControl | None:
     """Returns what controls the step, with defaults; None if nothing does. It has no faults."""
+    if entry.forEach is None and entry.retry is None and not entry.when:
+        return None
     loop = retry = None
     if entry.forEach is not None:
         loop = Loop(
@@ -82,7 +84,7 @@ def read_control(entry: "StepInput") -> StepControl | None:
             max_delay_s=entry.retry.maxDelayS,
         )
     when = tuple(Condition(value=found.value, matches=found.matches) for found in entry.when)
-    return StepControl(when=when, loop=loop, retry=retry) if when or loop or retry else None
+    return StepControl(when=when, loop=loop, retry=retry)
 
 
 def control_to_json(control: StepControl | None) -> dict[str, JsonValue]:

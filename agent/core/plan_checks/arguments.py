@@ -27,6 +27,8 @@ MAX_BOUND = 1_000
 """Bindings of one plan to earlier executions."""
 MAX_EARLIER_BYTES = 1024 * 1024
 """Of the values of these bindings together."""
+_CONTAINERS = (dict, list)
+"""Only they can have bindings."""
 CHECK_LIMIT = 800_000
 """Units of `schema_work` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
 
@@ -42,7 +44,7 @@ class WrittenCall(NamedTuple):
         return f"step {self.step_id!r}, {self.tool_name}"
 
 
-def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck]) -> list[str]:
+def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck | None]) -> list[str]:
     """Returns what the tools' schemas find in the arguments, at most `MAX_FAULTS` sentences."""
     faults: list[str] = []
     left = CHECK_LIMIT
@@ -53,7 +55,10 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
         if left <= 0 or len(faults) >= MAX_FAULTS:
             break
         bound: list[Path] = []
-        filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in call.arguments.items()}
+        filled = {
+            key: leave_out_bindings(value, bound, (key,)) if isinstance(value, _CONTAINERS) else value
+            for key, value in call.arguments.items()
+        }
         found, work = check(filled, bound, left)
         left -= work
         faults.extend(f"{call}: {fault}" for fault in found)

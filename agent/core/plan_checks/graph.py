@@ -41,8 +41,8 @@ def check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], e
             names = quote_some(dict.fromkeys(dangling))
             problems.append(f"step {step.step_id!r} refers to unknown step(s) {names}")
         for call in step.tool_calls:
-            faults = find_binding_faults(dict(call.arguments))
-            problems.extend(f"step {step.step_id!r}: {fault}" for fault in faults)
+            for fault in find_binding_faults(call.arguments):
+                problems.append(f"step {step.step_id!r}: {fault}")
     if not problems or earlier is None:
         problems.extend(find_foreign_faults(foreign, earlier))
     if problems:

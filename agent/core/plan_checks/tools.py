@@ -22,6 +22,8 @@ def check_tools(
         for name in named:
             if name not in tools:
                 unknown.setdefault(name[:MAX_NAME_CHARS], []).append(step.step_id)
+        if step.loop is None and not step.confirms:
+            continue
         asking = [name for name in named if name in tools and tools[name].is_blocking]
         if step.loop is not None and asking:
             problems.append(
@@ -30,8 +32,7 @@ def check_tools(
             )
         if step.confirms and not asking:
             problems.append(f"step {step.step_id!r} confirms other steps but names no tool that asks a person")
-    used = {call.tool_name for call in written if call.tool_name in tools}
-    checks = {name: check for name in used if (check := tools[name].check) is not None}
+    checks = {call.tool_name: tools[call.tool_name].check for call in written if call.tool_name in tools}
     faults = find_argument_faults(written, checks)
     problems.extend(faults)
     hint = "; get_tool_schemas shows what a tool takes" if faults else ""

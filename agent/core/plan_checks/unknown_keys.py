@@ -1,6 +1,6 @@
 """Keys that no field of a plan knows: faults in the plan of a caller, dropped from the plan of a model."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pydantic import JsonValue
@@ -9,6 +9,17 @@ from planwarden.agent.common.misnomers import describe_unknown_keys, find_right_
 from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan_input import CALL_KEYS, CONDITION_KEYS, PLAN_KEYS, RETRY_KEYS, STEP_KEYS, UNLISTED_KEYS
+
+_Known = tuple[tuple[str, ...], frozenset[str]]
+"""Keys that fields know, in their order and as a set."""
+
+
+def _know(keys: tuple[str, ...]) -> _Known:
+    return keys, frozenset(keys)
+
+
+_PLAN, _STEP, _CALL = _know(PLAN_KEYS), _know(STEP_KEYS), _know(CALL_KEYS)
+_CONDITION, _RETRY = _know(CONDITION_KEYS), _know(RETRY_KEYS)
 
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
@@ -27,20 +38,29 @@ def _find_unknown_keys(
     document: JsonValue, entries: list[JsonValue]
 ) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
     """Yields each place with keys that no field knows, these keys, the keys that it could have, and all it takes."""
-    nodes: list[tuple[str, JsonValue, Collection[str]]] = [("plan", document, PLAN_KEYS)]
+    for where, numbers, node, (keys, known) in _list_nodes(document, entries):
+        if isinstance(node, dict) and not known.issuperset(node):
+            taken = [key for key in keys if key not in UNLISTED_KEYS]
+            absent = [key for key in taken if key not in node]
+            yield where.format(*numbers), sorted(node.keys() - known), absent, taken
+
+
+def _list_nodes(
+    document: JsonValue, entries: list[JsonValue]
+) -> Iterator[tuple[str, tuple[int, ...], JsonValue, _Known]]:
+    """Yields the pattern of each place and the numbers in it, what stands there, and the keys that it may have."""
+    yield "plan", (), document, _PLAN
     for index, entry in enumerate(entries):
-        nodes.append((f"todoList[{index}]", entry, STEP_KEYS))
-        calls = entry.get("toolCalls") if isinstance(entry, dict) else None
-        for number, call in enumerate(calls if isinstance(calls, list) else []):
-            nodes.append((f"todoList[{index}].toolCalls[{number}]", call, CALL_KEYS))
-        when = entry.get("when") if isinstance(entry, dict) else None
-        for number, condition in enumerate(when if isinstance(when, list) else [when]):
-            nodes.append((f"todoList[{index}].when[{number}]", condition, CONDITION_KEYS))
-        nodes.append((f"todoList[{index}].retry", entry.get("retry") if isinstance(entry, dict) else None, RETRY_KEYS))
-    for where, node, known in nodes:
-        if isinstance(node, dict) and (unknown := node.keys() - known):
-            taken = [key for key in known if key not in UNLISTED_KEYS]
-            yield where, sorted(unknown), [key for key in taken if key not in node], taken
+        if not isinstance(entry, dict):
+            continue
+        yield "todoList[{}]", (index,), entry, _STEP
+        calls, when = entry.get("toolCalls"), entry.get("when")
+        for number, call in enumerate(calls if isinstance(calls, list) else ()):
+            yield "todoList[{}].toolCalls[{}]", (index, number), call, _CALL
+        for number, condition in enumerate(when if isinstance(when, list) else (when,) if when else ()):
+            yield "todoList[{}].when[{}]", (index, number), condition, _CONDITION
+        if retry := entry.get("retry"):
+            yield "todoList[{}].retry", (index,), retry, _RETRY
 
 
 def _have_meaning(unknown: Iterable[str], absent: Iterable[str]) -> bool:
