@@ -24,7 +24,8 @@ class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class StoredStruct(FrozenStruct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """Stored as a list of its fields in order. A new field goes to the end and has a default."""
+    """Stored as a list of its fields in order, without empty ones at the end. A new field goes to the end and has a
+    default, which never changes."""
 
 
 def plain_value(value: object) -> object:
