@@ -28,7 +28,8 @@ Transaction = tuple[ev.Event, ...]
 
 _ENCODER = msgspec.json.Encoder(enc_hook=plain_value)
 _DECODER = msgspec.json.Decoder(Transaction)
-_EMPTY = rb',(?:null|false|""|\[\]|\{\})'
+# With what nearly every step of a plan says of a rejection, its default.
+_EMPTY = rb',(?:null|false|""|\[\]|\{\}|"skip")'
 # Begins with a comma that is not repeated, for which `re` looks many times as quickly. No event has more fields.
 _EMPTY_END = re.compile(_EMPTY + b"(?:" + _EMPTY + rb"){0,30}+(?=\])")
 SHORTENED_BYTES = 16 * 1024
