@@ -59,8 +59,8 @@ class SynopsisWritten(msgspec.Struct, frozen=True):
 class ExecutionEnded(msgspec.Struct, frozen=True):
     """The execution is finished, or goes on after it was."""
 
-    at: float | None
-    fault: str
+    fault: str = ""
+    goes_on: bool = False
 
 
 RowChange = (
@@ -137,9 +137,9 @@ def _project_synopsis(append: Append) -> Iterator[RowChange]:
     if not kinds.isdisjoint(_RENAMING) or (ev.ToolCallIntended in kinds and _calls_beside_the_plan(append)):
         yield SynopsisWritten(build_synopsis(execution))
     if execution.is_finished:
-        yield ExecutionEnded(execution.updated_at, describe_fault(execution))
-    elif ev.ExecutionStarted in kinds:
-        yield ExecutionEnded(None, "")
+        yield ExecutionEnded(describe_fault(execution))
+    elif append.expected_version and ev.ExecutionStarted in kinds:
+        yield ExecutionEnded(goes_on=True)
 
 
 def _calls_beside_the_plan(append: Append) -> bool:

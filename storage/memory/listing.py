@@ -18,14 +18,13 @@ class ListedRow:
     header: Header
     synopsis: Synopsis
     progress: StepProgress
-    ended_at: float | None
     fault: str
     pending: tuple[SuspensionRow, ...]
     """Oldest first."""
 
     @property
     def place(self) -> tuple[float, int]:
-        return (self.header.updated_at if self.ended_at is None else self.ended_at), self.number
+        return self.header.updated_at, self.number
 
     def meets(self, wanted: ExecutionFilter, words: Iterable[str]) -> bool:
         header, synopsis = self.header, self.synopsis

@@ -86,7 +86,6 @@ class _Row(msgspec.Struct):
     synopsis: Synopsis | None = None
     """From the transaction that creates it on."""
     progress: StepProgress = msgspec.field(default_factory=StepProgress)
-    ended_at: float | None = None
     fault: str = ""
 
 
@@ -289,8 +288,7 @@ class MemoryStore:
             elif isinstance(change, SynopsisWritten):
                 self._rows[execution.execution_id].synopsis = change.synopsis
             elif isinstance(change, ExecutionEnded):
-                row = self._rows[execution.execution_id]
-                row.ended_at, row.fault = change.at, change.fault
+                self._rows[execution.execution_id].fault = change.fault
             else:
                 for suspension_id, row in self._suspensions.items():
                     if row.execution_id == execution.execution_id and row.status == "pending":
@@ -328,9 +326,7 @@ class MemoryStore:
             if row.status == "pending":
                 pending.setdefault(row.execution_id, []).append(row)
         rows = [
-            ListedRow(
-                number, row.header, row.synopsis, row.progress, row.ended_at, row.fault, tuple(pending.get(name, ()))
-            )
+            ListedRow(number, row.header, row.synopsis, row.progress, row.fault, tuple(pending.get(name, ())))
             for number, (name, row) in enumerate(self._rows.items(), 1)
             if row.synopsis is not None
         ]

@@ -165,8 +165,8 @@ def _describe(change: RowChange) -> dict[str, Any]:
                 "tools": join_tools(synopsis.tools),
                 "search": synopsis.search,
             }
-        case ExecutionEnded(at=at, fault=fault):
-            return {"change": "ended", "at": at, "fault": fault}
+        case ExecutionEnded(fault=fault):
+            return {"change": "fault", "fault": fault}
 
 
 def read_outcome(append: Append, outcome: str, fence: int | None, detail: Any) -> Lease | None:

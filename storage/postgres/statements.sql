@@ -47,25 +47,25 @@ SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_
        (SELECT min(q.addressee) FROM suspensions AS q WHERE q.execution = x.number AND q.status = 'pending'),
        x.number
 FROM (
-    (SELECT s.execution AS number, x.updated_at AS active_at
+    (SELECT x.number, x.updated_at AS active_at
      FROM synopses AS s JOIN executions AS x ON x.number = s.execution
-     WHERE s.ended_at IS NULL AND (x.updated_at, s.execution) < ($1::float8, $2::bigint)
+     WHERE x.ended_at IS NULL AND (x.updated_at, x.number) < ($1::float8, $2::bigint)
        AND ($3::text IS NULL OR x.status = $3) AND ($4::text IS NULL OR s.host = $4)
        AND ($5::text IS NULL OR s.saved_plan = $5) AND ($6::text IS NULL OR strpos(s.tools, $6) > 0)
        AND ($7::text IS NULL OR x.principal = $7)
        AND strpos(s.search, $8) > 0 AND strpos(s.search, $9) > 0 AND strpos(s.search, $10) > 0
        AND strpos(s.search, $11) > 0 AND strpos(s.search, $12) > 0
-     ORDER BY x.updated_at DESC, s.execution DESC LIMIT $13)
+     ORDER BY x.updated_at DESC, x.number DESC LIMIT $13)
     UNION ALL
-    (SELECT s.execution, s.ended_at
+    (SELECT x.number, x.ended_at
      FROM synopses AS s JOIN executions AS x ON x.number = s.execution
-     WHERE s.ended_at IS NOT NULL AND (s.ended_at, s.execution) < ($1::float8, $2::bigint)
+     WHERE x.ended_at IS NOT NULL AND (x.ended_at, x.number) < ($1::float8, $2::bigint)
        AND ($3::text IS NULL OR x.status = $3) AND ($4::text IS NULL OR s.host = $4)
        AND ($5::text IS NULL OR s.saved_plan = $5) AND ($6::text IS NULL OR strpos(s.tools, $6) > 0)
        AND ($7::text IS NULL OR x.principal = $7)
        AND strpos(s.search, $8) > 0 AND strpos(s.search, $9) > 0 AND strpos(s.search, $10) > 0
        AND strpos(s.search, $11) > 0 AND strpos(s.search, $12) > 0
-     ORDER BY s.ended_at DESC, s.execution DESC LIMIT $13)
+     ORDER BY x.ended_at DESC, x.number DESC LIMIT $13)
     ORDER BY 2 DESC, 1 DESC LIMIT $13
 ) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number
 ORDER BY p.active_at DESC, p.number DESC;
@@ -209,8 +209,8 @@ UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = $1 AND
 
 -- name: prunable
 -- Finished executions that have not changed since the given time.
-SELECT number, execution_id FROM executions WHERE updated_at < $1 AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed')
-ORDER BY number LIMIT 500 FOR UPDATE SKIP LOCKED;
+SELECT number, execution_id FROM executions WHERE ended_at < $1
+ORDER BY ended_at, number LIMIT 500 FOR UPDATE SKIP LOCKED;
 
 -- name: prune_events
 -- The log of finished executions.
@@ -285,8 +285,7 @@ SELECT closed_at, number FROM suspensions WHERE suspension_id = $1 AND closed_at
 
 -- name: count_prunable
 -- How many executions `prunable` finds in all, and when the oldest of them last changed.
-SELECT count(*), min(updated_at) FROM executions WHERE updated_at < $1
-  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
+SELECT count(*), min(ended_at) FROM executions WHERE ended_at < $1;
 
 -- name: add_code
 -- A new one-time code.

@@ -48,13 +48,7 @@ def write_append(
         VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, BudgetSpent, DuplicateEffect, StartRefused, ThreadBusy: a
             condition does not hold; the caller rolls back.
     """
-    for guard in append.guards:
-        _check_guard(connection, guard, now)
-    sqlite_starts.check_start(connection, append)
-    if uses := count_grant_uses(changes):
-        sql_grants.check_uses(SqliteTransaction(connection), uses, now)
-    if holdings is not None:
-        sql_holdings.check_holdings(SqliteTransaction(connection), holdings, now)
+    _check(connection, append, changes, holdings, now)
     try:
         number, lease = _advance(connection, append, now, leased_until)
     except sqlite3.IntegrityError as error:
@@ -74,6 +68,25 @@ def write_append(
     if append.notifications:
         add_notifications(SqliteTransaction(connection), append.notifications, now)
     return lease
+
+
+def _check(
+    connection: sqlite3.Connection,
+    append: Append,
+    changes: tuple[RowChange, ...],
+    holdings: Holdings | None,
+    now: float,
+) -> None:
+    """All conditions but those of the first write."""
+    for guard in append.guards:
+        _check_guard(connection, guard, now)
+    sqlite_starts.check_start(connection, append)
+    if uses := count_grant_uses(changes):
+        sql_grants.check_uses(SqliteTransaction(connection), uses, now)
+    if holdings is not None:
+        sql_holdings.check_holdings(SqliteTransaction(connection), holdings, now)
+    if any(isinstance(change, ExecutionEnded) and change.goes_on for change in changes):
+        _check_thread(connection, append)
 
 
 def _advance(
@@ -170,6 +183,13 @@ def _find_progress(append: Append) -> tuple[int | None, int | None]:
     return (None, None) if progress is None else (progress.step_count, progress.steps_done)
 
 
+def _check_thread(connection: sqlite3.Connection, append: Append) -> None:
+    """What was finished goes on only where its thread has nothing else unfinished."""
+    found = connection.execute(SQL["unfinished_of_thread"], (append.execution.thread_id,)).fetchone()
+    if found is not None and found[0] != append.execution.execution_id:
+        raise _thread_busy(append)
+
+
 def _check_guard(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
     found = connection.execute(SQL["read_guarded"], (guard.suspension_id,)).fetchone()
     if found is None or found[0] != "pending" or found[1] != guard.digest:
@@ -207,7 +227,9 @@ def _write_row(connection: sqlite3.Connection, number: int, append: Append, chan
     elif isinstance(change, SynopsisWritten):
         connection.execute(SQL["write_synopsis"], (number, *list_values(change.synopsis)))
     elif isinstance(change, ExecutionEnded):
-        connection.execute(SQL["end_synopsis"], (change.at, change.fault, number))
+        connection.execute(SQL["end_execution"], (None if change.goes_on else now, number))
+        if change.goes_on or change.fault:
+            connection.execute(SQL["write_fault"], (change.fault, number))
     else:
         connection.execute(SQL["withdraw_suspensions"], (change.at, number))
 
@@ -229,5 +251,9 @@ def _explain_conflict(connection: sqlite3.Connection, append: Append) -> Version
 def _explain_duplicate(append: Append, error: sqlite3.IntegrityError) -> ThreadBusy | VersionConflict:
     """Which of the two rules about executions that a unique index enforces was broken."""
     if "executions_of_thread" in str(error):
-        return ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
+        return _thread_busy(append)
     return VersionConflict(f"execution {append.execution.execution_id!r} exists already")
+
+
+def _thread_busy(append: Append) -> ThreadBusy:
+    return ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")

@@ -26,9 +26,7 @@ def check_start(connection: sqlite3.Connection, append: Append) -> None:
 
 
 def keep_start(connection: sqlite3.Connection, append: Append, number: int) -> None:
-    """Store the key of a request, and forget the plan of a finished execution; `number` is the execution's row."""
-    start, execution = append.start, append.execution
+    """Store the key of a request; `number` is the execution's row."""
+    start = append.start
     if start is not None and start.key is not None:
-        connection.execute(SQL["add_start"], (execution.principal, start.key, number, start.request))
-    if execution.is_finished:
-        connection.execute(SQL["finish_plan"], (number,))
+        connection.execute(SQL["add_start"], (append.execution.principal, start.key, number, start.request))

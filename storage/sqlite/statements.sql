@@ -23,9 +23,14 @@ FROM executions AS x WHERE x.plan_digest = ? AND +x.principal = ? ORDER BY x.num
 -- The key that started an execution, checked before in the same transaction.
 INSERT INTO starts (principal, key, execution, request) VALUES (?, ?, ?, ?);
 
--- name: finish_plan
--- An execution is finished: its plan may be started again without a warning.
-UPDATE executions SET plan_digest = NULL WHERE number = ? AND plan_digest IS NOT NULL;
+-- name: end_execution
+-- An execution is finished: its thread may have another one, and its plan be started again without a warning. With NULL it
+-- goes on after it was finished, if it was.
+UPDATE executions SET ended_at = ?1, plan_digest = CASE WHEN ?1 IS NULL THEN plan_digest END WHERE number = ?2;
+
+-- name: unfinished_of_thread
+-- The unfinished execution of a thread.
+SELECT execution_id FROM executions WHERE thread_id = ? AND ended_at IS NULL;
 
 -- name: extend_running
 -- The owner's next version of an execution that goes on running. It sets nothing that an index has, because SQLite writes
@@ -67,9 +72,9 @@ ON CONFLICT (execution) DO UPDATE
 SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host, saved_plan = excluded.saved_plan,
     tools = excluded.tools, search = excluded.search;
 
--- name: end_synopsis
--- An execution ended, or goes on after it had.
-UPDATE synopses SET ended_at = ?, fault = ? WHERE execution = ?;
+-- name: write_fault
+-- Why an execution was finished without success; nothing when it goes on.
+UPDATE synopses SET fault = ?1 WHERE execution = ?2 AND fault <> ?1;
 
 -- name: add_artifact
 -- Content beside the log; the same content of an execution is stored once.
@@ -136,24 +141,24 @@ SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_
        x.number
 FROM (
     SELECT * FROM (
-        SELECT s.execution AS number, x.updated_at AS active_at
-        FROM synopses AS s INDEXED BY unfinished_synopses CROSS JOIN executions AS x ON x.number = s.execution
-        WHERE s.ended_at IS NULL AND (x.updated_at, s.execution) < (?1, ?2)
+        SELECT x.number, x.updated_at AS active_at
+        FROM executions AS x INDEXED BY unfinished_executions CROSS JOIN synopses AS s ON s.execution = x.number
+        WHERE x.ended_at IS NULL AND (x.updated_at, x.number) < (?1, ?2)
           AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
           AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
           AND instr(s.search, ?8) AND instr(s.search, ?9) AND instr(s.search, ?10) AND instr(s.search, ?11)
           AND instr(s.search, ?12)
-        ORDER BY x.updated_at DESC, s.execution DESC LIMIT ?13)
+        ORDER BY x.updated_at DESC, x.number DESC LIMIT ?13)
     UNION ALL
     SELECT * FROM (
-        SELECT s.execution, s.ended_at
-        FROM synopses AS s INDEXED BY ended_synopses CROSS JOIN executions AS x ON x.number = s.execution
-        WHERE s.ended_at IS NOT NULL AND (s.ended_at, s.execution) < (?1, ?2)
+        SELECT x.number, x.ended_at
+        FROM executions AS x INDEXED BY finished_executions CROSS JOIN synopses AS s ON s.execution = x.number
+        WHERE x.ended_at IS NOT NULL AND (x.ended_at, x.number) < (?1, ?2)
           AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
           AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
           AND instr(s.search, ?8) AND instr(s.search, ?9) AND instr(s.search, ?10) AND instr(s.search, ?11)
           AND instr(s.search, ?12)
-        ORDER BY s.ended_at DESC, s.execution DESC LIMIT ?13)
+        ORDER BY x.ended_at DESC, x.number DESC LIMIT ?13)
     ORDER BY 2 DESC, 1 DESC LIMIT ?13
 ) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number
 ORDER BY p.active_at DESC, p.number DESC;
@@ -248,24 +253,26 @@ RETURNING fence;
 
 -- name: unowned
 -- Running executions that nobody owns, except those in the JSON list.
-SELECT execution_id, leased_until FROM executions INDEXED BY running_executions
-WHERE status = 'running' AND owner IS NULL AND execution_id NOT IN (SELECT value FROM json_each(?))
+SELECT execution_id, leased_until FROM executions INDEXED BY unfinished_executions
+WHERE ended_at IS NULL AND status = 'running' AND owner IS NULL AND execution_id NOT IN (SELECT value FROM json_each(?))
 ORDER BY number LIMIT ?;
 
 -- name: orphans
 -- Running executions without a lease that is valid after the given time, those that are newer than the given one.
-SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL OR leased_until <= ?)
+SELECT execution_id FROM executions INDEXED BY unfinished_executions
+WHERE ended_at IS NULL AND status = 'running' AND (owner IS NULL OR leased_until <= ?)
   AND number > coalesce((SELECT number FROM executions WHERE execution_id = ?), 0)
 ORDER BY number LIMIT ?;
 
 -- name: owners
 -- The owners of leases, valid or not.
-SELECT DISTINCT owner FROM executions INDEXED BY running_executions WHERE status = 'running' AND owner IS NOT NULL;
+SELECT DISTINCT owner FROM executions INDEXED BY unfinished_executions
+WHERE ended_at IS NULL AND status = 'running' AND owner IS NOT NULL;
 
 -- name: expire_owner
 -- End the leases of a process that is known to be dead. When they would have run out says how long ago it lived.
-UPDATE executions INDEXED BY running_executions SET owner = NULL
-WHERE status = 'running' AND owner = ?;
+UPDATE executions INDEXED BY unfinished_executions SET owner = NULL
+WHERE ended_at IS NULL AND status = 'running' AND owner = ?;
 
 -- name: confirm
 -- Extend one lease, if its holder still has it.
@@ -273,8 +280,8 @@ UPDATE executions SET leased_until = ? WHERE execution_id = ? AND owner = ? AND 
 
 -- name: renew
 -- Extend the leases of a living process on what runs there.
-UPDATE executions INDEXED BY running_executions SET leased_until = ?
-WHERE status = 'running' AND owner = ? AND execution_id IN (SELECT value FROM json_each(?));
+UPDATE executions INDEXED BY unfinished_executions SET leased_until = ?
+WHERE ended_at IS NULL AND status = 'running' AND owner = ? AND execution_id IN (SELECT value FROM json_each(?));
 
 -- name: release
 -- Give up one lease.
@@ -282,13 +289,11 @@ UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND 
 
 -- name: prunable
 -- Finished executions that have not changed since the given time.
-SELECT number, execution_id FROM executions WHERE updated_at < ?
-  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed') LIMIT 500;
+SELECT number, execution_id FROM executions WHERE ended_at < ? LIMIT 500;
 
 -- name: count_prunable
 -- How many executions `prunable` finds in all, and when the oldest of them last changed.
-SELECT count(*), min(updated_at) FROM executions WHERE updated_at < ?
-  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
+SELECT count(*), min(ended_at) FROM executions WHERE ended_at < ?;
 
 -- name: prune_events
 -- The log of one finished execution.
@@ -316,7 +321,7 @@ DELETE FROM executions WHERE number = ?;
 
 -- name: totals
 -- For `planwarden doctor`.
-SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE status = 'running'),
+SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE ended_at IS NULL AND status = 'running'),
        (SELECT count(*) FROM suspensions WHERE status = 'pending');
 
 -- name: add_token

@@ -174,7 +174,7 @@ async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows(
 ) -> None:
     """ours"""
     logs = await written(path)
-    newer = [*database.migrations(), "ALTER TABLE executions ADD COLUMN region TEXT;\nDROP INDEX running_executions;"]
+    newer = [*database.migrations(), "ALTER TABLE executions ADD COLUMN region TEXT;\nDROP INDEX finished_executions;"]
     monkeypatch.setattr(database, "migrations", lambda: newer)
     store = SqliteStore.open(path, clock=ManualClock())
     assert (await store.check())["schema"] == len(newer)

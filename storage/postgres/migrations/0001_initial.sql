@@ -7,7 +7,7 @@
 -- audit_state       One row: the highest number that a row of the audit ever had.
 -- owners            The processes that said they live, by the key of the advisory lock that each holds.
 --
--- Rows that are updated often leave room in their pages (fillfactor), and no index has their lease or version, so that an
+-- Rows that are updated often leave room in their pages (fillfactor), and no index has what each update sets, so that an
 -- update touches no index.
 
 CREATE TABLE executions (
@@ -24,16 +24,17 @@ CREATE TABLE executions (
     leased_until  double precision NOT NULL,
     plan_digest   text,
     step_count    bigint NOT NULL,
-    steps_done    bigint NOT NULL
+    steps_done    bigint NOT NULL,
+    ended_at      double precision
 ) WITH (fillfactor = 70);
 
 CREATE INDEX executions_of_thread ON executions (thread_id, number);
 CREATE UNIQUE INDEX unfinished_of_thread ON executions (thread_id)
-    WHERE status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
+    WHERE ended_at IS NULL;
 CREATE INDEX unfinished_plans ON executions (plan_digest) WHERE plan_digest IS NOT NULL;
 CREATE INDEX running_executions ON executions (number) WHERE status = 'running';
-CREATE INDEX finished_executions ON executions (number)
-    WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
+CREATE INDEX unfinished_executions ON executions (number) WHERE ended_at IS NULL;
+CREATE INDEX finished_executions ON executions (ended_at, number) WHERE ended_at IS NOT NULL;
 CREATE INDEX executions_of_principal ON executions (principal, number);
 
 CREATE TABLE synopses (
@@ -44,12 +45,8 @@ CREATE TABLE synopses (
     saved_plan  text NOT NULL,
     tools       text NOT NULL,
     fault       text NOT NULL,
-    ended_at    double precision,
     search      text NOT NULL
 );
-
-CREATE INDEX ended_synopses ON synopses (ended_at, execution) WHERE ended_at IS NOT NULL;
-CREATE INDEX unfinished_synopses ON synopses (execution) WHERE ended_at IS NULL;
 
 CREATE TABLE starts (
     principal  text NOT NULL,

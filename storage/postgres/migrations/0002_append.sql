@@ -183,10 +183,11 @@ BEGIN
         END IF;
         holds := acquires AND NOT releases;
         INSERT INTO executions (execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence,
-                                leased_until, plan_digest, step_count, steps_done)
+                                leased_until, plan_digest, step_count, steps_done, ended_at)
         VALUES (a->>'execution_id', a->>'thread_id', a->>'principal', new_status, (a->>'version')::bigint, present,
                 present, CASE WHEN holds THEN writer END, 1, CASE WHEN holds THEN steady + lease_s ELSE 0 END,
-                a->'start'->>'plan', (a->'progress'->>'step_count')::bigint, (a->'progress'->>'steps_done')::bigint)
+                CASE WHEN NOT is_over THEN a->'start'->>'plan' END, (a->'progress'->>'step_count')::bigint,
+                (a->'progress'->>'steps_done')::bigint, CASE WHEN is_over THEN present END)
         ON CONFLICT DO NOTHING RETURNING * INTO held;
         IF NOT FOUND THEN
             PERFORM FROM executions AS x WHERE x.execution_id = a->>'execution_id';
@@ -213,9 +214,8 @@ BEGIN
             detail := jsonb_build_array(held.version);
             RETURN;
         END IF;
-        IF NOT is_over AND held.status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed') AND EXISTS (
-            SELECT FROM executions AS x WHERE x.thread_id = held.thread_id
-              AND x.status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed')
+        IF NOT is_over AND held.ended_at IS NOT NULL AND EXISTS (
+            SELECT FROM executions AS x WHERE x.thread_id = held.thread_id AND x.ended_at IS NULL
         ) THEN
             outcome := 'thread busy';
             RETURN;
@@ -232,14 +232,11 @@ BEGIN
         END IF;
         UPDATE executions AS x
         SET status = new_status, version = (a->>'version')::bigint, updated_at = present, owner = new_owner,
-            leased_until = expiry, fence = append_one.fence,
+            leased_until = expiry, fence = append_one.fence, ended_at = CASE WHEN is_over THEN present END,
             plan_digest = CASE WHEN is_over THEN NULL ELSE x.plan_digest END,
             step_count = coalesce((a->'progress'->>'step_count')::bigint, x.step_count),
             steps_done = coalesce((a->'progress'->>'steps_done')::bigint, x.steps_done)
         WHERE x.number = held.number;
-    END IF;
-    IF expected = 0 AND is_over THEN
-        UPDATE executions AS x SET plan_digest = NULL WHERE x.number = held.number AND x.plan_digest IS NOT NULL;
     END IF;
 
     INSERT INTO events (execution, first, at, body, checksum, token)
@@ -279,9 +276,9 @@ BEGIN
                 ON CONFLICT (execution) DO UPDATE
                 SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host,
                     saved_plan = excluded.saved_plan, tools = excluded.tools, search = excluded.search;
-            WHEN 'ended' THEN
-                UPDATE synopses AS s SET ended_at = (wanted->>'at')::double precision, fault = wanted->>'fault'
-                WHERE s.execution = held.number;
+            WHEN 'fault' THEN
+                UPDATE synopses AS s SET fault = wanted->>'fault'
+                WHERE s.execution = held.number AND s.fault <> wanted->>'fault';
             WHEN 'withdrawn' THEN
                 UPDATE suspensions AS s SET status = 'withdrawn', closed_at = (wanted->>'at')::double precision
                 WHERE s.execution = held.number AND s.status = 'pending';

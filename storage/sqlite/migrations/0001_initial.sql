@@ -1,10 +1,12 @@
 -- The tables, what a row is, and what may happen to it. From the first release on, a change of the schema is a new file.
 --
 -- executions        One row per execution: which process owns it now, and what is needed to find it. Inserted, then only
---                   updated. `planwarden prune` deletes rows of finished executions; nothing else does.
+--                   updated. `planwarden prune` deletes rows of finished executions; nothing else does. `ended_at` is
+--                   `updated_at` when it is finished, else NULL. Indexes know by it what is finished, because SQLite
+--                   writes an index anew whenever a column of it is set, as `status` often is.
 -- synopses          One row per execution: what a list shows of it and finds it by, derived from the log. Inserted with the
---                   execution, updated when its plan changes and when it ends, deleted with it. `search` is folded text,
---                   `tools` has a line for each tool, `ended_at` is NULL while it is unfinished.
+--                   execution, updated when its plan changes and when it ends without success, deleted with it. `search`
+--                   is folded text, `tools` has a line for each tool.
 -- starts            One row per idempotency key of a principal: the execution that its first request started, and a digest of
 --                   that request. Inserted in the transaction that starts the execution, deleted with it.
 -- events            The log, one row per transaction, append-only: a JSON list of events starting at sequence `first`.
@@ -58,25 +60,22 @@ CREATE TABLE executions (
     leased_until  REAL NOT NULL,
     plan_digest   TEXT,
     step_count    INTEGER NOT NULL,
-    steps_done    INTEGER NOT NULL
+    steps_done    INTEGER NOT NULL,
+    ended_at      REAL
 ) STRICT;
 
 -- One index for two purposes: it finds a thread's executions, and a thread cannot have two unfinished ones. Unfinished ones
 -- share the value 0 in it; finished ones have values of their own.
-CREATE UNIQUE INDEX executions_of_thread ON executions (
-    thread_id,
-    CASE WHEN status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed') THEN number ELSE 0 END
-);
+CREATE UNIQUE INDEX executions_of_thread ON executions (thread_id, CASE WHEN ended_at IS NULL THEN 0 ELSE number END);
 
 -- Unfinished executions of given plans: the digest is set to NULL when the execution is finished. It is not a condition on
 -- the status, so that the other updates of a row leave the index alone.
 CREATE INDEX unfinished_plans ON executions (plan_digest) WHERE plan_digest IS NOT NULL;
 
 -- Only what runs has an owner, and few executions run at once: all of them are looked through for those of one owner.
-CREATE INDEX running_executions ON executions (number) WHERE status = 'running';
--- For `prune`, and for the lists of one principal.
-CREATE INDEX finished_executions ON executions (updated_at)
-    WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled', 'rehearsed');
+CREATE INDEX unfinished_executions ON executions (status) WHERE ended_at IS NULL;
+-- For lists and for `prune`.
+CREATE INDEX finished_executions ON executions (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX executions_of_principal ON executions (principal);
 
 -- Beside the execution's own row, which every append writes anew.
@@ -88,12 +87,8 @@ CREATE TABLE synopses (
     saved_plan  TEXT NOT NULL,
     tools       TEXT NOT NULL,
     fault       TEXT NOT NULL,
-    ended_at    REAL,
     search      TEXT NOT NULL
 ) STRICT;
-
-CREATE INDEX ended_synopses ON synopses (ended_at, execution) WHERE ended_at IS NOT NULL;
-CREATE INDEX unfinished_synopses ON synopses (execution) WHERE ended_at IS NULL;
 
 CREATE TABLE starts (
     principal  TEXT NOT NULL,

@@ -144,7 +144,7 @@ def edit_arguments_sent(event: list[Any]) -> None:
 
 
 def drop_release(event: list[Any]) -> None:
-    event[2], event[4], event[5] = {"ids": [1, 2, 3]}, None, None
+    event[2], event[4:6] = {"ids": [1, 2, 3]}, [None, None]
 
 
 def edit_answer(event: list[Any]) -> None:
@@ -299,7 +299,7 @@ async def test_what_was_pruned_is_whole_and_what_was_deleted_is_named(tmp_path: 
     """ours: the log of a pruned execution is gone, and a row says so"""
     path = tmp_path / "planwarden.db"
     execution_id = await fill(path)
-    edit(path, f"UPDATE executions SET updated_at = 0 WHERE execution_id <> '{execution_id}'")
+    edit(path, f"UPDATE executions SET ended_at = 0 WHERE execution_id <> '{execution_id}'")
     store = SqliteStore.open(path)
     assert await store.prune(1.0) == 1
     newest = (await store.audit_rows(after=await store.audit_end() - 1))[0].entry
