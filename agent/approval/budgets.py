@@ -20,9 +20,9 @@ from planwarden.agent.ports.policy import Policy, Requirement
 class BudgetRoom(msgspec.Struct):
     """What one transaction knows of budgets that the store has refused."""
 
-    refused: dict[str, BudgetSpent] = msgspec.field(default_factory=dict[str, BudgetSpent])
+    refused: dict[str, BudgetSpent] = {}
     """By budget."""
-    taken: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    taken: dict[str, float] = {}
     """By budget, what the transaction takes of it so far."""
 
     def copy(self) -> "BudgetRoom":

@@ -37,15 +37,15 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     ids: Ids
     grants: GrantCache
-    parts: Mapping[PartAddress, ArtifactPart] | None = msgspec.field(default_factory=dict[PartAddress, ArtifactPart])
+    parts: Mapping[PartAddress, ArtifactPart] | None = {}
     """Parts of artifacts that references may take, as far as they were read. None while a call runs."""
-    once: Mapping[str, DuplicateEffect | None] = msgspec.field(default_factory=dict[str, DuplicateEffect | None])
+    once: Mapping[str, DuplicateEffect | None] = {}
     """By business key, who has it, as far as it was looked up for this transaction."""
     room: BudgetRoom | None = None
     """What is left of budgets that the store has refused for this transaction."""
     paths: RealPaths | None = None
     """Where paths in arguments lead, as far as it was looked up. None where nobody looks it up: rules then ask."""
-    batches: dict[str, DecidedBatch] = msgspec.field(default_factory=dict[str, DecidedBatch])
+    batches: dict[str, DecidedBatch] = {}
     """Answered questions by their ids: judging all rows again for each of them would take too long."""
 
     def find_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:

@@ -69,11 +69,11 @@ class BindingSources(msgspec.Struct, frozen=True):
     """The values of `inputs`, `item` and `itemIndex`, where there are any."""
     parts: Mapping[PartAddress, ArtifactPart]
     """What was read of artifacts so far."""
-    scopes: Scopes = msgspec.field(default_factory=dict[str, dict[str, JsonValue]])
+    scopes: Scopes = {}
     """What the plans within the plan are given."""
     takes_lists: bool = False
     """A value may be a list for a loop, within larger limits than arguments have."""
-    built: dict[int, JsonValue] = msgspec.field(default_factory=dict[int, JsonValue])
+    built: dict[int, JsonValue] = {}
     """By the identity of a list, object or template in a scope: the value that was made of it."""
 
 

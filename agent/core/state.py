@@ -446,8 +446,8 @@ class TokenUsage(FrozenStruct):
 class PlanOrder(FrozenStruct):
     """What a plan says about the order of its steps."""
 
-    places: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
-    followers: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict[str, tuple[str, ...]])
+    places: Mapping[str, int] = {}
+    followers: Mapping[str, tuple[str, ...]] = {}
     """For each step on which others depend, those, in plan order."""
 
 
@@ -470,22 +470,22 @@ class ExecutionState(FrozenStruct):
     context: str | None = None
     plan: Plan | None = None
     warnings: tuple[str, ...] = ()
-    pins: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    pins: Mapping[str, str] = {}
     """For each tool that the plan names or named, the beginning of its digest then; empty text if it had none."""
-    earlier: Mapping[Reference, EarlierResult] = msgspec.field(default_factory=dict[Reference, EarlierResult])
+    earlier: Mapping[Reference, EarlierResult] = {}
     """What the plan takes from earlier executions of the thread."""
-    inputs: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    inputs: Mapping[str, JsonValue] = {}
     """What the run was given."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
-    steps: Mapping[str, StepState] = msgspec.field(default_factory=dict[str, StepState])
+    steps: Mapping[str, StepState] = {}
     """In plan order."""
     order: PlanOrder = NO_ORDER
     frontier: tuple[str, ...] = ()
     """Steps for which something can follow next, in plan order; see `frontier.py`."""
     stopped_by: str | None = None
     """The step whose rejection ends the plan: nothing that has not begun will."""
-    suspensions: Mapping[str, SuspensionState] = msgspec.field(default_factory=dict[str, SuspensionState])
+    suspensions: Mapping[str, SuspensionState] = {}
     """In the order in which they were opened."""
     revisions: tuple[tuple[str, JsonValue], ...] = ()
     """Patches of the plan that are still to be judged, with the step whose reply carried each."""

@@ -56,7 +56,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     answer_within_s: float | None = None
     """Seconds for the answer to a question that the call causes. None: no limit."""
     on_timeout: OnTimeout = "reject"
-    annotations: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    annotations: dict[str, JsonValue] = {}
     unavailable: str | None = None
     """Why the tool cannot be called now, or None."""
     digest: str = ""
@@ -153,7 +153,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the tool's definition when the call was checked and approved."""
     chain: tuple[str, ...] = ()
     """Ids of the executions of other agents that delegated down to this one, the first one first."""
-    left: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    left: Mapping[str, float] = {}
     """What remains of each of the execution's budgets, by its name on the wire."""
     confirm_lease: Callable[[], Coroutine[object, object, None]] = _need_no_lease
     """Returns when this process certainly owns the execution; raises `LeaseLost` when another one does. A tool that

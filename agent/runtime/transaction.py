@@ -156,13 +156,10 @@ class Transaction:
     ) -> None:
         """`plans` are None as long as nobody has read the saved plans; `once` and `spent` as in `ApprovalContext`."""
         self._context = context
-        changes = {"parts": parts} if parts else {}
-        self._approval = replace(context.approval, paths=paths, **changes)
         self._once = dict(once or {})
-        self._room = BudgetRoom(dict(spent or {}))
-        self._once_needed = set[str]()
-        if once or spent:
-            self._approval = replace(self._approval, once=self._once, room=self._room)
+        self._room = BudgetRoom(dict(spent)) if spent else None
+        self._approval = replace(context.approval, parts=parts, once=self._once, room=self._room, paths=paths)
+        self._once_needed: set[str] = set()
         self._earlier = earlier
         self._plans = plans
         self._now = now
@@ -357,7 +354,8 @@ class Transaction:
         self.jobs.append(prepared.job)
         for event in prepared.events:
             if isinstance(event, ev.ToolCallIntended):
-                self._room.take(event.shares)
+                if self._room is not None:
+                    self._room.take(event.shares)
                 if event.once is not None:
                     self._once[event.once.key] = self._name_holder(prepared.job.call, event.once)
 

@@ -1,5 +1,6 @@
 """Hypothesis strategies for events, derived from the annotations of the events, so that new fields are covered."""
 
+from collections.abc import Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -41,7 +42,7 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
         return st.one_of([values_of(argument) for argument in arguments])
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
-    if origin is dict:
+    if origin in (dict, Mapping):
         return st.dictionaries(TEXT, values_of(arguments[1]), max_size=3)
     assert isinstance(annotation, type) and issubclass(annotation, msgspec.Struct), f"no strategy for {annotation!r}"
     hints = get_type_hints(annotation)
