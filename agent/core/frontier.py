@@ -33,14 +33,12 @@ def _is_at_frontier(state: StepState, steps: Mapping[str, StepState]) -> bool:
 
 def move_frontier(execution: ExecutionState, over: str) -> tuple[str, ...]:
     """Returns the frontier after the step `over` has ended, in plan order."""
-    order = execution.order
+    order, steps = execution.order, execution.steps
     kept = [name for name in execution.frontier if name != over]
-    new = order.followers.get(over, ())
-    if not new:
-        return tuple(kept)
     known = {*kept}
-    kept.extend(name for name in new if name not in known and execution.steps[name].status == "pending")
-    return tuple(sorted(kept, key=order.places.__getitem__))
+    new = [name for name in order.followers.get(over, ()) if name not in known and steps[name].status == "pending"]
+    # Each of them is in plan order.
+    return tuple(sorted([*kept, *new], key=order.places.__getitem__)) if kept and new else (*kept, *new)
 
 
 def list_frontier(execution: ExecutionState) -> list[StepState]:

@@ -48,9 +48,9 @@ class LongTuple(Sequence[Value]):
 
 def replace_at(values: Sequence[Value], place: int, value: Value) -> Sequence[Value]:
     """Returns the values with another one in that place: a tuple if they are few, else a `LongTuple`."""
+    if isinstance(values, tuple) and len(values) <= PART:
+        return (*values[:place], value, *values[place + 1 :])
     if not isinstance(values, LongTuple):
-        if len(values) <= PART:
-            return (*values[:place], value, *values[place + 1 :])
         values = LongTuple(tuple(tuple(values[start : start + PART]) for start in range(0, len(values), PART)))
     number, rest = divmod(place, PART)
     part = values.parts[number]

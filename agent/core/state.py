@@ -258,6 +258,11 @@ class Call(FrozenStruct):
     rehearsed: ev.CallRehearsed | None = None
     """What it would have been, when a rehearsal did not make it."""
 
+    @property
+    def place(self) -> int:
+        """Where it stands among the calls of its step, from 0."""
+        return int(self.call_id.rpartition(":")[2]) - 1
+
 
 class ModelTurn(FrozenStruct):
     """One model reply within a step."""
@@ -335,7 +340,7 @@ class StepState(FrozenStruct):
         """The item that the call is made for, and its index; None outside of a loop."""
         if self.items is None:
             return None
-        index = (int(call.call_id.rpartition(":")[2]) - 1) // len(self.step.tool_calls)
+        index = call.place // len(self.step.tool_calls)
         return self.items[index], index
 
     def list_open_calls(self) -> Iterable[Call]:

@@ -11,7 +11,8 @@ from planwarden.agent.core.folds.moves import (
     FieldChanges,
     check_is_rehearsal,
     check_is_reviewed,
-    move_call,
+    next_call_status,
+    put_call,
     replace_step,
 )
 from planwarden.agent.core.state import Call, ExecutionState
@@ -28,10 +29,9 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         if suspension is None or suspension.question.call_id != event.call_id:
             raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
         arguments = suspension.question.arguments
-    steps = move_call(
-        execution,
+    intended = replace(
         call,
-        event,
+        status=next_call_status(call, event),
         arguments=arguments,
         effect=event.effect,
         suspension_id=event.suspension_id or call.suspension_id,
@@ -45,6 +45,7 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         late_report=None,
         last_failure=None,
     )
+    steps = put_call(execution, intended, event)
     asked = execution.suspensions.get(event.suspension_id or "")
     is_same = asked is not None and (asked.question.asker or asked.question.kind == "wait")
     if is_same and call.status == "decided":
@@ -55,16 +56,23 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
 
 def apply_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
-    changes: FieldChanges = {"value": event.value, "artifact": event.artifact, "beside": event.beside}
-    return {"steps": move_call(execution, call, event, **changes)}
+    status = next_call_status(call, event)
+    returned = replace(call, status=status, value=event.value, artifact=event.artifact, beside=event.beside)
+    return {"steps": put_call(execution, returned, event)}
 
 
 def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
     if call.status == "outcome_unknown" and not _did_not_happen(execution, call):
         raise IllegalTransition(f"nobody said that call {event.call_id!r} did not happen")
-    rule = event.rule or call.rule
-    return {"steps": move_call(execution, call, event, error_code=event.code, error_message=event.message, rule=rule)}
+    failed = replace(
+        call,
+        status=next_call_status(call, event),
+        error_code=event.code,
+        error_message=event.message,
+        rule=event.rule or call.rule,
+    )
+    return {"steps": put_call(execution, failed, event)}
 
 
 def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
@@ -77,13 +85,16 @@ def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
 
 def apply_attempt_failed(execution: ExecutionState, event: ev.CallAttemptFailed, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
-    return {"steps": move_call(execution, call, event, last_failure=event.message)}
+    proposed = replace(call, status=next_call_status(call, event), last_failure=event.message)
+    return {"steps": put_call(execution, proposed, event)}
 
 
 def apply_rejected(execution: ExecutionState, event: ev.CallRejected, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
     arguments = call.arguments if call.arguments is not None else _find_row_arguments(execution, event)
-    return {"steps": move_call(execution, call, event, suspension_id=event.suspension_id, arguments=arguments)}
+    status = next_call_status(call, event)
+    rejected = replace(call, status=status, suspension_id=event.suspension_id, arguments=arguments)
+    return {"steps": put_call(execution, rejected, event)}
 
 
 def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
@@ -102,7 +113,9 @@ def _find_number(call_id: str) -> int:
 
 def apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
-    return {"steps": move_call(execution, call, event, error_code="outcome_unknown", error_message=event.message)}
+    status = next_call_status(call, event)
+    unknown = replace(call, status=status, error_code="outcome_unknown", error_message=event.message)
+    return {"steps": put_call(execution, unknown, event)}
 
 
 def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, at: float) -> FieldChanges:
@@ -115,4 +128,5 @@ def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, a
 def apply_rehearsed(execution: ExecutionState, event: ev.CallRehearsed, at: float) -> FieldChanges:
     check_is_rehearsal(execution, event, wanted=True)
     call = execution.call(event.call_id)
-    return {"steps": move_call(execution, call, event, arguments=event.arguments, rehearsed=event)}
+    rehearsed = replace(call, status=next_call_status(call, event), arguments=event.arguments, rehearsed=event)
+    return {"steps": put_call(execution, rehearsed, event)}

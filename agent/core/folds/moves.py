@@ -12,21 +12,35 @@ from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.frontier import move_frontier
 from planwarden.agent.core.long_tuple import replace_at
-from planwarden.agent.core.state import CALL_TRANSITIONS, STEP_TRANSITIONS, Call, CallStatus, ExecutionState, StepState
+from planwarden.agent.core.state import (
+    CALL_TRANSITIONS,
+    STEP_TRANSITIONS,
+    Call,
+    CallStatus,
+    ExecutionState,
+    StepState,
+    StepStatus,
+)
 
 FieldChanges = dict[str, Any]
 """Fields of the execution that an event changes, with their new values."""
 
 
-def move_step(execution: ExecutionState, step_id: str, event: ev.Event, **changes: Any) -> StepState:
-    """The step after `event` moved it and changed some of its fields."""
+def move_step(execution: ExecutionState, step_id: str, event: ev.Event) -> StepState:
+    """The step after `event` moved it."""
     state = execution.steps.get(step_id)
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
+    status = next_step_status(state, event)
+    return state if status == state.status else replace(state, status=status)
+
+
+def next_step_status(state: StepState, event: ev.Event) -> StepStatus:
+    """The status of the step after `event`."""
     status = STEP_TRANSITIONS[state.status].get(type(event))
     if status is None:
-        raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
-    return state if status == state.status and not changes else replace(state, status=status, **changes)
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: step {state.step.step_id!r} is {state.status}")
+    return status
 
 
 def replace_step(execution: ExecutionState, state: StepState) -> Mapping[str, StepState]:
@@ -47,12 +61,11 @@ def next_call_status(call: Call, event: ev.Event) -> CallStatus:
     return status
 
 
-def move_call(execution: ExecutionState, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
-    """The steps after `event` moved `call` and its step, and changed some fields of the call."""
-    moved = replace(call, status=next_call_status(call, event), **changes)
-    before = execution.steps[call.step_id]
-    place = int(call.call_id.rpartition(":")[2]) - 1
-    state = move_step(execution, call.step_id, event, calls=replace_at(before.calls, place, moved))
+def put_call(execution: ExecutionState, moved: Call, event: ev.Event) -> Mapping[str, StepState]:
+    """The steps after `event` moved a call, whose status is `next_call_status` already, and its step."""
+    before = execution.steps[moved.step_id]
+    calls = replace_at(before.calls, moved.place, moved)
+    state = replace(before, status=next_step_status(before, event), calls=calls)
     return replace_step(execution, state if state.items is None else _count_items(state, moved))
 
 

@@ -4,7 +4,14 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import FieldChanges, check_is_rehearsal, move_call, move_step, replace_step
+from planwarden.agent.core.folds.moves import (
+    FieldChanges,
+    check_is_rehearsal,
+    move_step,
+    next_call_status,
+    put_call,
+    replace_step,
+)
 from planwarden.agent.core.state import EndorsementState, ExecutionState, ModelOutage, SuspensionState
 
 
@@ -18,8 +25,13 @@ def apply_asked(execution: ExecutionState, event: ev.Suspended, at: float) -> Fi
     changes: FieldChanges = {}
     if question.call_id is not None:
         call = execution.call(question.call_id)
-        arguments = call.arguments if question.arguments is None else question.arguments
-        changes["steps"] = move_call(execution, call, event, arguments=arguments, suspension_id=question.suspension_id)
+        asked = replace(
+            call,
+            status=next_call_status(call, event),
+            arguments=call.arguments if question.arguments is None else question.arguments,
+            suspension_id=question.suspension_id,
+        )
+        changes["steps"] = put_call(execution, asked, event)
     elif question.step_id is not None:
         state = move_step(execution, question.step_id, event)
         if question.kind == "wait":
@@ -38,7 +50,8 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
     changes = _move_step_and_call(execution, event, event.question)
     if event.question.call_id is not None:
         call = execution.call(event.question.call_id)
-        changes = {"steps": move_call(execution, call, event, arguments=event.question.arguments)}
+        shown = replace(call, status=next_call_status(call, event), arguments=event.question.arguments)
+        changes = {"steps": put_call(execution, shown, event)}
     # The people who approved the earlier revision have not seen this one.
     revised = replace(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
@@ -125,7 +138,8 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
 def _move_step_and_call(execution: ExecutionState, event: ev.Event, question: ev.Question) -> FieldChanges:
     """The step and the call of a question after an event about it."""
     if question.call_id is not None:
-        return {"steps": move_call(execution, execution.call(question.call_id), event)}
+        call = execution.call(question.call_id)
+        return {"steps": put_call(execution, replace(call, status=next_call_status(call, event)), event)}
     if question.step_id is not None:
         return {"steps": replace_step(execution, move_step(execution, question.step_id, event))}
     return {}
