@@ -8,8 +8,8 @@ row before it, and each row about an event has a digest of all of that event.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 from pydantic import JsonValue
@@ -99,13 +99,9 @@ def build_audit_entries(
 ) -> Iterator[AuditEntry]:
     """Yields the rows that one transaction's events add, in order. `execution` is the state after the events."""
     for item in recorded:
-        if type(item.event) not in _AUDITED:
-            continue
         event = item.event
-        if isinstance(event, ev.PlanAccepted | ev.PlanRevised):
-            found = _describe_plan(event, execution)
-        else:
-            found = _build_entry(event, execution)
+        describe = _ROWS.get(type(event))
+        found = None if describe is None else describe(event, execution)
         if found is not None:
             kind, suspension_id, facts = found
             event_digest = digest(msgspec.to_builtins(event, enc_hook=plain_value))[:DIGEST_CHARS]
@@ -122,27 +118,11 @@ def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
     return AuditEntry(kind="pruned", facts={"executions": list[JsonValue](execution_ids)})
 
 
-_AUDITED: frozenset[type[ev.Event]] = frozenset(
-    {
-        ev.PlanAccepted,
-        ev.PlanRevised,
-        ev.Suspended,
-        ev.SuspensionRevised,
-        ev.SuspensionEndorsed,
-        ev.SuspensionDecided,
-        ev.SuspensionReminded,
-        ev.SuspensionTimedOut,
-        ev.SuspensionWithdrawn,
-        ev.ToolCallIntended,
-        ev.ToolFailed,
-    }
-)
-"""Events that may add a row."""
+_Row = tuple[Kind, str | None, dict[str, JsonValue]]
+"""Kind, suspension and facts of a row."""
 
 
-def _describe_plan(
-    event: ev.PlanAccepted | ev.PlanRevised, execution: ExecutionState
-) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+def _describe_plan(event: ev.PlanAccepted | ev.PlanRevised, execution: ExecutionState) -> _Row | None:
     """The row of a saved plan that runs, or of those that another plan uses from now on; None for every other plan."""
     saved = execution.saved_plan if isinstance(event, ev.PlanAccepted) else None
     facts: dict[str, JsonValue] = {} if saved is None else {"plan": saved.name, "version": saved.digest}
@@ -153,40 +133,54 @@ def _describe_plan(
     return ("plan_run", None, facts) if facts else None
 
 
-def _build_entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
-    match event:
-        case ev.Suspended(question=question) if question.addressee == "human":
-            return "asked", question.suspension_id, _describe_question(question)
-        case ev.SuspensionRevised(question=question, reason=reason):
-            revised: dict[str, JsonValue] = {**_describe_question(question), "reason": reason[:200]}
-            return "revised", question.suspension_id, {**revised, **_describe_editor(question)}
-        case ev.SuspensionEndorsed():
-            return "endorsed", event.suspension_id, _describe_decider(event)
-        case ev.SuspensionDecided() if _is_for_person(execution, event.suspension_id):
-            facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_describe_decider(event)}
-            if event.decision.reason is not None:
-                facts["reason"] = event.decision.reason[:200]
-            return "decided", event.suspension_id, facts
-        case ev.SuspensionReminded():
-            reminded: dict[str, JsonValue] = {"number": event.number}
-            if event.to:
-                reminded["to"] = list[JsonValue](event.to)
-            return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, reminded
-        case ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() if _is_for_person(execution, event.suspension_id):
-            return _describe_closing(event)
-        case ev.ToolCallIntended() | ev.ToolFailed():
-            return _describe_call(event, execution)
-        case _:
-            return None
+def _describe_asked(event: ev.Suspended, execution: ExecutionState) -> _Row | None:
+    question = event.question
+    if question.addressee != "human":
+        return None
+    return "asked", question.suspension_id, _describe_question(question)
 
 
-def _describe_call(
-    event: ev.ToolCallIntended | ev.ToolFailed, execution: ExecutionState
-) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+def _describe_revised(event: ev.SuspensionRevised, execution: ExecutionState) -> _Row:
+    question = event.question
+    facts: dict[str, JsonValue] = {**_describe_question(question), "reason": event.reason[:200]}
+    return "revised", question.suspension_id, {**facts, **_describe_editor(question)}
+
+
+def _describe_endorsed(event: ev.SuspensionEndorsed, execution: ExecutionState) -> _Row:
+    return "endorsed", event.suspension_id, _describe_decider(event)
+
+
+def _describe_decided(event: ev.SuspensionDecided, execution: ExecutionState) -> _Row | None:
+    if not _is_for_person(execution, event.suspension_id):
+        return None
+    facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_describe_decider(event)}
+    if event.decision.reason is not None:
+        facts["reason"] = event.decision.reason[:200]
+    return "decided", event.suspension_id, facts
+
+
+def _describe_reminded(event: ev.SuspensionReminded, execution: ExecutionState) -> _Row:
+    facts: dict[str, JsonValue] = {"number": event.number}
+    if event.to:
+        facts["to"] = list[JsonValue](event.to)
+    return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, facts
+
+
+def _describe_timed_out(event: ev.SuspensionTimedOut, execution: ExecutionState) -> _Row | None:
+    if not _is_for_person(execution, event.suspension_id):
+        return None
+    return "timed_out", event.suspension_id, {"outcome": event.outcome}
+
+
+def _describe_withdrawn(event: ev.SuspensionWithdrawn, execution: ExecutionState) -> _Row | None:
+    if not _is_for_person(execution, event.suspension_id):
+        return None
+    return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
+
+
+def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Row | None:
     """The row of a call that a grant, a rule, or a decision about another call, let through, or that has a business
-    key; and of one that a rule denied, or that was refused because another call has its key. None for every other."""
-    if isinstance(event, ev.ToolFailed):
-        return _describe_refused(event, execution)
+    key; None for every other."""
     asked = execution.suspensions.get(event.suspension_id or "")
     is_covered = asked is not None and asked.question.call_id != event.call_id
     if event.grant_id is None and event.rule is None and event.once is None and not is_covered:
@@ -205,21 +199,12 @@ def _describe_call(
     return "covered" if is_covered else "once_taken", event.suspension_id, call
 
 
-def _describe_refused(
-    event: ev.ToolFailed, execution: ExecutionState
-) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+def _describe_refused(event: ev.ToolFailed, execution: ExecutionState) -> _Row | None:
+    """The row of a call that a rule denied, or that was refused because another call has its key; None for others."""
     facts: dict[str, JsonValue] = {"call": event.call_id, "tool": execution.call(event.call_id).tool_name}
     if event.rule is not None:
         return "denied", None, facts | _describe_rule(event.rule)
     return ("once_refused", None, facts) if event.code == DuplicateEffect.code else None
-
-
-def _describe_closing(
-    event: ev.SuspensionTimedOut | ev.SuspensionWithdrawn,
-) -> tuple[Kind, str | None, dict[str, JsonValue]]:
-    if isinstance(event, ev.SuspensionTimedOut):
-        return "timed_out", event.suspension_id, {"outcome": event.outcome}
-    return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
 
 
 def _is_for_person(execution: ExecutionState, suspension_id: str) -> bool:
@@ -262,6 +247,22 @@ def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> di
     if event.rendered:
         facts["rendered"] = event.rendered[:DIGEST_CHARS]
     return facts
+
+
+_ROWS: Mapping[type[ev.Event], Callable[[Any, ExecutionState], _Row | None]] = {
+    ev.PlanAccepted: _describe_plan,
+    ev.PlanRevised: _describe_plan,
+    ev.Suspended: _describe_asked,
+    ev.SuspensionRevised: _describe_revised,
+    ev.SuspensionEndorsed: _describe_endorsed,
+    ev.SuspensionDecided: _describe_decided,
+    ev.SuspensionReminded: _describe_reminded,
+    ev.SuspensionTimedOut: _describe_timed_out,
+    ev.SuspensionWithdrawn: _describe_withdrawn,
+    ev.ToolCallIntended: _describe_call,
+    ev.ToolFailed: _describe_refused,
+}
+"""What the row of an event says, for those events that may add one."""
 
 
 def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry) -> bytes:
