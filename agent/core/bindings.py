@@ -100,6 +100,11 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
             yield from find_bindings(child)
 
 
+def has_bindings(value: JsonValue) -> bool:
+    """Whether the value takes anything from elsewhere."""
+    return any(True for _ in find_bindings(value))
+
+
 def find_references(value: JsonValue) -> Iterator[Reference]:
     """Yields what each binding in the value takes."""
     return (binding.reference for binding in find_bindings(value))

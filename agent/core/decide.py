@@ -163,9 +163,12 @@ def _may_continue_after(needed: StepState, step_id: str) -> bool:
 def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action | None:
     current: Call | None = None
     failed: Call | None = None
+    is_rehearsed = False
     for call in state.calls:
         if call.status == "failed" and not call.by_model:
             failed = failed or call
+        elif call.status == "rehearsed":
+            is_rehearsed = True
         elif current is None and call.status not in CALL_SETTLED:
             current = call
     if state.error_code is not None:
@@ -174,7 +177,7 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
         return _end_after_failed_call(state, failed)
     if current is not None:
         return decide_call(execution, current)
-    if any(call.status == "rehearsed" for call in state.calls):
+    if is_rehearsed:
         # What follows in the step would need the result of a call that was not made.
         return RecordEvent(ev.StepRehearsed(step_id=state.step.step_id))
     return _reject_after_prompt(execution, state) or _decide_without_call(execution, state)

@@ -230,8 +230,8 @@ class Transaction:
 
     def _decide(self) -> bool:
         """Record and prepare what `decide` wants; False when it wants nothing more."""
-        moved = False
-        for action in decide(self.execution):
+        moved, decided = False, self.execution
+        for action in decide(decided):
             match action:
                 case RecordEvent(event=event):
                     if isinstance(event, ev.ExecutionSuspended) and self._is_prompting():
@@ -242,7 +242,7 @@ class Transaction:
                     self._record(begin_step(self.execution, step_id, self._approval.parts or {}))
                     moved = True
                 case DispatchCall(call=call):
-                    if self._may_dispatch(call):
+                    if (self.execution is decided or self._is_still_wanted(call)) and not self._awaits(call.tool_name):
                         moved = self._prepare(call) or moved
                 case AskModel(purpose=purpose, step_id=step_id):
                     self._prompt_model(purpose, step_id)
@@ -278,15 +278,11 @@ class Transaction:
         self._record((ask_review(self._approval, self.execution),))
         return True
 
-    def _may_dispatch(self, call: Call) -> bool:
-        # What was prepared just before may have used up a budget, or asked about this call of a loop, too.
+    def _is_still_wanted(self, call: Call) -> bool:
+        """False when what was prepared just before used up a budget, or asked about this call of a loop, too."""
         is_asked = call.status == "proposed" and has_open_batch(self.execution, call.step_id)
         is_settled = self.execution.call(call.call_id).status != call.status
-        return (
-            not (is_asked or is_settled)
-            and find_exhausted_budget(self.execution) is None
-            and not self._awaits(call.tool_name)
-        )
+        return not (is_asked or is_settled) and find_exhausted_budget(self.execution) is None
 
     def _awaits(self, *names: str) -> bool:
         """True while a tool is awaited; a job then waits for it, and what needs it is decided again afterwards.
