@@ -27,7 +27,7 @@ from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic_core import SchemaSerializer
 
 BATCH = 256
 """Values side by side that are encoded at once, if they are small together."""
@@ -39,14 +39,14 @@ _TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels"
 
 
 @cache
-def plain_values() -> "TypeAdapter[object]":
+def plain_values() -> "SchemaSerializer":
     """Returns what makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder
     refuses it; otherwise it would silently become null.
     """
     # Made for the first result, because it takes some 20 ms, and many processes have none.
     from pydantic import TypeAdapter
 
-    return TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants"))
+    return TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
 
 
 async def store_large(box: list[object], max_bytes: int) -> dict[str, JsonValue] | ResultWithArtifacts:
@@ -105,7 +105,7 @@ class _Writer:
         elif isinstance(value, list | tuple | set | frozenset):
             self._write_array(cast("Iterable[object]", value), depth)
         else:
-            self.write(plain_values().dump_python(value, mode="json"), depth)
+            self.write(plain_values().to_python(value, mode="json"), depth)
 
     def release(self) -> None:
         while self._pieces:
@@ -139,7 +139,7 @@ class _Writer:
 
     def _encode(self, piece: object, depth: int) -> str:
         self._pieces.append(piece)
-        plain = plain_values().dump_python(piece, mode="json")
+        plain = plain_values().to_python(piece, mode="json")
         text = ENCODER.encode(plain)
         if text.count("[") + text.count("{") > MAX_DEPTH - depth:
             _check_depth(cast("JsonValue", plain), depth)

@@ -8,8 +8,7 @@ downstream server's tools, is replaced as a whole while plans run.
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts
-from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
+from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds, is_surely_small
 from planwarden.agent.common.errors import (
     LeaseLost,
     StaleDefinition,
@@ -258,15 +257,19 @@ class Registry:
             return box[0]
         if isinstance(box[0], ResultWithArtifacts):
             return await self._check_attached(name, box[0])
-        with _refusing(name):
+        try:
             if exceeds(box[0], INLINE_VALUES, INLINE_BYTES):
                 return await store_large(box, self._max_result_bytes)
             # As the log will hold it: dates and integer keys become text, tuples become lists.
-            box[0] = plain_values().dump_python(box[0], mode="json")
+            box[0] = plain_values().to_python(box[0], mode="json")
+            if is_surely_small(cast("JsonValue", box[0]), INLINE_VALUES):
+                return cast("JsonValue", box[0])
             size = len(_encode(box[0]))
             # An object of another class may have held more values than could be seen.
             if size > INLINE_VALUES and (size > INLINE_BYTES or exceeds(box[0], INLINE_VALUES, INLINE_BYTES)):
                 return await store_large(box, self._max_result_bytes)
+        except Exception as error:
+            raise _refuse(name, error) from error
         return cast("JsonValue", box[0])
 
     async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
@@ -291,16 +294,12 @@ def _find_host_tool(name: str) -> Tool | None:
     return find_host_tool(name)
 
 
-@contextmanager
-def _refusing(name: str) -> Generator[None]:
-    """Raises `ToolError` for a value that has no JSON text or is nested too deeply.
+def _refuse(name: str, error: Exception) -> ToolError:
+    """What is raised for a value that has no JSON text or is nested too deeply.
 
     A value of somebody else's class runs that one's code, which may raise anything.
     """
-    try:
-        yield
-    except Exception as error:
-        raise ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}") from error
+    return ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}")
 
 
 def _encode(value: object) -> str:
@@ -314,8 +313,10 @@ def _encode(value: object) -> str:
 def _check_question_part(name: str, value: JsonValue) -> JsonValue:
     text = ""
     if not (is_too_large := exceeds(value, INLINE_VALUES, MAX_QUESTION_BYTES)):
-        with _refusing(name):
+        try:
             text = _encode(value)
+        except Exception as error:
+            raise _refuse(name, error) from error
     if is_too_large or len(text) > MAX_QUESTION_BYTES:
         limit = f"{MAX_QUESTION_BYTES} bytes or {INLINE_VALUES} values"
         raise ToolError(f"{name} asks with a form or payload of more than {limit}")

@@ -72,6 +72,20 @@ def is_larger(value: JsonValue, limit_bytes: int) -> bool:
     return len(canonical_json(value)) > limit_bytes
 
 
+def is_surely_small(value: JsonValue, limit_bytes: int) -> bool:
+    """True if the value has a JSON text of at most that size and is nested at most `MAX_DEPTH` levels deep.
+
+    A False says nothing: only the JSON text, which costs several times as much, tells.
+    """
+    encoded = _encode_what_has_text(value)
+    # A character that is not ASCII takes two bytes or more, and six or twelve as an escape.
+    return (
+        encoded is not None
+        and len(encoded) * 3 <= limit_bytes
+        and encoded.count(b"[") + encoded.count(b"{") <= MAX_DEPTH
+    )
+
+
 def measure_encoded(value: JsonValue) -> int:
     """Returns the bytes of the value as compact JSON in UTF-8, as it is stored; costs far less than `is_larger`."""
     try:
@@ -121,13 +135,8 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
 
 def has_json_form(value: JsonValue) -> bool:
     """False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
-    try:
-        # A quarter of the work of Python's text. It writes null for what JSON has not.
-        encoded = _ENCODER.encode(value)
-        if b"null" not in encoded and b"nan" not in encoded and b"inf" not in encoded:
-            return True
-    except (TypeError, ValueError, RecursionError):
-        pass
+    if _encode_what_has_text(value) is not None:
+        return True
     text = _represent(value)
     if text is not None and "nan" not in text and "inf" not in text:
         return True
@@ -172,6 +181,16 @@ def parse_finite_float(text: str) -> float:
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")
     return value
+
+
+def _encode_what_has_text(value: JsonValue) -> bytes | None:
+    """Returns compact JSON in UTF-8, a quarter of the work of Python's text; None where there may be no JSON text."""
+    try:
+        encoded = _ENCODER.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    # It writes null for what JSON has not.
+    return None if b"null" in encoded or b"nan" in encoded or b"inf" in encoded else encoded
 
 
 def _represent(value: JsonValue) -> str | None:

@@ -7,7 +7,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import canonical_json, check_depth, digest, has_json_form, is_larger, read_json
+from planwarden.agent.common.canonical import (
+    MAX_DEPTH,
+    canonical_json,
+    check_depth,
+    digest,
+    has_json_form,
+    is_larger,
+    is_surely_small,
+    read_json,
+)
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from tests.requirements import requirement
 from tests.support.strategies import JSON
@@ -58,6 +67,31 @@ def test_what_has_no_json_form_is_refused(value: JsonValue) -> None:
         canonical_json(value)
     with pytest.raises(InvalidArguments):
         is_larger(value, 10**9)
+    assert not is_surely_small(value, 10**9)
+
+
+@requirement("canonical:one-text")
+@given(JSON, st.integers(0, 2_000))
+@example("\U0001f680" * 20, 241)
+@example({"\x7f\x80\u0800": "\x00\n"}, 40)
+def test_what_is_surely_small_has_a_text_of_at_most_that_size(value: JsonValue, limit: int) -> None:
+    """ours: a result that passes the quick look is stored without another"""
+    text = canonical_json(value)
+    assert not is_surely_small(value, limit) or len(text) <= limit
+    if not any(part in text for part in ("null", "nan", "inf", "\\u")):
+        assert is_surely_small(value, 30 * len(text)) or text.count("[") + text.count("{") > MAX_DEPTH
+
+
+@requirement("canonical:one-text")
+def test_what_is_nested_too_deeply_is_not_surely_small() -> None:
+    """spec: canonical, MAX_DEPTH"""
+    nested: JsonValue = 1
+    for level in range(MAX_DEPTH):
+        nested = [nested] if level % 2 else {"a": nested}
+    check_depth(nested)
+    assert is_surely_small(nested, 10**6)
+    assert not is_surely_small([nested], 10**6)
+    assert not is_surely_small({"a": nested}, 10**6)
 
 
 @requirement("canonical:one-text")
