@@ -1,10 +1,10 @@
 """Ids: 128 random bits as 32 lower-case hexadecimal digits; people can type them, and none starts with a dash."""
 
-import secrets
+import os
 
 
 class RandomIds:
     """Independent random ids: knowing some of them does not help to guess others."""
 
     def new(self) -> str:
-        return secrets.token_hex(16)
+        return os.urandom(16).hex()

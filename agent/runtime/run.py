@@ -102,18 +102,17 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """Called when a model has written more of the final answer."""
 
 
-class _LookedUp:
+class _LookedUp(msgspec.Struct):
     """What was read for one transaction."""
 
-    def __init__(self) -> None:
-        self.parts: dict[PartAddress, ArtifactPart] = {}
-        self.paths: dict[str, str | None] = {}
-        self.earlier: dict[Reference, EarlierResult | str] = {}
-        self.plans: UsablePlans | None = None
-        self.once: dict[str, DuplicateEffect | None] = {}
-        """Who has business keys, None for nobody."""
-        self.spent: dict[str, BudgetSpent] = {}
-        """By budget, what the store refused."""
+    parts: dict[PartAddress, ArtifactPart] = {}
+    paths: dict[str, str | None] = {}
+    earlier: dict[Reference, EarlierResult | str] = {}
+    plans: UsablePlans | None = None
+    once: dict[str, DuplicateEffect | None] = {}
+    """Who has business keys, None for nobody."""
+    spent: dict[str, BudgetSpent] = {}
+    """By budget, what the store refused."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):

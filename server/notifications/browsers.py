@@ -49,6 +49,10 @@ class BrowserChannels:
         self._key = b""
         self._problem: str | None = None
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._known)
+
     async def refresh(self) -> None:
         """Read them again. Raises `StoreError`."""
         self._known = await self._browsers.all(self._clock.now())

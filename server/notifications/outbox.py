@@ -28,6 +28,8 @@ class Outbox:
         self._browsers = browsers
 
     def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
+        if not self._channels and (self._browsers is None or not self._browsers.has_any):
+            return ()
         found: list[Notification] = []
         for entry, kind, suspension in find_notifiable(recorded, execution):
             wanting = [channel for channel in self._channels if kind in channel.events]
