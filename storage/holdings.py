@@ -62,13 +62,18 @@ class Holdings(msgspec.Struct, frozen=True):
         return sorted({crc32(name.encode()) % LOCKS for name in names})
 
 
+_HOLDING: frozenset[type[ev.Event]] = frozenset({ev.ToolCallIntended, ev.ToolFailed, ev.CallAttemptFailed})
+"""Events that may take something, or give it back."""
+
+
 def project_holdings(append: Append) -> Holdings | None:
     """What the append takes and gives back; None for nothing at all, as nearly always.
 
     Raises:
         DuplicateEffect: two calls of the append want the same key.
     """
-    if not any(_changes_holdings(append, recorded.event) for recorded in append.recorded):
+    events = [recorded.event for recorded in append.recorded if type(recorded.event) in _HOLDING]
+    if not events or not any(_changes_holdings(append, event) for event in events):
         return None
     freed: list[str] = []
     shares: dict[tuple[str, str], tuple[ev.BudgetShare, TakenShare]] = {}

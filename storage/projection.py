@@ -1,7 +1,7 @@
 """The rows that a store keeps beside the log, derived from the events of one transaction; the same for every store."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import find_next_alarm_at
 from planwarden.agent.core.plan import list_step_tools
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.synopsis import StepProgress, Synopsis, build_synopsis, count_progress, describe_fault
 from planwarden.agent.ports.store import Append
 
@@ -75,6 +76,15 @@ RowChange = (
 )
 
 
+class Projection(msgspec.Struct, frozen=True):
+    """What one append changes beside the log."""
+
+    changes: tuple[RowChange, ...]
+    """In the order of the events."""
+    progress: StepProgress | None
+    """How far the execution is after the append; None when that is as before."""
+
+
 _RENAMING: frozenset[type[ev.Event]] = frozenset({ev.ExecutionCreated, ev.PlanAccepted, ev.PlanRevised})
 """Events that may change the synopsis."""
 _PROGRESSING: frozenset[type[ev.Event]] = frozenset(
@@ -88,7 +98,7 @@ _PROGRESSING: frozenset[type[ev.Event]] = frozenset(
     }
 )
 """Events that may change how many steps there are, or are done."""
-_PROJECTED: frozenset[type[ev.Event]] = frozenset(
+_ASKING: frozenset[type[ev.Event]] = frozenset(
     {
         ev.Suspended,
         ev.SuspensionRevised,
@@ -96,69 +106,60 @@ _PROJECTED: frozenset[type[ev.Event]] = frozenset(
         ev.SuspensionDecided,
         ev.SuspensionTimedOut,
         ev.SuspensionWithdrawn,
-        ev.ToolCallIntended,
     }
 )
-"""Events that may change a row."""
+"""Events that change the row of a suspension."""
 
 
-def project_rows(append: Append) -> Iterator[RowChange]:
-    """Changes to the rows of suspensions and grants, in the order of the events."""
-    for recorded in _events_that_change_rows(append):
-        match recorded.event:
-            case ev.Suspended(question=question):
-                yield SuspensionOpened(question)
-            case ev.SuspensionRevised(question=question):
-                yield SuspensionRowRevised(
-                    question, find_next_alarm_at(append.execution.suspensions[question.suspension_id])
-                )
-            case ev.SuspensionReminded(suspension_id=suspension_id):
-                yield SuspensionRowReminded(
-                    suspension_id, find_next_alarm_at(append.execution.suspensions[suspension_id])
-                )
-            case ev.SuspensionDecided(suspension_id=suspension_id):
-                yield SuspensionClosed(suspension_id, "decided", recorded.at)
-            case ev.SuspensionTimedOut(suspension_id=suspension_id):
-                yield SuspensionClosed(suspension_id, "timed_out", recorded.at)
-            case ev.SuspensionWithdrawn(suspension_id=suspension_id):
-                yield SuspensionClosed(suspension_id, "withdrawn", recorded.at)
-            case ev.ToolCallIntended(grant_id=str() as grant_id):
-                yield GrantUsed(grant_id)
-            case _:
-                pass
-    if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
-        yield PendingWithdrawn(append.execution.updated_at)
-    yield from _project_synopsis(append)
-
-
-def _project_synopsis(append: Append) -> Iterator[RowChange]:
-    execution = append.execution
-    kinds = {type(recorded.event) for recorded in append.recorded}
-    if not kinds.isdisjoint(_RENAMING) or (ev.ToolCallIntended in kinds and _calls_beside_the_plan(append)):
-        yield SynopsisWritten(build_synopsis(execution))
+def project(append: Append) -> Projection:
+    """What the append changes beside the log."""
+    execution, kinds = append.execution, {type(recorded.event) for recorded in append.recorded}
+    changes: list[RowChange] = []
+    is_renamed = not kinds.isdisjoint(_RENAMING)
+    if not kinds.isdisjoint(_ASKING):
+        changes += [
+            _project_question(execution, recorded) for recorded in append.recorded if type(recorded.event) in _ASKING
+        ]
+    if ev.ToolCallIntended in kinds:
+        calls = [recorded.event for recorded in append.recorded if isinstance(recorded.event, ev.ToolCallIntended)]
+        changes += [GrantUsed(intended.grant_id) for intended in calls if intended.grant_id is not None]
+        is_renamed = is_renamed or _calls_beside_the_plan(execution, calls)
+    if execution.is_finished and any(found.status == "withdrawn" for found in execution.suspensions.values()):
+        changes.append(PendingWithdrawn(execution.updated_at))
+    if is_renamed:
+        changes.append(SynopsisWritten(build_synopsis(execution)))
     if execution.is_finished:
-        yield ExecutionEnded(describe_fault(execution))
+        changes.append(ExecutionEnded(describe_fault(execution)))
     elif append.expected_version and ev.ExecutionStarted in kinds:
-        yield ExecutionEnded(goes_on=True)
+        changes.append(ExecutionEnded(goes_on=True))
+    is_further = not append.expected_version or not kinds.isdisjoint(_PROGRESSING)
+    return Projection(tuple(changes), count_progress(execution) if is_further else None)
 
 
-def _calls_beside_the_plan(append: Append) -> bool:
+def _project_question(execution: ExecutionState, recorded: ev.Recorded) -> RowChange:
+    match recorded.event:
+        case ev.Suspended(question=question):
+            return SuspensionOpened(question)
+        case ev.SuspensionRevised(question=question):
+            return SuspensionRowRevised(question, find_next_alarm_at(execution.suspensions[question.suspension_id]))
+        case ev.SuspensionReminded(suspension_id=suspension_id):
+            return SuspensionRowReminded(suspension_id, find_next_alarm_at(execution.suspensions[suspension_id]))
+        case ev.SuspensionDecided(suspension_id=suspension_id):
+            return SuspensionClosed(suspension_id, "decided", recorded.at)
+        case ev.SuspensionTimedOut(suspension_id=suspension_id):
+            return SuspensionClosed(suspension_id, "timed_out", recorded.at)
+        case ev.SuspensionWithdrawn(suspension_id=suspension_id):
+            return SuspensionClosed(suspension_id, "withdrawn", recorded.at)
+        case _:
+            raise AssertionError(f"{recorded.event!r} is not about a suspension")
+
+
+def _calls_beside_the_plan(execution: ExecutionState, intended: list[ev.ToolCallIntended]) -> bool:
     """A model calls a tool that its step does not name."""
-    intended = [recorded.event for recorded in append.recorded if isinstance(recorded.event, ev.ToolCallIntended)]
-    calls = [append.execution.call(event.call_id) for event in intended]
-    steps = append.execution.steps
-    return any(call.by_model and call.tool_name not in list_step_tools(steps[call.step_id].step) for call in calls)
-
-
-def project_progress(append: Append) -> StepProgress | None:
-    """How far the execution is after the append; None when that is as before."""
-    if append.expected_version and not any(type(recorded.event) in _PROGRESSING for recorded in append.recorded):
-        return None
-    return count_progress(append.execution)
-
-
-def _events_that_change_rows(append: Append) -> list[ev.Recorded]:
-    return [recorded for recorded in append.recorded if type(recorded.event) in _PROJECTED]
+    calls = [call for call in [execution.call(event.call_id) for event in intended] if call.by_model]
+    return bool(calls) and any(
+        call.tool_name not in list_step_tools(execution.steps[call.step_id].step) for call in calls
+    )
 
 
 def count_grant_uses(changes: Iterable[RowChange]) -> Mapping[str, int]:

@@ -76,11 +76,12 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
 
 def count_progress(execution: ExecutionState) -> StepProgress:
     """Returns how many steps there are, and how many are done."""
-    done = sum(
-        state.status in ("completed", "rehearsed") or (state.status == "skipped" and state.is_passed_over)
+    done = [
+        state
         for state in execution.steps.values()
-    )
-    return StepProgress(step_count=len(execution.steps), steps_done=done)
+        if state.status in ("completed", "rehearsed") or (state.status == "skipped" and state.is_passed_over)
+    ]
+    return StepProgress(step_count=len(execution.steps), steps_done=len(done))
 
 
 def describe_fault(execution: ExecutionState) -> str:

@@ -66,14 +66,14 @@ from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.projection import (
     ExecutionEnded,
     GrantUsed,
+    Projection,
     SuspensionClosed,
     SuspensionOpened,
     SuspensionRowReminded,
     SuspensionRowRevised,
     SynopsisWritten,
     count_grant_uses,
-    project_progress,
-    project_rows,
+    project,
 )
 
 
@@ -147,7 +147,8 @@ class MemoryStore:
         row = self._rows.get(execution_id)
         for guard in append.guards:
             self._check(guard, now)
-        for grant_id, wanted in count_grant_uses(project_rows(append)).items():
+        projected = project(append)
+        for grant_id, wanted in count_grant_uses(projected.changes).items():
             grant = self._grants.get(grant_id)
             if grant is None or not is_open(grant, now) or count_uses_left(grant, now) < wanted:
                 raise GrantUsedUp(grant_id)
@@ -165,10 +166,10 @@ class MemoryStore:
             self._add_start(append.start, append.execution)
         self._rows[execution_id].log.extend(append.recorded)
         self._rows[execution_id].artifacts.update((found.artifact_id, found) for found in append.artifacts)
-        self._project(append, now)
+        self._project(append, projected, now)
         if holdings is not None:
             self._holdings.write(holdings, now)
-        self._rows[execution_id].progress = project_progress(append) or self._rows[execution_id].progress
+        self._rows[execution_id].progress = projected.progress or self._rows[execution_id].progress
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         if entries:
             self._add_entries(entries, append.recorded[0].at, append.policy)
@@ -257,10 +258,10 @@ class MemoryStore:
         if guard.deadline != "any" and passed != (guard.deadline == "passed"):
             raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
 
-    def _project(self, append: Append, now: float) -> None:
+    def _project(self, append: Append, projected: Projection, now: float) -> None:
         execution = append.execution
         principal = self._rows[execution.execution_id].header.principal
-        for change in project_rows(append):
+        for change in projected.changes:
             if isinstance(change, SuspensionOpened | SuspensionRowRevised):
                 question = change.question
                 known = self._suspensions.get(question.suspension_id)

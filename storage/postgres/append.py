@@ -36,8 +36,7 @@ from planwarden.storage.projection import (
     SuspensionRowRevised,
     SynopsisWritten,
     count_grant_uses,
-    project_progress,
-    project_rows,
+    project,
 )
 from planwarden.storage.sql.rows import checksum_of, read_key
 from planwarden.storage.sql.synopses import join_tools
@@ -52,7 +51,7 @@ def encode_append(append: Append) -> str:
     execution, lease, start = append.execution, append.lease, append.start
     body = encode_events(recorded.event for recorded in append.recorded)
     first, at = append.expected_version + 1, append.recorded[0].at
-    changes = tuple(project_rows(append))
+    projected = project(append)
     holdings = project_holdings(append)
     described: dict[str, Any] = {
         "token": f"{getrandbits(64):016x}",
@@ -75,9 +74,9 @@ def encode_append(append: Append) -> str:
     rare = {
         "guards": append.guards,
         "start": start,
-        "progress": project_progress(append),
-        "rows": [_describe(change) for change in changes],
-        "uses": list(count_grant_uses(changes).items()),
+        "progress": projected.progress,
+        "rows": [_describe(change) for change in projected.changes],
+        "uses": list(count_grant_uses(projected.changes).items()),
         "audit": [
             (entry.kind, entry.execution_id, entry.suspension_id, canonical_json(entry.facts), append.policy)
             for entry in build_audit_entries(append.recorded, execution, append.policy)

@@ -9,6 +9,7 @@ from planwarden.storage.holdings import Holdings
 from planwarden.storage.projection import (
     ExecutionEnded,
     GrantUsed,
+    Projection,
     RowChange,
     SuspensionClosed,
     SuspensionOpened,
@@ -16,7 +17,6 @@ from planwarden.storage.projection import (
     SuspensionRowRevised,
     SynopsisWritten,
     count_grant_uses,
-    project_progress,
 )
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql import holdings as sql_holdings
@@ -28,12 +28,15 @@ from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.transaction import SqliteTransaction
 
+_Progress = tuple[int | None, int | None]
+"""How many steps there are and are done; None for what is as before."""
+
 
 def write_append(
     connection: sqlite3.Connection,
     append: Append,
     body: str,
-    changes: tuple[RowChange, ...],
+    projected: Projection,
     entries: tuple[AuditEntry, ...],
     holdings: Holdings | None,
     *,
@@ -48,16 +51,17 @@ def write_append(
         VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, BudgetSpent, DuplicateEffect, StartRefused, ThreadBusy: a
             condition does not hold; the caller rolls back.
     """
-    _check(connection, append, changes, holdings, now)
+    _check(connection, append, projected.changes, holdings, now)
+    progress = projected.progress and (projected.progress.step_count, projected.progress.steps_done)
     try:
-        number, lease = _advance(connection, append, now, leased_until)
+        number, lease = _advance(connection, append, progress or (None, None), now, leased_until)
     except sqlite3.IntegrityError as error:
         raise _explain_duplicate(append, error) from error
     first, at = append.expected_version + 1, append.recorded[0].at
     checksum = checksum_of(append.execution.execution_id, first, float(at), body)
     connection.execute(SQL["add_events"], (number, first, at, body, checksum))
     sqlite_starts.keep_start(connection, append, number)
-    for change in changes:
+    for change in projected.changes:
         _write_row(connection, number, append, change, now)
     if holdings is not None:
         sql_holdings.write_holdings(SqliteTransaction(connection), holdings, now)
@@ -85,19 +89,19 @@ def _check(
         sql_grants.check_uses(SqliteTransaction(connection), uses, now)
     if holdings is not None:
         sql_holdings.check_holdings(SqliteTransaction(connection), holdings, now)
-    if any(isinstance(change, ExecutionEnded) and change.goes_on for change in changes):
+    if [True for change in changes if isinstance(change, ExecutionEnded) and change.goes_on]:
         _check_thread(connection, append)
 
 
 def _advance(
-    connection: sqlite3.Connection, append: Append, now: float, leased_until: float
+    connection: sqlite3.Connection, append: Append, progress: _Progress, now: float, leased_until: float
 ) -> tuple[int, Lease | None]:
     """The execution's row number and the lease the writer holds now; the only conditional write of an append."""
     execution, lease = append.execution, append.lease
     if append.expected_version == 0:
-        return _create(connection, append, now, leased_until)
+        return _create(connection, append, progress, now, leased_until)
     if lease is not None:
-        number = _extend_owned(connection, append, lease, now, leased_until)
+        number = _extend_owned(connection, append, lease, progress, now, leased_until)
         if number is not None:
             return number, None if append.release else lease
     elif append.acquire:
@@ -108,7 +112,7 @@ def _advance(
                 execution.status,
                 execution.version,
                 now,
-                *_find_progress(append),
+                *progress,
                 owner,
                 until,
                 execution.execution_id,
@@ -125,7 +129,7 @@ def _advance(
                 execution.status,
                 execution.version,
                 now,
-                *_find_progress(append),
+                *progress,
                 execution.execution_id,
                 append.expected_version,
             ),
@@ -136,23 +140,23 @@ def _advance(
 
 
 def _extend_owned(
-    connection: sqlite3.Connection, append: Append, lease: Lease, now: float, leased_until: float
+    connection: sqlite3.Connection, append: Append, lease: Lease, progress: _Progress, now: float, leased_until: float
 ) -> int | None:
     """The row number of the execution; None when it is not the writer's in that version."""
     execution, found = append.execution, None
     which = (execution.execution_id, append.expected_version, lease.owner, lease.fence)
     if execution.status == "running" and not append.release:
-        values = (execution.version, now, leased_until, *_find_progress(append))
+        values = (execution.version, now, leased_until, *progress)
         found = connection.execute(SQL["extend_running"], (*values, *which)).fetchone()
     if found is None:
         owner, until = (None, 0.0) if append.release else (lease.owner, leased_until)
-        values = (execution.status, execution.version, now, *_find_progress(append), owner, until)
+        values = (execution.status, execution.version, now, *progress, owner, until)
         found = connection.execute(SQL["extend_owned"], (*values, *which)).fetchone()
     return found and int(found[0])
 
 
 def _create(
-    connection: sqlite3.Connection, append: Append, now: float, leased_until: float
+    connection: sqlite3.Connection, append: Append, progress: _Progress, now: float, leased_until: float
 ) -> tuple[int, Lease | None]:
     execution = append.execution
     holds = append.acquire and not append.release
@@ -169,18 +173,12 @@ def _create(
             append.owner if holds else None,
             leased_until if holds else 0.0,
             append.start and append.start.plan,
-            *_find_progress(append),
+            *progress,
         ),
     ).lastrowid
     if number is None:
         raise StoreError("SQLite gave no row number for a new execution")
     return number, Lease(execution.execution_id, append.owner, 1) if holds else None
-
-
-def _find_progress(append: Append) -> tuple[int | None, int | None]:
-    """How many steps there are and are done; None for what is as before."""
-    progress = project_progress(append)
-    return (None, None) if progress is None else (progress.step_count, progress.steps_done)
 
 
 def _check_thread(connection: sqlite3.Connection, append: Append) -> None:

@@ -23,7 +23,7 @@ from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import encode_events
 from planwarden.storage.holdings import project_holdings
 from planwarden.storage.locks import LivenessFile, WriteLock
-from planwarden.storage.projection import project_rows
+from planwarden.storage.projection import project
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.audit import read_row
@@ -142,7 +142,7 @@ class SqliteStore(SqlLookups):
         if append.acquire:
             self._liveness.announce(append.owner)
         body = encode_events([recorded.event for recorded in append.recorded])
-        changes = tuple(project_rows(append))
+        projected = project(append)
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         holdings = project_holdings(append)
         return await self._writer.run(
@@ -150,7 +150,7 @@ class SqliteStore(SqlLookups):
                 connection,
                 append,
                 body,
-                changes,
+                projected,
                 entries,
                 holdings,
                 now=self._clock.now(),

@@ -106,10 +106,19 @@ def test_empty_fields_at_the_end_of_an_event_are_not_stored() -> None:
     )
 
 
+LOOKS_EMPTY: list[JsonValue] = [
+    [1, None, False],
+    ["x", "skip"],
+    ["", [], {}],
+    [1, ["x", ""]],
+    'a,null] and ,""]',
+    {"x": [0, []]},
+    None,
+]
+
+
 @requirement("codec:round-trip")
-@pytest.mark.parametrize(
-    "value", [[1, None, False], ["x", "skip"], ["", [], {}], [1, ["x", ""]], 'a,null] and ,""]', {"x": [0, []]}, None]
-)
+@pytest.mark.parametrize("value", LOOKS_EMPTY)
 def test_what_only_looks_like_an_empty_field_is_stored(value: JsonValue) -> None:
     """ours: a tool's result may be such a list, or a text with one in it"""
     event = ev.ToolReturned(call_id="a:1", value=value)
