@@ -21,7 +21,7 @@ Row = TypeVar("Row")
 TICK_S = 0.5
 MAX_ROWS = 100
 """Rows of one kind that one turn takes care of."""
-HINTS_S = 0.002
+HINTS_S = 0.01
 """For which hints are collected before the next ones are looked at."""
 CLAIMED_AT_ONCE = 16
 """Executions that one look takes over; the next one follows at once, and leaves other processes their share."""

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 CHANNEL = "planwarden"
 SEAL_S = 0.5
 CLOCK_S = 5.0
+GATHER_S = 0.01
 PAUSE_S = 0.5
 REFUSED_S = 5.0
 """Seconds after which a statement that the server refused is tried again."""
@@ -154,9 +155,13 @@ class Control:
             os.read(self._wake_read, 4096)
 
     def _take_hints(self, connection: Connection) -> None:
-        """Also those that arrived while a statement ran."""
-        for hint in connection.notifies(timeout=0):
+        """Also those that arrived while a statement ran. The next ones are taken together a moment later: where many
+        processes commit, waking for each hint would cost as much as a part of the work."""
+        found = [*connection.notifies(timeout=0)]
+        for hint in found:
             self._take_hint(hint)
+        if found:
+            time.sleep(GATHER_S)
 
     def _take_hint(self, hint: psycopg.Notify) -> None:
         sender, *texts = hint.payload.split("\n")

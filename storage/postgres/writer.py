@@ -28,6 +28,8 @@ MAX_GROUP_CHARS = 4 * 1024 * 1024
 PATIENCE_S = 20.0
 """Seconds from a request on for which it is sent again while the database cannot be reached."""
 PAUSE_S = 0.25
+HINTS_S = 0.02
+"""The longest time for which a hint waits for others."""
 
 
 class AppendRequest:
@@ -79,7 +81,7 @@ class PostgresWriter:
         limit_notifications: Callable[[PostgresTransaction], None],
         committed: Callable[[Connection, list[str]], None],
     ) -> None:
-        """`limit_notifications` is called in a transaction that added notifications, `committed` after each group."""
+        """`limit_notifications` is called in a transaction that added notifications, `committed` with hints."""
         self._url = url
         self._clock = clock
         self._lease_s = lease_s
@@ -88,6 +90,9 @@ class PostgresWriter:
         self._connection: Connection | None = None
         self._failure: Exception | None = None
         """Why the last group found no database."""
+        self._hints: list[str] = []
+        """Of what was committed, and not told to others yet."""
+        self._hinted_at = 0.0
         self._requests: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
@@ -240,10 +245,16 @@ class PostgresWriter:
             self._is_committing = True
             connection.execute("COMMIT")
         _deliver(group)
-        stored = [request.hint for request in appends if request.value[0] == "stored"]
-        # A hint; who misses it looks by itself after a while.
+        self._hints += [request.hint for request in appends if request.value[0] == "stored"]
+        if self._requests.empty() or monotonic() - self._hinted_at >= HINTS_S:
+            self._send_hints(connection)
+
+    def _send_hints(self, connection: Connection) -> None:
+        """Hints of several groups go together while the next group waits: each wakes every process."""
+        hints, self._hints, self._hinted_at = self._hints, [], monotonic()
+        # Who misses them looks by itself after a while.
         with suppress(psycopg.Error):
-            self._committed(connection, stored)
+            self._committed(connection, hints)
 
     def _append(self, connection: Connection, appends: list[AppendRequest]) -> None:
         text = f"[{','.join(request.text for request in appends)}]"
