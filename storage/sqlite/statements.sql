@@ -541,9 +541,11 @@ SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
 WHERE sequence > ? ORDER BY sequence LIMIT ?;
 
 -- name: audit_rows_of
--- A page of what the audit says of one execution, oldest first.
+-- A page of what the audit says of one execution, oldest first. Without `+`, SQLite puts the id in for the column in the
+-- other condition, and then uses no index.
 SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
-WHERE execution_id = ? AND sequence > ? ORDER BY sequence LIMIT ?;
+WHERE substr(execution_id, 1, 8) = substr(?1, 1, 8) AND execution_id IS NOT NULL AND +execution_id = ?1 AND sequence > ?2
+ORDER BY sequence LIMIT ?3;
 
 -- name: task_rows
 -- A page of what the audit says of one execution as a task, oldest first; the kinds as in the index audit_of_tasks.

@@ -18,7 +18,7 @@ import pytest
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import TASK_KINDS
+from planwarden.agent.core.audit import TASK_KINDS, AuditEntry
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import new_execution
 from planwarden.storage.clock import ManualClock
@@ -635,6 +635,19 @@ async def test_an_unfinished_plan_is_not_searched_among_all_executions_of_its_pr
         plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL['unfinished_plan']}", ("digest", "ann")).fetchall()
     await store.close()
     assert "USING INDEX unfinished_plans (plan_digest=?)" in plan[0][3] and "B-TREE" not in str(plan)
+
+
+@requirement("store:audit")
+async def test_what_the_audit_says_of_an_execution_comes_from_an_index_of_beginnings_of_ids(store: SqliteStore) -> None:
+    """ours: an audit is kept longer than logs; two ids may begin the same, and one may be short"""
+    ids = ("e", "12345678", "123456789", "12345678a")
+    await store.audit([AuditEntry(kind="refused", facts={"of": name}, execution_id=name) for name in (*ids, *ids)])
+    for name in ids:
+        rows = await store.audit_rows(execution_id=name)
+        assert [row.entry.facts["of"] for row in rows] == [name, name] and rows[0].sequence < rows[1].sequence
+    with closing(sqlite3.connect(store.path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL['audit_rows_of']}", ("e1", 0, 100)).fetchall()
+    assert "USING INDEX audit_of_executions (<expr>=? AND rowid>?)" in plan[0][3] and "B-TREE" not in str(plan)
 
 
 @requirement("store:tasks")

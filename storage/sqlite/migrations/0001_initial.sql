@@ -151,7 +151,8 @@ CREATE TABLE audit (
     hash           BLOB NOT NULL
 ) STRICT;
 
-CREATE INDEX audit_of_executions ON audit (execution_id) WHERE execution_id IS NOT NULL;
+-- The beginning of an id finds the few rows among which the whole id chooses, in half of the bytes.
+CREATE INDEX audit_of_executions ON audit (substr(execution_id, 1, 8)) WHERE execution_id IS NOT NULL;
 CREATE INDEX audit_of_policies ON audit (sequence) WHERE kind = 'policy';
 -- What clients were told of an execution as a task, or answered without deciding; few executions have such rows.
 CREATE INDEX audit_of_tasks ON audit (execution_id) WHERE kind IN ('form_closed', 'link_answered', 'task_ended');
