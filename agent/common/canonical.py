@@ -7,6 +7,7 @@ Keys are sorted; there is no white space, only ASCII, and no NaN. Readers refuse
 import hashlib
 import json
 import math
+from _json import make_encoder
 from collections import Counter
 from typing import Any
 
@@ -24,12 +25,19 @@ _DICT: type[Any] = dict
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset)
 _ENCODER = msgspec.json.Encoder()
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+_WRITE = make_encoder(
+    None, _CANONICAL.default, json.encoder.encode_basestring_ascii, None, ":", ",", _CANONICAL.sort_keys, False, False
+)
+"""What `_CANONICAL` makes anew for each text, without its look for circles, which end in a `RecursionError`."""
 
 
 def canonical_json(value: JsonValue) -> str:
     """Returns the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
     try:
-        return _CANONICAL.encode(value)
+        try:
+            return "".join(_WRITE(value, 0))
+        except RecursionError:
+            return _CANONICAL.encode(value)
     except ValueError as error:
         raise InvalidArguments(
             "the value is not JSON: it contains NaN, Infinity or a number with thousands of digits"
@@ -149,6 +157,9 @@ def has_json_form(value: JsonValue) -> bool:
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
+    encoded = _encode_what_has_text(value)
+    if encoded is not None and encoded.count(b"[") + encoded.count(b"{") <= limit:
+        return
     level: list[Any] = [value] if isinstance(value, _NODES) else []
     for _ in range(limit):
         level = [
