@@ -1,6 +1,6 @@
 """The form of what callers and models send, told in plain words: what is wrong, and an example of what is right.
 
-`tidy` undoes what some clients do to JSON: lists and objects sent as text, and null for what is absent.
+`SentForm.tidy` undoes what some clients do to JSON: lists and objects sent as text, and null for what is absent.
 `find_form_faults` knows the few keywords of JSON Schema that our own schemas use; an object takes only listed keys.
 """
 
@@ -59,28 +59,37 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def tidy(value: JsonValue, schema: FormSchema) -> JsonValue:
-    """Returns the value with JSON that was sent as text read where the schema has an object or a list, without nulls.
+class SentForm:
+    """What a schema says of JSON that somebody sends, read once: where it has objects and lists, and which keys."""
 
-    Text that is no such JSON stays; so do values that the schema says nothing about.
+    def __init__(self, schema: FormSchema) -> None:
+        kind = schema.get("type")
+        self._opening = ("{" if kind == "object" else "[") if kind in _NESTED else None
+        parts: Mapping[str, FormSchema] = schema.get("properties", {})
+        self._parts = {key: SentForm(part) if part.get("type") in _NESTED else None for key, part in parts.items()}
+        entry: FormSchema = schema.get("items", {})
+        self._entry = SentForm(entry) if entry.get("type") in _NESTED else None
 
-    Raises:
-        LimitExceeded: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
-    """
-    wanted = schema.get("type")
-    if isinstance(value, str) and wanted in _NESTED:
-        value = _read_text(value, "{" if wanted == "object" else "[")
-    parts: FormSchema | None = schema.get("properties")
-    if isinstance(value, dict) and parts is not None:
-        return {
-            key: tidy(part, parts[key]) if key in parts and parts[key].get("type") in _NESTED else part
-            for key, part in value.items()
-            if part is not None or key not in parts
-        }
-    entry: FormSchema | None = schema.get("items")
-    if isinstance(value, list) and entry is not None and entry.get("type") in _NESTED:
-        return [tidy(part, entry) for part in value]
-    return value
+    def tidy(self, value: JsonValue) -> JsonValue:
+        """Returns the value with JSON that was sent as text read where there is an object or a list, without nulls.
+
+        Text that is no such JSON stays; so do values that the schema says nothing about.
+
+        Raises:
+            LimitExceeded: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
+        """
+        if isinstance(value, str) and self._opening is not None:
+            value = _read_text(value, self._opening)
+        if isinstance(value, dict) and self._parts:
+            parts = self._parts
+            return {
+                key: part if (form := parts.get(key)) is None else form.tidy(part)
+                for key, part in value.items()
+                if part is not None or key not in parts
+            }
+        if isinstance(value, list) and self._entry is not None:
+            return list(map(self._entry.tidy, value))
+        return value
 
 
 def _read_text(text: str, opening: str) -> JsonValue:

@@ -135,19 +135,26 @@ def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierRe
     """Returns what the plan takes from earlier executions; it was checked with this `earlier`."""
     if not earlier:
         return ()
-    found = (earlier.get(reference) for reference in list_foreign_references(plan))
+    found = (earlier.get(reference) for reference in list_foreign_references(plan, list_needs(plan)))
     return tuple(result for result in found if isinstance(result, EarlierResult))
 
 
-def list_foreign_references(plan: Plan) -> dict[Reference, str]:
-    """Returns each binding to a step that the plan does not have, with the step that has it first."""
+def list_needs(plan: Plan) -> "list[Needs]":
+    """Returns what the bindings of each step take, also through the inputs of plans within the plan."""
     from planwarden.agent.core.scopes import find_needs
 
+    known: dict[Reference, Needs] = {}
+    return [find_needs(step.list_bindings(), plan.scopes or {}, known) for step in plan.steps]
+
+
+def list_foreign_references(plan: Plan, needs: "Iterable[Needs]") -> dict[Reference, str]:
+    """Returns each binding to a step that the plan does not have, with the step that has it first.
+
+    `needs` are those of `list_needs`.
+    """
     known = {step.step_id for step in plan.steps}
     found: dict[Reference, str] = {}
-    needs: dict[Reference, Needs] = {}
-    for step in plan.steps:
-        taken = find_needs(step.list_bindings(), plan.scopes or {}, needs)
+    for step, taken in zip(plan.steps, needs, strict=True):
         if outside := [reference for reference in taken if reference.step_id not in known]:
             own = list_own_names(plan, step)
             for reference in outside:

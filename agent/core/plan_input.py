@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from planwarden.agent.common.form import SentForm
 from planwarden.agent.core.plan_words import (
     MAX_CALLS_PER_STEP,
     MAX_CONDITIONS,
@@ -221,3 +222,9 @@ def plan_form() -> dict[str, JsonValue]:
     assert isinstance(properties, dict)
     lists = dict.fromkeys(STEPS_KEYS, properties["todoList"])
     return {"type": "object", "properties": {**lists, "inputs": properties["inputs"]}}
+
+
+@cache
+def sent_plan() -> SentForm:
+    """Returns what tidies a plan."""
+    return SentForm(plan_form())

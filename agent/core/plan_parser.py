@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
-from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults, tidy
+from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.misnomers import describe_unknown_keys
 from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.inputs import find_inputs_faults
@@ -24,7 +24,7 @@ from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_
 from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys
-from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, plan_form
+from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
 from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, USE
 from planwarden.agent.core.scopes import Needs, Scopes, find_needs, find_schema_faults, find_scope_faults, keep_taken
 from planwarden.agent.core.step_control import find_control_faults, read_control
@@ -58,7 +58,7 @@ def parse_plan(
         EarlierNeeded: bindings that `earlier` does not have.
     """
     check_depth(document)
-    document = tidy(document, plan_form())
+    document = sent_plan().tidy(document)
     entries = _read_steps(document, max_steps)
     if not has_json_form(document):
         raise InvalidPlan(
@@ -87,7 +87,7 @@ def parse_plan(
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
     scopes = _read_scopes(document, parsed)
-    steps = _fill_in(parsed, scopes)
+    steps, needs = _fill_in(parsed, scopes)
     scopes = keep_taken((binding for step in steps for binding in step.list_bindings()), scopes)
     plan = Plan(
         steps=steps,
@@ -96,7 +96,7 @@ def parse_plan(
         schemas=_read_schemas(document, scopes) or None,
     )
     check_own_names(plan)
-    check_graph(steps, list_foreign_references(plan), earlier)
+    check_graph(steps, list_foreign_references(plan, needs), earlier)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
     written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
     saved = map_origins(used)
@@ -161,15 +161,16 @@ def _read_schemas(document: JsonValue, scopes: Scopes) -> dict[str, dict[str, Js
     return {name: schema for name, schema in cast("Scopes", found).items() if name in scopes}
 
 
-def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[PlanStep, ...]:
-    """Returns the steps with every default and dependency explicit."""
+def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[tuple[PlanStep, ...], list[Needs]]:
+    """Returns the steps with every default and dependency explicit, and what the bindings of each take."""
     confirmed_by: dict[str, list[str]] = {}
     for entry in parsed:
         for covered in entry.confirms:
             confirmed_by.setdefault(covered, []).append(entry.id)
     steps: list[PlanStep] = []
     ids = {entry.id for entry in parsed}
-    needs: dict[Reference, Needs] = {}
+    needs: list[Needs] = []
+    known: dict[Reference, Needs] = {}
     for index, entry in enumerate(parsed):
         calls = tuple([PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls])
         required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
@@ -189,10 +190,11 @@ def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[PlanStep, ...]:
             on_reject=entry.onReject or "skip",
             control=read_control(entry),
         )
-        taken = [found.step_id for found in find_needs(step.list_bindings(), scopes, needs) if found.step_id in ids]
+        needs.append(find_needs(step.list_bindings(), scopes, known))
+        taken = [reference.step_id for reference in needs[-1] if reference.step_id in ids]
         needed = dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, ())])
         steps.append(replace(step, dependencies=tuple(needed)))
-    return tuple(steps)
+    return tuple(steps), needs
 
 
 def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:

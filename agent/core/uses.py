@@ -20,14 +20,14 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, measure_at_least
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, UsageError
-from planwarden.agent.common.form import list_pydantic_faults, tidy
+from planwarden.agent.common.form import SentForm, list_pydantic_faults
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, find_binding_faults, find_bindings, find_references
 from planwarden.agent.core.inputs import fill_bound_inputs, find_inputs_faults
 from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.arguments import CHECK_LIMIT
-from planwarden.agent.core.plan_input import ENGINE_KEYS, USE_KEYS, UseInput, plan_form
+from planwarden.agent.core.plan_input import ENGINE_KEYS, USE_KEYS, UseInput, sent_plan
 from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, STEPS_KEYS, USE
 from planwarden.agent.core.renaming import rename_bindings, rename_step
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
@@ -43,6 +43,7 @@ MAX_SHOWN = 20
 OUTERMOST = "the plan"
 
 Entry = dict[str, JsonValue]
+_INPUTS_FORM = SentForm({"type": "object"})
 _DROPPED = ENGINE_KEYS | {"stepType", "expectedOutcome"}
 """Keys of a step that a model may fill in where it uses a plan; they change nothing."""
 
@@ -99,7 +100,7 @@ def expand_uses(
         LimitExceeded: nested too deeply, too large, or more than `max_steps` steps in all.
     """
     check_depth(document)
-    document = tidy(document, plan_form())
+    document = sent_plan().tidy(document)
     if not isinstance(document, dict) or not may_use_plans(document) or all(key in document for key in STEPS_KEYS):
         return ExpandedPlan(document)
     if author == "model":
@@ -184,7 +185,7 @@ class _Expander:
 
             self.faults.append(describe_unknown_keys(f"{where} uses a plan and", unknown, USE_KEYS))
             return None
-        entry = {key: tidy(value, {"type": "object"}) if key == INPUTS else value for key, value in entry.items()}
+        entry = {key: _INPUTS_FORM.tidy(value) if key == INPUTS else value for key, value in entry.items()}
         try:
             use = UseInput.model_validate({key: value for key, value in entry.items() if value is not None})
         except ValidationError as error:
@@ -228,7 +229,7 @@ class _Expander:
 
     def _read_body(self, document: JsonValue, chain: tuple[str, ...]) -> _Body | None:
         check_depth(document)
-        document = tidy(document, plan_form())
+        document = sent_plan().tidy(document)
         if not isinstance(document, dict) or not _list_entries(document):
             self.faults.append(f"{_in_plan(chain)}there is no 'todoList' with steps")
             return None

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.form import find_form_faults, tidy
+from planwarden.agent.common.form import SentForm, find_form_faults
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.app.view import URI
 from planwarden.server.mcp.handlers import plans, suspensions
@@ -85,7 +85,7 @@ class McpTool:
         if self.inputs is not None:
             # The plan checks its inputs itself.
             return {"name": self.name, "inputs": dict(arguments)}
-        given = cast("dict[str, Any]", tidy(dict(arguments), self._read_form))
+        given = cast("dict[str, Any]", self._read_form.tidy(dict(arguments)))
         check_depth({key: value for key, value in given.items() if key not in UNCHECKED_ARGUMENTS})
         faults = list(islice(find_form_faults(given, self._checked_form, self.name), MAX_FAULTS))
         if faults:
@@ -93,10 +93,10 @@ class McpTool:
         return given
 
     @cached_property
-    def _read_form(self) -> schemas.JsonSchema:
+    def _read_form(self) -> SentForm:
         """The input schema, with the form of an answer to a question to the caller."""
         known = {"content": schemas.CALLER_ANSWER} if self.name == "submit_answer" else {}
-        return schemas.build_arguments_schema({**self.properties, **known}, self.required)
+        return SentForm(schemas.build_arguments_schema({**self.properties, **known}, self.required))
 
     @cached_property
     def _checked_form(self) -> schemas.JsonSchema:

@@ -30,13 +30,13 @@ def check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], e
     `foreign` are bindings to steps that the plan does not have. Raises `EarlierNeeded` if `earlier` lacks some of them.
     """
     ids = [step.step_id for step in steps]
-    known = set(ids)
+    place = {step_id: index for index, step_id in enumerate(ids)}
     problems: list[str] = []
-    if len(known) != len(ids):
+    if len(place) != len(ids):
         twice = sorted({step_id for step_id in ids if ids.count(step_id) > 1})
         problems.append(f"duplicate step id(s) {', '.join(map(repr, twice))}")
     for step in steps:
-        dangling = [name for name in (*step.dependencies, *step.confirms) if name not in known]
+        dangling = [name for name in (*step.dependencies, *step.confirms) if name not in place]
         if dangling:
             names = quote_some(dict.fromkeys(dangling))
             problems.append(f"step {step.step_id!r} refers to unknown step(s) {names}")
@@ -53,7 +53,6 @@ def check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], e
                 "availableSteps": list[JsonValue](ids[:MAX_LISTED]),
             },
         )
-    place = {step_id: index for index, step_id in enumerate(ids)}
     if all(place[name] < index for index, step in enumerate(steps) for name in step.dependencies):
         return
     try:
