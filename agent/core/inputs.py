@@ -38,8 +38,6 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
         InvalidArguments: with every fault.
         LimitExceeded: nested too deeply.
     """
-    from planwarden.agent.common.schema import Schema
-
     values = dict(given or {})
     if schema is None:
         if values:
@@ -50,6 +48,8 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
     if is_larger(values, MAX_ARGUMENT_BYTES):
         raise InvalidArguments(f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes")
     _fill_defaults(schema, values)
+    from planwarden.agent.common.schema import Schema
+
     faults = [f"inputs: {fault}" for fault in Schema(_close(schema)).find_faults(values)]
     if faults:
         properties = _read_properties(schema)

@@ -22,11 +22,8 @@ _NAMES = 5
 
 def list_tool_names(plan: Plan) -> tuple[str, ...]:
     """Returns the tools that the plan requires or calls, each once, sorted."""
-    names: set[str] = set()
-    for step in plan.steps:
-        names.update(step.required_tools)
-        names.update([call.tool_name for call in step.tool_calls])
-    return tuple(sorted(names))
+    required = {name for step in plan.steps for name in step.required_tools}
+    return tuple(sorted(required.union([call.tool_name for step in plan.steps for call in step.tool_calls])))
 
 
 def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:

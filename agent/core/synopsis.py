@@ -108,7 +108,8 @@ def fold_words(search: str) -> tuple[str, ...]:
 
 def clean_text(text: str, limit: int = NAME_CHARS) -> str:
     """Returns the text as a synopsis has it."""
-    return _UNSTORABLE.sub("\ufffd", text[:limit])
+    cut = text[:limit]
+    return cut if cut.isascii() and "\0" not in cut else _UNSTORABLE.sub("\ufffd", cut)
 
 
 def _list_tools(execution: ExecutionState) -> tuple[str, ...]:

@@ -184,7 +184,7 @@ def build_execution_view(
         goal=state.goal,
         output=_build_output(state),
         error=_build_error(state),
-        steps=tuple(_build_step(found) for found in state.steps.values()),
+        steps=tuple(map(_build_step, state.steps.values())),
         suspensions=suspensions,
         usage=Usage(
             model_calls=state.usage.model_calls,
@@ -193,7 +193,7 @@ def build_execution_view(
             tool_calls=state.usage.tool_calls,
         ),
         saved_plan=_show_saved(state),
-        used_plans=tuple(_show_used(state)),
+        used_plans=tuple(_show_used(state)) if state.used_plans else (),
         warnings=state.warnings,
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),
@@ -387,7 +387,7 @@ def _build_step(found: StepState) -> Step:
         error=None
         if found.error_code is None
         else Error(code=found.error_code, message=found.error_message or found.error_code),
-        actual_tool_calls=tuple(build_tool_call(call) for call in _list_calls(found)),
+        actual_tool_calls=tuple(map(build_tool_call, _list_calls(found))),
         items=_count_items(found),
         taken_from=found.taken_from,
         skipped_because=found.skipped_by,

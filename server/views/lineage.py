@@ -24,14 +24,18 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_lineage(execution: ExecutionState, step_id: str | None) -> Lineage:
     """Returns where the execution comes from, and where the step does."""
-    # A server answers its first requests without the plans in plans.
-    from planwarden.agent.core.used_plans import find_origin
-
     return Lineage(
         saved_plan=execution.saved_plan,
-        step_plan=None if step_id is None else find_origin(execution.used_plans, step_id),
+        step_plan=_find_origin(execution.used_plans, step_id) if execution.used_plans and step_id is not None else None,
         retry_of=execution.retry_of,
         taken_over=tuple(name for name, state in execution.steps.items() if state.taken_from is not None),
         is_rehearsal=execution.options.rehearse,
         is_revised=execution.is_revised,
     )
+
+
+def _find_origin(used: tuple[ev.UsedPlan, ...], step_id: str) -> ev.UsedPlan | None:
+    # A server answers its first requests without the plans in plans.
+    from planwarden.agent.core.used_plans import find_origin
+
+    return find_origin(used, step_id)

@@ -26,8 +26,11 @@ def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | Non
 
 def describe_next_attempt(execution: ExecutionState) -> str | None:
     """Returns what `describe_outage` says about the prompt that is sent again first; None when none waits."""
+    outages = list_outages(execution)
+    if not outages:
+        return None
     deadlines = {found.question.suspension_id: found.question.expires_at for found in execution.open_suspensions}
-    waiting = [found for found in list_outages(execution) if deadlines.get(found.suspension_id or "") is not None]
+    waiting = [found for found in outages if deadlines.get(found.suspension_id or "") is not None]
     first = min(waiting, key=lambda found: deadlines[found.suspension_id or ""] or 0.0, default=None)
     return None if first is None else describe_outage(execution, first)
 

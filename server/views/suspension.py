@@ -306,11 +306,13 @@ def read_titles(schema: Mapping[str, JsonValue]) -> dict[str, str]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
-    titles = {name: entry.get("title") for name, entry in properties.items() if isinstance(entry, dict)}
     return {
         name: title[:MAX_TITLE_CHARS]
-        for name, title in titles.items()
-        if isinstance(title, str) and title and title.replace(" ", "_").lower() != name.lower()
+        for name, entry in properties.items()
+        if isinstance(entry, dict)
+        and isinstance(title := entry.get("title"), str)
+        and title
+        and title.replace(" ", "_").lower() != name.lower()
     }
 
 
