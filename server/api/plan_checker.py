@@ -38,6 +38,14 @@ class ParsedPlan(msgspec.Struct, frozen=True):
     used_plans: UsedPlans
     """The saved plans that stand in it."""
 
+    def list_versions(self) -> tuple[ev.PlanVersion, ...]:
+        """Returns the versions of the saved plans that stand in it, each once."""
+        return list_versions(self.used_plans)
+
+    def fill_inputs(self, given: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+        """Returns what the run is given, with defaults. Raises `InvalidArguments` or `LimitExceeded`."""
+        return fill_inputs(self.plan.inputs, given)
+
 
 class PlanChecker:
     """Checks plans for one engine."""
@@ -107,7 +115,7 @@ class PlanChecker:
         saved = await self._saved.find(name)
         found = await self.check(saved.document, name=saved.name, thread_id=None, principal="")
         version = ev.PlanVersion(name=saved.name, digest=saved.digest)
-        return CheckedPlan(version=version, used=list_versions(found.used_plans), plan=found.plan)
+        return CheckedPlan(version=version, used=found.list_versions(), plan=found.plan)
 
     async def forecast(
         self,
@@ -129,7 +137,7 @@ class PlanChecker:
         parsed = checked.plan
         required = (parsed.inputs or {}).get("required")
         has_inputs = inputs is not None or not required
-        filled = fill_inputs(parsed.inputs, inputs) if has_inputs else {}
+        filled = checked.fill_inputs(inputs) if has_inputs else {}
         saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
         created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
         execution = apply(new_execution("", "", principal), created, 0.0)

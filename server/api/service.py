@@ -283,15 +283,11 @@ class Service:
         shown: tuple[ev.PlanVersion, ...] | None = None,
     ) -> ExecutionState:
         """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
-        # A server has answered before the first plan comes.
-        from planwarden.agent.core.inputs import fill_inputs
-        from planwarden.agent.core.used_plans import list_versions
-
         name = None if saved_plan is None else saved_plan.name
         checked = await self._checker.check(plan, name=name, thread_id=thread_id, principal=requester.principal)
-        if shown is not None and shown != (saved_plan, *list_versions(checked.used_plans)):
+        if shown is not None and shown != (saved_plan, *checked.list_versions()):
             raise PlanChanged
-        filled = fill_inputs(checked.plan.inputs, inputs)
+        filled = checked.fill_inputs(inputs)
         thread, combined, _ = await self._threads.prepare(thread_id, requester.principal, call)
         if request is None or request.plan is None:
             of_plan = self._starts.build_plan_request(None, goal, plan, inputs, call)
@@ -428,7 +424,9 @@ class Service:
 
         The caller must not learn of executions of others; a goal that goes round through them ends at the limit.
         """
-        # A server has answered before the first goal comes.
+        if not requester.chain:
+            return
+        # Few goals were delegated.
         from planwarden.tools.delegate.chain import MAX_DEPTH
 
         if len(requester.chain) > MAX_DEPTH:
