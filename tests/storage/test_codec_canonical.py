@@ -41,6 +41,25 @@ def test_the_order_of_keys_does_not_matter_and_the_text_reads_back(value: JsonVa
 
 
 @requirement("canonical:one-text")
+@given(JSON)
+@example({"\x7f\b\f\U0001f680\ud800": [1.0, 1e16, 5e-324, -0.0, 10**30]})
+def test_the_text_is_the_one_that_json_writes(value: JsonValue) -> None:
+    """spec: approvals.md, canonical JSON; stored digests stay what they are whatever writes the text"""
+    assert canonical_json(value) == json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@requirement("canonical:one-text")
+def test_a_value_that_contains_itself_is_refused() -> None:
+    """ours: a program may hand in any object"""
+    circle: list[JsonValue] = []
+    circle.append({"again": circle})
+    with pytest.raises(InvalidArguments):
+        canonical_json(circle)
+    with pytest.raises(LimitExceeded):
+        check_depth(circle)
+
+
+@requirement("canonical:one-text")
 @given(JSON, JSON)
 def test_different_texts_have_different_digests_and_contexts_keep_uses_apart(one: JsonValue, two: JsonValue) -> None:
     """spec: approvals.md, the digest"""
@@ -141,5 +160,6 @@ def test_nesting_is_bounded_before_it_can_exhaust_the_stack(depth: int) -> None:
 
 @requirement("canonical:one-text")
 def test_nesting_at_the_limit_is_accepted() -> None:
-    """spec: canonical, MAX_DEPTH"""
+    """spec: canonical, MAX_DEPTH; many brackets are no depth"""
+    check_depth([["[" * 100], *([{}] * 100)])
     assert json.dumps(read_json("[" * 64 + "]" * 64)) == "[" * 64 + "]" * 64
