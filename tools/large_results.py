@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
-from pydantic import ConfigDict, JsonValue
 
 from planwarden.agent.common.artifact import (
     PREVIEW_CHARS,
@@ -25,6 +24,7 @@ from planwarden.agent.common.artifact import (
 )
 from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
 from planwarden.agent.common.errors import LimitExceeded
+from planwarden.agent.common.struct import JsonValue
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaSerializer
@@ -44,7 +44,7 @@ def plain_values() -> "SchemaSerializer":
     refuses it; otherwise it would silently become null.
     """
     # Made for the first result, because it takes some 20 ms, and many processes have none.
-    from pydantic import TypeAdapter
+    from pydantic import ConfigDict, TypeAdapter
 
     return TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts
 from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds, is_surely_small
@@ -26,6 +25,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition

@@ -3,11 +3,11 @@
 from itertools import islice
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.form import describe, find_form_faults
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import answer_form
 from planwarden.agent.core.replies import Reply, read_calls

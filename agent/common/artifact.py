@@ -8,9 +8,9 @@ import hashlib
 from dataclasses import dataclass, field
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.struct import JsonValue
 
 INLINE_BYTES = 256 * 1024
 """JSON up to this size goes into the log itself; nothing larger fits into arguments either."""

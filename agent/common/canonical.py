@@ -12,9 +12,9 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
 
 MAX_DEPTH = 64
 """Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""

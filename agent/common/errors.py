@@ -8,7 +8,7 @@ They contain neither secrets nor output of tools. The first line of a docstring 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import JsonValue
+from planwarden.agent.common.struct import JsonValue
 
 MAX_MESSAGE_CHARS = 2_000
 """A message may quote what somebody sent; a longer one ends with an ellipsis."""

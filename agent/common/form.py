@@ -6,13 +6,15 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-from pydantic import JsonValue, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any
 
 from planwarden.agent.common.canonical import exceeds, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 MAX_TEXT_CHARS = 1024 * 1024
 """Of JSON that is sent as text."""
@@ -154,12 +156,12 @@ _KINDS_OF_PYDANTIC: Mapping[str, str] = {
 }
 
 
-def list_pydantic_faults(error: ValidationError, where: str, known: KnownKeys | None = None) -> list[str]:
+def list_pydantic_faults(error: "ValidationError", where: str, known: KnownKeys | None = None) -> list[str]:
     """Returns a sentence for each fault. `where` begins each path; `known` has the keys of each object by its path."""
     return [_describe_pydantic_fault(fault, where, known) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
 
 
-def _describe_pydantic_fault(fault: ErrorDetails, root: str, known: KnownKeys | None) -> str:
+def _describe_pydantic_fault(fault: "ErrorDetails", root: str, known: KnownKeys | None) -> str:
     # Only what is wrong needs it.
     from planwarden.agent.common.misnomers import describe_unknown_keys
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.schema_cost import EXTREME, MAX_INTEGER_BITS, estimate_cost
+from planwarden.agent.common.struct import JsonValue
 
 # Imported for the first fault: a server's first answers find none.
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 import msgspec
-from pydantic import JsonValue
+
+from planwarden.agent.common.struct import JsonValue
 
 MAX_NODES = 20_000
 """Subschemas, keywords and values that one walk may visit, including those behind references."""

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.errors import DuplicateEffect
-from planwarden.agent.common.struct import plain_value
+from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
 

@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.struct import JsonValue as StoredJson
-from planwarden.agent.common.struct import StoredStruct
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 """What a binding can name besides steps, where the plan has inputs or the step is a loop."""

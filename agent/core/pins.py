@@ -7,8 +7,7 @@ of a digest, without the tool's name; this takes a tenth of the space of names a
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
 

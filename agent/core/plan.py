@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from pydantic import JsonValue
 
+from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.struct import JsonValue as StoredJson
-from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.bindings import (
     INPUTS,
     ITEM,

@@ -11,8 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
-from pydantic import JsonValue
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import ToolDefinition

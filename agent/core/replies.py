@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins

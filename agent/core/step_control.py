@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.canonical import is_larger
+from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.struct import JsonValue as StoredJson
-from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.bindings import find_binding_faults
 from planwarden.agent.core.plan_words import OnItemFailure
 

@@ -6,8 +6,7 @@ Names and rules are those of the Tool-Aware Execution Framework, described in do
 
 from collections.abc import Iterator
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import StepState
 
 

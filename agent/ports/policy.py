@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
-from pydantic import JsonValue
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition

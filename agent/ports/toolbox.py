@@ -3,9 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.artifact import ResultWithArtifacts
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 

@@ -11,22 +11,30 @@ import planwarden
 from dev.reference.code import field_texts, kind_of, sentence, table, texts_below
 from planwarden.agent.core import events as ev
 from planwarden.agent.models.provider.endpoint import PROVIDERS
-from planwarden.server.settings import configuration
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.notifications.settings import NotifySettings
 from planwarden.server.settings.rules import BudgetSettings, RuleSettings
+from planwarden.server.settings.tables import SettingsTables, ToolSettings
 from planwarden.server.webhooks.settings import HookSettings
+from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.config_file import ServerEntry
 
-# The models of the file are private to their module; the reference describes exactly what they accept.
-FILE = configuration._File  # pyright: ignore[reportPrivateUsage]
-LATE: dict[str, type[BaseModel]] = {"tools": configuration.ToolSettings, "hooks": HookSettings, "rules": RuleSettings}
-"""Tables that are checked after the file."""
+LATE: dict[str, type[BaseModel]] = {
+    "tools": ToolSettings,
+    "http": HttpSettings,
+    "servers": ServerSettings,
+    "notify": NotifySettings,
+    "hooks": HookSettings,
+    "rules": RuleSettings,
+}
+"""Tables whose models are imported when they are there."""
 PREFIX = "PLANWARDEN_"
 
 
 def toml() -> str:
     """A section for each table of `planwarden.toml`."""
-    schema = FILE.model_json_schema()
-    sections = [_section("Top level", FILE, only=("model",))]
+    schema = SettingsTables.model_json_schema()
+    sections = [_section("Top level", SettingsTables, only=("model",))]
     tables: dict[str, str] = {
         "tools": '[tools."NAME"]',
         "servers": "[servers.NAME]",
@@ -49,7 +57,7 @@ def toml() -> str:
 
 
 def _model(name: str) -> type[BaseModel]:
-    found = FILE.model_fields[name]
+    found = SettingsTables.model_fields[name]
     candidates = [found.annotation, *getattr(found.annotation, "__args__", ())]
     [model] = [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return model

@@ -36,7 +36,7 @@ from planwarden.server.api.limits import (
     check_wait,
     parse_offset,
 )
-from planwarden.server.settings.configuration import RETENTION_DAYS
+from planwarden.server.settings.given import RETENTION_DAYS
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, parse_options
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS

@@ -23,7 +23,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load_settings
 from planwarden.server.settings.models import build_model

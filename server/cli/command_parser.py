@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -62,6 +61,8 @@ class ShowVersion(argparse.Action):
     """Prints the version, and reads it only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
         print(f"planwarden {version('planwarden')}")
         parser.exit()
 

@@ -8,7 +8,7 @@ import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.answers import CommandAnswer, build_command_answer
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, GuardedCall, read_event
 from planwarden.server.guard.verdict import Verdict, deny

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.command_parser import CommandGroup
 
 SHELLS = ("bash", "zsh", "fish")

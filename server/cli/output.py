@@ -5,8 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.server.cli.terminal.terminal import Terminal
 

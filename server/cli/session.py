@@ -22,7 +22,7 @@ from planwarden.agent.common.errors import Expired
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.api.service import Service
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.context import CliContext, CoroutineRunner, watch_execution
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.output import build_terminal, print_json

@@ -16,7 +16,7 @@ from anyio.abc import SocketStream
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.quick import DECLINED, FOLDER, MAX_EVENT_BYTES, digest_settings
 from planwarden.server.settings.configuration import Settings
 

@@ -20,6 +20,7 @@ from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model
+from planwarden.server.settings.configuration import CALLER
 
 # Imported when the setting names a provider.
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
     Raises:
         InvalidArguments: there is no such model, its key or its extra is missing, or the script is not usable.
     """
-    if name == "caller":
+    if name == CALLER:
         return CallerModel()
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import NO_ALARMS, Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of_host

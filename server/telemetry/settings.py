@@ -4,11 +4,9 @@ The environment wins over the file, as for every setting. OTLP goes over HTTP an
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 PREFIX = "OTEL_EXPORTER_OTLP"
 LOG_FORMAT = "PLANWARDEN_LOG_FORMAT"
@@ -16,35 +14,6 @@ LOG_FORMAT = "PLANWARDEN_LOG_FORMAT"
 
 Protocol = Literal["http/protobuf", "grpc"]
 Signal = Literal["traces", "metrics"]
-
-
-class OtelSettings(BaseModel):
-    """The `[otel]` table."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    endpoint: Annotated[str, Field(max_length=2_000)] | None = None
-    """Collector for spans and metrics over OTLP, such as `http://127.0.0.1:4318`; needs `planwarden[otel]`."""
-    protocol: Protocol | None = None
-    """Protocol of the collector: `http/protobuf`, or `grpc`, which needs `planwarden[otel-grpc]`."""
-    record_arguments: bool = False
-    """Spans record the arguments of tool calls."""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _check_endpoint(cls, endpoint: str | None) -> str | None:
-        if endpoint is not None and (urlsplit(endpoint).scheme not in ("http", "https") or "@" in endpoint):
-            raise ValueError("write http://host:4318 or https://host; keys go into OTEL_EXPORTER_OTLP_HEADERS")
-        return endpoint
-
-
-class LoggingSettings(BaseModel):
-    """The `[logging]` table."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    format: Literal["text", "json"] | None = None
-    """Format of the servers' lines on stderr; default plain text."""
-    level: Literal["debug", "info", "warning", "error"] | None = None
-    """Lowest level that is logged; default `warning`."""
 
 
 class ExportTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,34 +44,43 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_telemetry_settings(
-    otel: OtelSettings, logs: LoggingSettings, environment: Mapping[str, str]
+    environment: Mapping[str, str],
+    *,
+    endpoint: str | None = None,
+    protocol: Protocol | None = None,
+    record_arguments: bool = False,
+    log_format: Literal["text", "json"] | None = None,
+    log_level: str | None = None,
 ) -> TelemetrySettings:
-    """Returns the variables over the file, see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+    """Returns the variables over the rest, see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
     is_disabled = _read_variable(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
-    traces = None if is_disabled else _find_target("traces", otel, environment, problems)
-    metrics = None if is_disabled else _find_target("metrics", otel, environment, problems)
+    traces = None if is_disabled else _find_target("traces", endpoint, protocol, environment, problems)
+    metrics = None if is_disabled else _find_target("metrics", endpoint, protocol, environment, problems)
     is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     word = environment.get(LOG_FORMAT)
-    log_format: Literal["text", "json"] | None = word if word == "text" or word == "json" else logs.format
     return TelemetrySettings(
         traces=traces,
         metrics=metrics,
         problems=tuple(dict.fromkeys(problems)),
-        is_demanded=otel.endpoint is not None,
-        record_arguments=otel.record_arguments,
+        is_demanded=endpoint is not None,
+        record_arguments=record_arguments,
         service_name=None if is_named else "planwarden",
-        log_format=log_format,
-        log_level=logs.level,
+        log_format=word if word == "text" or word == "json" else log_format,
+        log_level=log_level,
     )
 
 
 def _find_target(
-    signal: Signal, otel: OtelSettings, environment: Mapping[str, str], problems: list[str]
+    signal: Signal,
+    endpoint: str | None,
+    given: Protocol | None,
+    environment: Mapping[str, str],
+    problems: list[str],
 ) -> ExportTarget | None:
     """Returns where the signal is sent, or None; adds a message to `problems` if a setting cannot be followed."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
-    base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
+    base = environment.get(f"{PREFIX}_ENDPOINT") or endpoint
     if not (own or base):
         return None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
@@ -113,7 +91,7 @@ def _find_target(
         return None
     names = (f"{PREFIX}_{signal.upper()}_PROTOCOL", f"{PREFIX}_PROTOCOL")
     name = next((name for name in names if _read_variable(environment, name)), None)
-    protocol = otel.protocol or "http/protobuf" if name is None else _read_variable(environment, name)
+    protocol = given or "http/protobuf" if name is None else _read_variable(environment, name)
     if protocol == "grpc":
         return ExportTarget(url=own or base or "", protocol="grpc")
     if protocol == "http/protobuf":

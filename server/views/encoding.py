@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any, cast
 
 import msgspec
-from pydantic import JsonValue
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.tools import ToolCall
 
 OPTIONAL_FIELDS = frozenset(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
-from pydantic import JsonValue
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.suspension import Background, Endorsement, Suspension, format_instant
 
 VALUE_CHARS = 400

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import StepState
 from planwarden.server.views.tools import Error
 

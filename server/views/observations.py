@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
-from pydantic import JsonValue
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.views.suspension import to_utc

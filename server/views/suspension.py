@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import RECONCILE_FORM
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results

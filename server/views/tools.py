@@ -1,8 +1,8 @@
 """The views of tools: a call with its error, a line of the catalogue, and a full definition."""
 
 import msgspec
-from pydantic import JsonValue
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.events import CallRehearsed, MatchedRule
 from planwarden.agent.core.state import Call
 from planwarden.agent.core.tool import ToolDefinition

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.notifications.channels import Variable, read_key
+from planwarden.server.notifications.settings import Variable, read_key
 
 MAX_HOOKS = 100
 

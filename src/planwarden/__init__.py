@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from planwarden.server.api.warden import Warden
     from planwarden.server.views.execution import Execution, Step
     from planwarden.server.views.suspension import Suspension
-    from planwarden.tools.base import Tool, tool
+    from planwarden.tools.base import Tool
+    from planwarden.tools.function import tool
 
 __all__ = [
     "CallContext",
@@ -40,7 +41,7 @@ _MODULES = {
     "Tool": "tools.base",
     "ToolError": "agent.common.errors",
     "Warden": "server.api.warden",
-    "tool": "tools.base",
+    "tool": "tools.function",
 }
 """Where each name is; imported when it is asked for, because every command imports this package first."""
 

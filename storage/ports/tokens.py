@@ -7,9 +7,9 @@ an index look-up reveals nothing about it.
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditEntry
 
 Role = Literal["caller", "approver"]

@@ -11,7 +11,8 @@ from pydantic import BaseModel, JsonValue, computed_field
 from planwarden.agent.common.artifact import INLINE_VALUES, PREVIEW_CHARS, ResultWithArtifacts
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import CallContext, Suspend
-from planwarden.tools.base import as_tool, tool
+from planwarden.tools.base import as_tool
+from planwarden.tools.function import tool
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 from tests.support.turns import MAX_TURN_S, measure_longest_turn

@@ -11,9 +11,8 @@ Not promised: decimal arithmetic. Numbers are Python's integers and its binary f
 import ast
 from collections.abc import Sequence
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.arithmetic import (

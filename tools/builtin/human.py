@@ -5,10 +5,9 @@ None of them runs code: the arguments build the question, and the decision is th
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import MAX_WAIT_S, CallContext, Risk, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 

@@ -127,10 +127,3 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def secrets(self) -> LoginSecrets:
         return self.find_secrets()
-
-
-class ServerList(msgspec.Struct, frozen=True):
-    """All configured servers in the order of the file, and notes about what was not read."""
-
-    configs: tuple[ServerConfig, ...] = ()
-    notes: tuple[str, ...] = ()

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebReply

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, host_and_port
@@ -24,6 +24,8 @@ from planwarden.tools.web.search_service import HOW_TO_CONFIGURE, Provider, Sear
 
 if TYPE_CHECKING:
     import httpx2
+
+    from planwarden.tools.web.search_replies import SearchHit
 
 MAX_QUERY_CHARS = 400
 """The limit of Brave, the strictest of the three."""
@@ -107,10 +109,11 @@ async def search(
     Raises:
         ToolError: the service refuses, fails, is too slow, or answers in an unexpected form.
     """
-    # Imported when used: importing the HTTP client takes a tenth of a second.
+    # Imported when used: importing the HTTP client takes a tenth of a second, pydantic nearly as long.
     import httpx2
 
     from planwarden.tools.web.fetch import fetch
+    from planwarden.tools.web.search_replies import read_hits
 
     chosen = host_and_port(httpx2.URL(endpoint.base_url))
     opened = replace(access.policy, allowed_endpoints=access.policy.allowed_endpoints | {chosen})
@@ -124,7 +127,7 @@ async def search(
         body=request.body,
         follow_redirects=False,
     )
-    return [_build_result(hit) for hit in _read_hits(endpoint.provider, reply.body) if _is_web_address(hit.url)][
+    return [_build_result(hit) for hit in read_hits(endpoint.provider, reply.body) if _is_web_address(hit.url)][
         :max_results
     ]
 
@@ -149,39 +152,6 @@ def _build_request(endpoint: SearchEndpoint, query: str, max_results: int) -> _R
             )
         case "tavily":
             return _Request(path="/search", headers=bearer, body={"query": query, "max_results": max_results})
-
-
-class _Hit(BaseModel):
-    model_config = ConfigDict(defer_build=True)
-    title: str | None = None
-    url: str | None = None
-    snippet: str | None = Field(default=None, validation_alias=AliasChoices("content", "description"))
-
-
-class _Hits(BaseModel):
-    """What SearXNG and Tavily answer, and Brave under `web`."""
-
-    model_config = ConfigDict(defer_build=True)
-    results: list[_Hit]
-
-
-class _BraveReply(BaseModel):
-    model_config = ConfigDict(defer_build=True)
-    web: _Hits | None = None
-    """Absent when nothing was found."""
-
-
-def _read_hits(provider: Provider, body: bytes) -> list[_Hit]:
-    try:
-        if provider == "brave":
-            web = _BraveReply.model_validate_json(body).web
-            return [] if web is None else web.results
-        return _Hits.model_validate_json(body).results
-    except ValidationError as error:
-        # The error repeats what was received, so only its kind is reported.
-        is_json = all(problem["type"] != "json_invalid" for problem in error.errors(include_input=False))
-        trouble = "JSON of an unexpected form" if is_json else "something that is not JSON"
-        raise ToolError(f"the search service {provider!r} answered with {trouble}; check PLANWARDEN_SEARCH") from None
 
 
 def _check_status(provider: Provider, response: "httpx2.Response") -> None:
@@ -228,7 +198,7 @@ def _is_web_address(url: str | None) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def _build_result(hit: _Hit) -> JsonValue:
+def _build_result(hit: "SearchHit") -> JsonValue:
     return {
         "title": _one_line(hit.title, MAX_TITLE_CHARS),
         "url": hit.url,

@@ -3,9 +3,9 @@
 from bisect import bisect_left
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.folds.moves import (
     FieldChanges,

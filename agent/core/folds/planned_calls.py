@@ -1,9 +1,9 @@
 """The calls that a step begins with: those of the plan, and those that an earlier execution made already."""
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.folds.moves import is_item_over
 from planwarden.agent.core.plan import PlannedCall, PlanStep

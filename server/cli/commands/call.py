@@ -14,7 +14,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.service import Service
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line

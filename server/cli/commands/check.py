@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import anyio
 from pydantic import JsonValue
 
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result

@@ -13,7 +13,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession

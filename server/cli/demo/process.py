@@ -7,7 +7,7 @@ import anyio
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.core.requester import Requester
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.context import CliContext
 
 

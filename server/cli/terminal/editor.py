@@ -8,10 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text

@@ -8,11 +8,11 @@ import json
 from collections.abc import Mapping
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import ModelError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import (
     Call,
     CallStatus,

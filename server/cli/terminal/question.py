@@ -6,20 +6,22 @@ sends the digest of the shown question with the decision, so a question that cha
 
 import json
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import is_of_host
-from planwarden.server.cli.terminal.editor import edit_json
-from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
-from planwarden.server.cli.terminal.rows import FaultFinder, RowTable
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value
 from planwarden.server.views.suspension import Suspension
 from planwarden.server.views.voices import build_heading, build_label, build_voices, format_words, is_whole
+
+# Most questions take a yes or a no: what edits, fills in and leafs through rows is imported for those that take more.
+if TYPE_CHECKING:
+    from planwarden.server.cli.terminal.rows import FaultFinder, RowTable
 
 MIN_DIGEST_CHARS = 12
 """How much of a digest names a question; it stands only below what is shown whole."""
@@ -60,9 +62,11 @@ def _indent(fact: str) -> TerminalLine:
     return TerminalLine((text,), indent=(len(fact) - len(text)) // 2)
 
 
-def ask(terminal: Terminal, suspension: Suspension, find_faults: FaultFinder) -> Decision | None:
+def ask(terminal: Terminal, suspension: Suspension, find_faults: "FaultFinder") -> Decision | None:
     """Returns the decision that the person typed; None when the question stays open."""
     if suspension.calls:
+        from planwarden.server.cli.terminal.rows import RowTable
+
         return _ask_about_rows(terminal, RowTable(terminal, suspension, find_faults))
     if suspension.answer_schema is not None and not is_whole(suspension):
         _show_whole(terminal, suspension)
@@ -108,7 +112,7 @@ def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | N
             terminal.say(TerminalLine((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
 
 
-def _ask_about_rows(terminal: Terminal, rows: RowTable) -> Decision | None:
+def _ask_about_rows(terminal: Terminal, rows: "RowTable") -> Decision | None:
     """As for consent, about rows of which some may be left out or edited."""
     rows.show()
     acts: dict[str, Callable[[], None]] = {
@@ -165,6 +169,8 @@ def _ask_for_review(terminal: Terminal, suspension: Suspension, plan: dict[str, 
 
 def _edit_plan(terminal: Terminal, plan: JsonValue) -> JsonValue | None:
     """Returns the edited plan; None when it did not change."""
+    from planwarden.server.cli.terminal.editor import edit_json
+
     edited = edit_json(terminal, plan)
     if edited is None or edited == plan or not isinstance(edited, dict):
         terminal.say("The plan is as it was.")
@@ -183,6 +189,8 @@ def _ask_reason(terminal: Terminal) -> Decision | None:
 
 def _edit_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
     """Returns the edited arguments; None when they did not change."""
+    from planwarden.server.cli.terminal.editor import edit_json
+
     edited = edit_json(terminal, arguments)
     if edited is None or edited == arguments:
         terminal.say("The arguments are as they were.")
@@ -194,6 +202,8 @@ def _edit_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> dict
 
 
 def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | None:
+    from planwarden.server.cli.terminal.form import fill_in
+
     content = fill_in(terminal, form)
     if content is None:
         return None
@@ -217,6 +227,8 @@ def _ask_what_happened(terminal: Terminal) -> Decision | None:
     while True:
         key = (terminal.ask("Did it happen? [y · n · g · Enter leaves it open] ") or "").lower()
         if key in YES:
+            from planwarden.server.cli.terminal.form import ask_for_json
+
             is_usable, result = ask_for_json(terminal, "Its result as JSON (Enter: none): ")
             if not is_usable:
                 continue

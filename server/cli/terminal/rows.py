@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from pydantic import JsonValue
-
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal

@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitE
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.used_plans import list_versions
 from planwarden.server.api.service import Service
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.request import NotFound
 from planwarden.server.plans.folders import HOME
 from planwarden.server.plans.inputs import list_input_fields

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.answering import Remark
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.request import BadForm, InboxRequest, NotFound, form_route, http_status, page_route

@@ -17,7 +17,7 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import PlanChanged, UnknownPlan, UsageError
 from planwarden.agent.core.events import Starter
 from planwarden.agent.core.requester import Requester
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.answering import Remark
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.forms import FilledForm

@@ -14,8 +14,9 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
-from planwarden.server.settings.configuration import Settings, ToolSettings
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import open_inbox

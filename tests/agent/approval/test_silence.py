@@ -9,8 +9,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.server.settings.configuration import Settings, ToolSettings, load_settings
+from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement

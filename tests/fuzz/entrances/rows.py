@@ -14,7 +14,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.warden import Warden
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.corpus import PLANS

@@ -251,7 +251,7 @@ async def test_people_of_the_issuer_and_owners_of_tokens_share_a_server(tmp_path
     """spec: principals are namespaced: a subject with the name of a token is another principal."""
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, audience=AUDIENCE, required_scopes=("plan:run",))
-        settings = Settings(home=tmp_path, http=http)
+        settings = Settings(home=tmp_path, given_http=http)
         own = await token_for(settings, "ann")
         async with (
             serving(settings) as url,
@@ -273,7 +273,10 @@ async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path)
     """spec: RFC 9728; scopes that are missing are named."""
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, public_url="https://plan.example.com", required_scopes=("plan:run",))
-        async with serving(Settings(home=tmp_path, http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
+        async with (
+            serving(Settings(home=tmp_path, given_http=http)) as url,
+            httpx2.AsyncClient(headers=HEADERS) as client,
+        ):
             response = await client.post(url, json=LIST)
             where = "https://plan.example.com/.well-known/oauth-protected-resource/mcp"
             assert (
@@ -295,7 +298,7 @@ async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path)
 async def test_an_issuer_alone_starts_a_server_that_asks_everybody(tmp_path: Path) -> None:
     """ours: the issuer need not be reachable when the server starts."""
     http = HttpSettings(issuer="https://127.0.0.1:1", audience=AUDIENCE)
-    async with serving(Settings(home=tmp_path, http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
+    async with serving(Settings(home=tmp_path, given_http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
         issuer = Issuer(url="https://127.0.0.1:1")
         response = await client.post(url, json=LIST, headers=bearing(issuer.token()))
         assert response.status_code == 401

@@ -13,7 +13,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.calls import GuardedCall, read_event
 from planwarden.server.guard.guard import HostGuard
 from planwarden.server.guard.opening import build_guard

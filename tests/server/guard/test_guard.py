@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import EditRefused, InvalidPlan, PlanwardenE
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.server.api.grants import GrantRequest
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.views.voices import build_voices

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planwarden.server.auth.settings import LOCAL
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.calls import build_call
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement

@@ -10,8 +10,9 @@ from mcp.client.stdio import StdioServerParameters
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.mcp.elicitation.forms import compute_form_digest
-from planwarden.server.settings.configuration import Settings, ToolSettings
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.settings.tables import ToolSettings
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import (

@@ -38,7 +38,8 @@ from planwarden.server.mcp.subscriptions.topics import (
     TaskTopic,
     TopicWatcher,
 )
-from planwarden.server.settings.configuration import Settings, ToolSettings, load_settings
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.tables import ToolSettings
 from planwarden.server.transports.http import serve_http
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock

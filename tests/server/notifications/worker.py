@@ -10,10 +10,11 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, build_channels
+from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest
 from planwarden.server.notifications.sender import NotificationSender
+from planwarden.server.notifications.settings import NotifySettings, build_channels
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.crash.worker import say
 from tests.race.worker import SharedClock

@@ -1,0 +1,138 @@
+"""The operator's channels for notifications: the `[[notify]]` tables in `planwarden.toml`.
+
+Their secrets come only from the environment.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.notifications import SUBSCRIBABLE, NotificationKind
+from planwarden.server.notifications.channels import NotificationChannel
+
+MAX_CHANNELS = 10
+KEY_BYTES = range(24, 65)
+"""https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, signature scheme"""
+_PREFIX = "whsec_"
+_TOPIC = re.compile(r"/[-_A-Za-z0-9]{1,64}")
+_TOKEN = re.compile(r"[!-~]{1,1000}")
+
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+ChannelEvent = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
+
+
+class NotifySettings(BaseModel):
+    """One `[[notify]]` table."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    kind: Literal["webhook", "ntfy"]
+    """`webhook` (Standard Webhooks, signed) or `ntfy`."""
+    url: Annotated[str, Field(max_length=2_000, repr=False)]
+    """The address for notifications: https, or http on this machine; for ntfy, the server and one topic."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,63}$")] | None = None
+    """The name in `doctor` and in the audit; default: kind and host."""
+    events: Annotated[list[ChannelEvent], Field(min_length=1)] | None = None
+    """The events to send; default: all of them."""
+    secret_env: Variable | None = None
+    """For webhooks: the environment variable that holds the secret, `whsec_` and 24 to 64 random bytes in base64."""
+    token_env: Variable | None = None
+    """For ntfy: the environment variable that holds an access token, for servers that require one."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            is_usable = bool(parts.hostname) and parts.port != 0 and url.isascii() and url.isprintable()
+        except ValueError:
+            raise ValueError("this is not an address; write https://host/path") from None
+        if not is_usable or parts.scheme not in ("http", "https") or parts.fragment or " " in url:
+            raise ValueError("this is not an address that a notification can be sent to; write https://host/path")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("an address must not hold a user name or password; use token_env")
+        if parts.scheme == "http" and not _is_loopback(parts):
+            raise ValueError("plain http is allowed for this machine only; use https")
+        return url
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> "NotifySettings":
+        if self.kind == "webhook" and (self.secret_env is None or self.token_env is not None):
+            raise ValueError("a webhook is signed: name the variable with its secret in secret_env, and no token_env")
+        if self.kind == "ntfy" and self.secret_env is not None:
+            raise ValueError("ntfy uses no secret_env; for a server that requires a token, set token_env")
+        parts = urlsplit(self.url)
+        if self.kind == "ntfy" and (parts.query or not _TOPIC.fullmatch(parts.path)):
+            raise ValueError("an ntfy address is a server and one topic, such as https://ntfy.sh/my-topic")
+        return self
+
+
+def build_channels(
+    settings: Sequence[NotifySettings], environment: Mapping[str, str]
+) -> tuple[NotificationChannel, ...]:
+    """The channels in the order of the file. A missing or wrong secret becomes the `problem` of its channel.
+
+    Raises:
+        InvalidArguments: there are too many channels, or two with the same name.
+    """
+    if len(settings) > MAX_CHANNELS:
+        raise InvalidArguments(f"planwarden.toml has {len(settings)} [[notify]] channels, the limit is {MAX_CHANNELS}")
+    channels = tuple(_build_channel(table, environment) for table in settings)
+    repeated = [name for name, count in Counter(channel.name for channel in channels).items() if count > 1]
+    if repeated:
+        raise InvalidArguments(
+            f"planwarden.toml has two [[notify]] channels called {repeated[0]!r}; give each a different 'name'"
+        )
+    return channels
+
+
+def _build_channel(given: NotifySettings, environment: Mapping[str, str]) -> NotificationChannel:
+    parts = urlsplit(given.url)
+    host = parts.netloc.lower()
+    key, token, problem = b"", None, None
+    if given.secret_env is not None:
+        key, problem = read_key(given.secret_env, environment)
+    if given.token_env is not None:
+        token = environment.get(given.token_env)
+        if token is None or not _TOKEN.fullmatch(token):
+            token, problem = None, f"the environment variable {given.token_env} holds no token"
+    return NotificationChannel(
+        name=given.name or f"{given.kind}:{host}",
+        kind=given.kind,
+        url=given.url,
+        host=host,
+        events=frozenset[NotificationKind](given.events or SUBSCRIBABLE),
+        key=key,
+        token=token,
+        problem=problem,
+    )
+
+
+def read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
+    """The key of a Standard Webhooks secret in that variable, or no key and why there is none."""
+    text = environment.get(variable)
+    if not text:
+        return b"", f"the environment variable {variable} is not set"
+    try:
+        encoded = text.strip().removeprefix(_PREFIX)
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) not in KEY_BYTES:
+        return b"", f"the environment variable {variable} is not {_PREFIX} and 24 to 64 bytes in base64"
+    return key, None
+
+
+def _is_loopback(parts: SplitResult) -> bool:
+    host = parts.hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
