@@ -14,6 +14,7 @@ from planwarden.storage.location import StoreLocation
 # A command that only reads needs none of its other ports.
 if TYPE_CHECKING:
     from planwarden.storage.ports.complete import CompleteStore
+    from planwarden.storage.sql.lookups import SqlLookups
 
 
 @asynccontextmanager
@@ -41,18 +42,28 @@ async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
     Raises:
         StoreError, UsageError: as `open_store`.
     """
-    if location.path is not None:
-        from planwarden.storage.sqlite import direct_reader
+    found = open_at_once(location)
+    if found is None:
+        async with open_store(location) as store:
+            yield store
+        return
+    try:
+        yield found
+    finally:
+        await found.close()
 
-        found = direct_reader.open_lookups(location.path)
-        if found is not None:
-            try:
-                yield found
-            finally:
-                await found.close()
-            return
-    async with open_store(location) as store:
-        yield store
+
+def open_at_once(location: StoreLocation) -> "SqlLookups | None":
+    """Returns lookups that wait for nothing and need no event loop; None where the whole store has to be opened.
+
+    Raises:
+        StoreError: as `open_store`.
+    """
+    if location.path is None:
+        return None
+    from planwarden.storage.sqlite import direct_reader
+
+    return direct_reader.open_lookups(location.path)
 
 
 def _open(location: StoreLocation) -> "CompleteStore":

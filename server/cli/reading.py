@@ -5,10 +5,10 @@ It imports no engine. `planwarden.server.cli.context` is for commands that start
 
 import shlex
 from argparse import Namespace
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -16,11 +16,12 @@ from planwarden.agent.common.errors import UnknownSuspension, UsageError
 from planwarden.agent.ports.store import Lookups, SuspensionRow
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.settings.catalogue import build_downstream, build_registry
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.models import build_model
+from planwarden.server.settings.configuration import CALLER, Settings
 from planwarden.server.views.facts import escape_text
-from planwarden.storage.opening import open_lookups
+from planwarden.storage.opening import open_at_once, open_lookups
 from planwarden.tools.registry import Registry
+
+Result = TypeVar("Result")
 
 CANDIDATES = 5
 """Ids that are named where several begin as the user wrote."""
@@ -55,8 +56,11 @@ class ReadingContext(msgspec.Struct, frozen=True):
         tools = build_registry(settings)
         if settings.servers.configs:
             build_downstream(settings, tools)
-        # Nothing asks it here, but every command says that a setting is wrong.
-        build_model(settings.model, settings.environment)
+        if settings.model != CALLER:
+            # Nothing asks it here, but every command says that a setting is wrong.
+            from planwarden.server.settings.models import build_model
+
+            build_model(settings.model, settings.environment)
         return cls(settings, tools, has_home_option=has_home_option, mcp_config=mcp_config, store=store)
 
     def command(self, *words: str) -> str:
@@ -66,6 +70,27 @@ class ReadingContext(msgspec.Struct, frozen=True):
         # Not the password of the URL: what is printed may be copied anywhere.
         store = ("--store", self.settings.store.safe_url) if self.store is not None else ()
         return shlex.join(["planwarden", *home, *store, *servers, *words])
+
+    def read(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
+        """Returns what `work` finds in the store. Where nothing has to be waited for, no event loop is made."""
+        if self.settings.store.is_made:
+            found = open_at_once(self.settings.store)
+        else:
+            from planwarden.storage.memory.store import MemoryStore
+
+            found = MemoryStore()
+        if found is None:
+            import asyncio
+
+            return asyncio.run(self._read_waiting(work))
+        try:
+            return _finish(work(found))
+        finally:
+            _finish(found.close())
+
+    async def _read_waiting(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
+        async with self.open_lookups() as store:
+            return await work(store)
 
     @asynccontextmanager
     async def open_lookups(self) -> AsyncGenerator[Lookups]:
@@ -114,3 +139,12 @@ class ReadingContext(msgspec.Struct, frozen=True):
                 f"there is no suspension {suspension_id[:64]!r}; `{self.command('list')}` shows the open ones"
             )
         return row
+
+
+def _finish(work: Coroutine[Any, Any, Result]) -> Result:
+    """Returns the result of a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    raise RuntimeError("what reads a file waits for nothing")

@@ -1,6 +1,5 @@
 """Executions as `list` shows them, the newest activity first: as the page of plans does, without reading a log."""
 
-import asyncio
 from argparse import Namespace
 
 from planwarden.agent.ports.listing import ExecutionFilter
@@ -41,14 +40,13 @@ def list_executions(context: ReadingContext, terminal: Terminal | None, argument
         saved_plan=arguments.plan,
     )
 
-    async def work() -> ExecutionLines:
-        async with context.open_lookups() as store:
-            page = await read_lines(store, wanted, limit=arguments.limit, cursor=arguments.cursor)
-            if terminal is not None:
-                _draw_page(terminal, context, page, arguments, store.clock.now())
-            return page
+    async def work(store: Lookups) -> ExecutionLines:
+        page = await read_lines(store, wanted, limit=arguments.limit, cursor=arguments.cursor)
+        if terminal is not None:
+            _draw_page(terminal, context, page, arguments, store.clock.now())
+        return page
 
-    return asyncio.run(work())
+    return context.read(work)
 
 
 async def read_lines(

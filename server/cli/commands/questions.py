@@ -1,6 +1,5 @@
 """The command `list`, which only reads. The operator's terminal shows the questions of every principal."""
 
-import asyncio
 from argparse import Namespace
 from functools import partial
 
@@ -43,16 +42,15 @@ def list_questions(
 
     check_limit(limit)
 
-    async def work() -> SuspensionPage:
-        async with context.open_lookups() as store:
-            find = partial(find_execution, store)
-            page = await list_open_suspensions(store, find, context.tools, limit=limit, cursor=cursor, principal=None)
-            if terminal is not None:
-                _draw_questions(terminal, context, page, store.clock.now())
-                await _draw_recent(terminal, context, store)
-            return page
+    async def work(store: Lookups) -> SuspensionPage:
+        find = partial(find_execution, store)
+        page = await list_open_suspensions(store, find, context.tools, limit=limit, cursor=cursor, principal=None)
+        if terminal is not None:
+            _draw_questions(terminal, context, page, store.clock.now())
+            await _draw_recent(terminal, context, store)
+        return page
 
-    return asyncio.run(work())
+    return context.read(work)
 
 
 def _draw_questions(terminal: Terminal, context: ReadingContext, page: SuspensionPage, now: float) -> None:

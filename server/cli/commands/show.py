@@ -1,15 +1,14 @@
 """The command `show`, which only reads. The operator's terminal shows the threads of every principal."""
 
-import asyncio
 import sys
 from argparse import Namespace
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.used_plans import list_versions
 from planwarden.agent.ports.store import Header, Lookups
@@ -139,32 +138,31 @@ def show_thread(
     if observations_after is not None and observations_after < 0:
         raise InvalidArguments("--observations must be 0 or more")
 
-    async def work() -> tuple[Execution, dict[str, JsonValue]]:
-        async with context.open_lookups() as store:
-            headers = await _find_headers(context, store, beginning)
-            if at is None:
-                execution, moment = await load_execution(store, headers[-1]), None
-            else:
-                execution, moment = await _read_moment(store, headers[-1], at)
-            view = build_execution_view(
-                execution, context.tools, await _read_observations(store, execution, observations_after)
-            )
+    async def work(store: Lookups) -> tuple[Execution, dict[str, JsonValue]]:
+        headers = await _find_headers(context, store, beginning)
+        if at is None:
+            execution, moment = await load_execution(store, headers[-1]), None
+        else:
+            execution, moment = await _read_moment(store, headers[-1], at)
+        view = build_execution_view(
+            execution, context.tools, await _read_observations(store, execution, observations_after)
+        )
+        if part is not None:
+            view = show_step(view, execution, part.step_id, part.items_from, part.limit)
+        waiting = None if moment is not None else await describe_waiting(store, execution)
+        if terminal is not None:
             if part is not None:
-                view = show_step(view, execution, part.step_id, part.items_from, part.limit)
-            waiting = None if moment is not None else await describe_waiting(store, execution)
-            if terminal is not None:
-                if part is not None:
-                    draw_step(terminal, execution, view, context.command)
-                else:
-                    _draw_execution(terminal, context, execution, headers, store.clock.now(), moment)
-                if waiting is not None:
-                    terminal.say(TerminalLine(((waiting, "warn"),), "waits"))
-                _draw_observations(terminal, view)
-            if moment is not None:
-                return _make_past(view, moment), {"at": moment.to_json()}
-            return view, {} if waiting is None else {"waitsFor": waiting}
+                draw_step(terminal, execution, view, context.command)
+            else:
+                _draw_execution(terminal, context, execution, headers, store.clock.now(), moment)
+            if waiting is not None:
+                terminal.say(TerminalLine(((waiting, "warn"),), "waits"))
+            _draw_observations(terminal, view)
+        if moment is not None:
+            return _make_past(view, moment), {"at": moment.to_json()}
+        return view, {} if waiting is None else {"waitsFor": waiting}
 
-    return asyncio.run(work())
+    return context.read(work)
 
 
 def draw_thread(context: ReadingContext, beginning: str | None, form: str, *, at: int | None = None) -> str:
@@ -175,12 +173,11 @@ def draw_thread(context: ReadingContext, beginning: str | None, form: str, *, at
         InvalidArguments: the execution has no plan yet, or no event with the number `at`.
     """
 
-    async def work() -> ExecutionState:
-        async with context.open_lookups() as store:
-            header = (await _find_headers(context, store, beginning))[-1]
-            return await load_execution(store, header) if at is None else (await _read_moment(store, header, at))[0]
+    async def work(store: Lookups) -> ExecutionState:
+        header = (await _find_headers(context, store, beginning))[-1]
+        return await load_execution(store, header) if at is None else (await _read_moment(store, header, at))[0]
 
-    execution = asyncio.run(work())
+    execution = context.read(work)
     if execution.plan is None:
         raise InvalidArguments(f"execution {execution.execution_id!r} has no plan yet")
     # Only --graph draws one.
@@ -235,12 +232,11 @@ def read_artifact(context: ReadingContext, beginning: str | None, artifact_id: s
         UsageError: the content goes to a terminal and has bytes that a terminal might obey.
     """
 
-    async def work() -> bytes:
-        async with context.open_lookups() as store:
-            thread_id = await _find_thread_id(context, store, beginning)
-            return (await artifacts.read_artifact(store, thread_id, artifact_id, principal=None)).data
+    async def work(store: Lookups) -> bytes:
+        thread_id = await _find_thread_id(context, store, beginning)
+        return (await artifacts.read_artifact(store, thread_id, artifact_id, principal=None)).data
 
-    data = asyncio.run(work())
+    data = context.read(work)
     if for_terminal and data.translate(None, delete=_PLAIN_BYTES):
         raise UsageError(f"artifact {artifact_id!r} is not plain text; redirect the output into a file")
     return data
