@@ -132,7 +132,7 @@ FROM executions WHERE principal = ? ORDER BY number DESC LIMIT ?;
 
 -- name: list_executions
 -- A page of executions, the newest activity first, below the position ?1, ?2. Unfinished ones are few enough to sort; the
--- others are in the order of an index.
+-- others are in the order of an index. Without a word to look for, no text is read.
 SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, p.active_at, x.step_count,
        x.steps_done, s.title, s.is_goal, s.host, s.saved_plan, s.fault,
        (SELECT q.suspension_id FROM suspensions AS q
@@ -146,8 +146,9 @@ FROM (
         WHERE x.ended_at IS NULL AND (x.updated_at, x.number) < (?1, ?2)
           AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
           AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
-          AND instr(s.search, ?8) AND instr(s.search, ?9) AND instr(s.search, ?10) AND instr(s.search, ?11)
-          AND instr(s.search, ?12)
+          AND (?8 = '' OR instr(s.search, ?8)) AND (?9 = '' OR instr(s.search, ?9))
+          AND (?10 = '' OR instr(s.search, ?10)) AND (?11 = '' OR instr(s.search, ?11))
+          AND (?12 = '' OR instr(s.search, ?12))
         ORDER BY x.updated_at DESC, x.number DESC LIMIT ?13)
     UNION ALL
     SELECT * FROM (
@@ -156,8 +157,9 @@ FROM (
         WHERE x.ended_at IS NOT NULL AND (x.ended_at, x.number) < (?1, ?2)
           AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
           AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
-          AND instr(s.search, ?8) AND instr(s.search, ?9) AND instr(s.search, ?10) AND instr(s.search, ?11)
-          AND instr(s.search, ?12)
+          AND (?8 = '' OR instr(s.search, ?8)) AND (?9 = '' OR instr(s.search, ?9))
+          AND (?10 = '' OR instr(s.search, ?10)) AND (?11 = '' OR instr(s.search, ?11))
+          AND (?12 = '' OR instr(s.search, ?12))
         ORDER BY x.ended_at DESC, x.number DESC LIMIT ?13)
     ORDER BY 2 DESC, 1 DESC LIMIT ?13
 ) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number
