@@ -100,7 +100,7 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
 
 def has_bindings(value: JsonValue) -> bool:
     """Whether the value takes anything from elsewhere."""
-    return any(True for _ in find_bindings(value))
+    return next(find_bindings(value), None) is not None
 
 
 def find_references(value: JsonValue) -> Iterator[Reference]:

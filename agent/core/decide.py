@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.actions import Action, AskModel, AskReview, BeginStep, RecordEvent, RevisePlan, WaitForModel
 from planwarden.agent.core.calls import decide_call, fail_step, reject_step
-from planwarden.agent.core.frontier import list_frontier
 from planwarden.agent.core.loops import decide_items
 from planwarden.agent.core.patience import find_wait_s, has_given_up
 from planwarden.agent.core.rehearsal import is_unknown_in_rehearsal, needs_result
@@ -103,7 +102,9 @@ def _decide_review(execution: ExecutionState) -> tuple[Action, ...]:
 
 def _decide_steps(execution: ExecutionState) -> list[Action]:
     actions: list[Action] = []
-    for state in list_frontier(execution) if execution.stopped_by is None else execution.steps.values():
+    steps = execution.steps
+    for step_id in execution.frontier if execution.stopped_by is None else steps:
+        state = steps[step_id]
         if state.status == "pending":
             action = _decide_pending(execution, state)
         elif state.items is not None and state.status in ("in_progress", "suspended"):
@@ -137,7 +138,9 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     if not ready:
         return None
     assert execution.plan is not None
-    is_judged = bool(state.step.when or state.step.loop) or execution.plan.has_inputs_to_check(state.step)
+    control = state.step.control
+    is_judged = control is not None and bool(control.when or control.loop)
+    is_judged = is_judged or execution.plan.has_inputs_to_check(state.step)
     return BeginStep(step_id) if is_judged else RecordEvent(ev.StepStarted(step_id=step_id))
 
 
@@ -260,8 +263,8 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
 
 def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
     """Yields the calls that were dispatched and have no recorded result; their steps are in progress."""
-    for state in list_frontier(execution):
-        for call in state.list_open_calls():
+    for step_id in execution.frontier:
+        for call in execution.steps[step_id].list_open_calls():
             if call.status == "running":
                 yield call
 

@@ -39,8 +39,3 @@ def move_frontier(execution: ExecutionState, over: str) -> tuple[str, ...]:
     new = [name for name in order.followers.get(over, ()) if name not in known and steps[name].status == "pending"]
     # Each of them is in plan order.
     return tuple(sorted([*kept, *new], key=order.places.__getitem__)) if kept and new else (*kept, *new)
-
-
-def list_frontier(execution: ExecutionState) -> list[StepState]:
-    """Returns the steps in the frontier, in plan order."""
-    return [execution.steps[name] for name in execution.frontier]

@@ -201,7 +201,6 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
     "rehearsed": {},
 }
 
-MAX_DIGITS = 10
 FINISHED: frozenset[ExecutionStatus] = frozenset(
     {"completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"}
 )
@@ -559,12 +558,14 @@ class ExecutionState(FrozenStruct):
     def call(self, call_id: str) -> Call:
         """The call with that id; raises `IllegalTransition` when there is none."""
         step_id, _, number = call_id.rpartition(":")
-        step = self.steps.get(step_id)
-        # Calls are numbered in their order, from 1.
-        place = int(number) - 1 if number.isdecimal() and len(number) < MAX_DIGITS else -1
-        if step is not None and 0 <= place < len(step.calls) and step.calls[place].call_id == call_id:
-            return step.calls[place]
-        raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
+        try:
+            # Calls are numbered in their order, from 1.
+            call = self.steps[step_id].calls[int(number) - 1]
+        except (KeyError, ValueError, IndexError):
+            call = None
+        if call is None or call.call_id != call_id:
+            raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
+        return call
 
 
 def new_execution(execution_id: str, thread_id: str, principal: str) -> ExecutionState:

@@ -28,11 +28,17 @@ FieldChanges = dict[str, Any]
 
 def move_step(execution: ExecutionState, step_id: str, event: ev.Event) -> StepState:
     """The step after `event` moved it."""
+    state = find_step(execution, step_id)
+    status = next_step_status(state, event)
+    return state if status == state.status else replace(state, status=status)
+
+
+def find_step(execution: ExecutionState, step_id: str) -> StepState:
+    """The step with that id."""
     state = execution.steps.get(step_id)
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
-    status = next_step_status(state, event)
-    return state if status == state.status else replace(state, status=status)
+    return state
 
 
 def next_step_status(state: StepState, event: ev.Event) -> StepStatus:

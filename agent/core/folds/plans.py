@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import FieldChanges, replace_step
+from planwarden.agent.core.folds.moves import FieldChanges, find_step, replace_step
 from planwarden.agent.core.folds.planned_calls import make_planned_calls
 from planwarden.agent.core.frontier import build_order, find_frontier
 from planwarden.agent.core.pins import map_pins
@@ -74,9 +74,7 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
 
 
 def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> FieldChanges:
-    state = execution.steps.get(event.step_id)
-    if state is None:
-        raise IllegalTransition(f"execution {execution.execution_id!r} has no step {event.step_id!r}")
+    state = find_step(execution, event.step_id)
     noted = replace(state, notes=(*state.notes, event.message))
     return {"steps": replace_step(execution, noted), "revisions": execution.revisions[1:]}
 

@@ -9,8 +9,10 @@ from planwarden.agent.core.folds.moves import (
     FieldChanges,
     check_is_reviewed,
     end_step,
+    find_step,
     move_step,
     next_call_status,
+    next_step_status,
     replace_step,
 )
 from planwarden.agent.core.folds.planned_calls import begin_loop
@@ -42,10 +44,11 @@ def apply_validation_failed(execution: ExecutionState, event: ev.ValidationFaile
 
 
 def apply_completed(execution: ExecutionState, event: ev.StepCompleted, at: float) -> FieldChanges:
-    state = replace(move_step(execution, event.step_id, event), validation=event.validation)
+    state = find_step(execution, event.step_id)
+    completed = replace(state, status=next_step_status(state, event), validation=event.validation)
     if execution.options.rehearse and _has_rehearsed_call(state):
         raise IllegalTransition(f"step {event.step_id!r} is not completed: a call of it was only rehearsed")
-    return end_step(execution, state)
+    return end_step(execution, completed)
 
 
 def apply_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> FieldChanges:
