@@ -35,12 +35,11 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded, Reference
 from planwarden.agent.core.fold import fold
-from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
+from planwarden.agent.core.usable_plans import UsablePlansNeeded
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Append, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
@@ -54,6 +53,7 @@ from planwarden.agent.runtime.transaction import (
     Job,
     JobOutcome,
     ListingJob,
+    LookedUp,
     PromptJob,
     Transaction,
     TransactionContext,
@@ -100,19 +100,6 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """False when this process only records commands of the execution, and others continue it."""
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
-
-
-class _LookedUp(msgspec.Struct):
-    """What was read for one transaction."""
-
-    parts: dict[PartAddress, ArtifactPart] = {}
-    paths: dict[str, str | None] = {}
-    earlier: dict[Reference, EarlierResult | str] = {}
-    plans: UsablePlans | None = None
-    once: dict[str, DuplicateEffect | None] = {}
-    """Who has business keys, None for nobody."""
-    spent: dict[str, BudgetSpent] = {}
-    """By budget, what the store refused."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -259,7 +246,7 @@ class Run:
                 await self._catch_up()
             if not (facts or self.execution.version):
                 return []
-            found = _LookedUp()
+            found = LookedUp()
             for _ in range(MAX_RETRIES):
                 jobs = await self._attempt(facts, found)
                 if jobs is not None:
@@ -276,7 +263,7 @@ class Run:
             self._refuse(facts, PlanwardenError(text))
             raise
 
-    async def _attempt(self, facts: list[JobOutcome | Command], found: "_LookedUp") -> list[Job] | None:
+    async def _attempt(self, facts: list[JobOutcome | Command], found: LookedUp) -> list[Job] | None:
         """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         follows = self._context.follows(self.execution)
@@ -310,7 +297,7 @@ class Run:
         self._apply_commit(transaction)
         return transaction.jobs
 
-    def _learn(self, refusal: VersionConflict | GuardFailed, found: "_LookedUp") -> None:
+    def _learn(self, refusal: VersionConflict | GuardFailed, found: LookedUp) -> None:
         """Remember what the store refused, so that the next attempt wants something else."""
         if isinstance(refusal, GrantUsedUp):
             self._context.on_grant_refused(refusal.grant_id)
@@ -320,7 +307,7 @@ class Run:
             found.once[refusal.key] = refusal
 
     async def _build_transaction(
-        self, facts: list[JobOutcome | Command], arrived: set[str], found: "_LookedUp", *, follows: bool
+        self, facts: list[JobOutcome | Command], arrived: set[str], found: LookedUp, *, follows: bool
     ) -> Transaction:
         """The transaction. When its references need what is not read yet, reads it into `found` and builds it again.
 
@@ -330,16 +317,11 @@ class Run:
             transaction = Transaction(
                 self._context.transactions,
                 self.execution,
+                found,
                 now=self._context.store.clock.now(),
                 inflight=self._inflight.keys() - arrived,
                 follow=follows and not (self.is_foreign or self._context.is_closing()),
                 is_owner_gone=self._is_owner_gone,
-                parts=found.parts,
-                paths=found.paths,
-                earlier=found.earlier,
-                plans=found.plans,
-                once=found.once,
-                spent=found.spent,
             )
             try:
                 transaction.build(facts)

@@ -6,7 +6,7 @@ more follows. It is thrown away when its commit is refused; nothing in it has ha
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
 
 import msgspec
@@ -36,7 +36,7 @@ from planwarden.agent.core.actions import (
     WaitForModel,
 )
 from planwarden.agent.core.beginning import begin_step
-from planwarden.agent.core.bindings import Earlier
+from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference
 from planwarden.agent.core.decide import decide, find_exhausted_budget, find_running_calls
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.loops import has_open_batch
@@ -55,7 +55,6 @@ from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.holdings import name_holder
-from planwarden.agent.ports.policy import RealPaths
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
@@ -135,6 +134,20 @@ class TransactionContext(msgspec.Struct, frozen=True):
     max_steps: int = MAX_STEPS
 
 
+class LookedUp(msgspec.Struct):
+    """What was read for one transaction."""
+
+    parts: dict[PartAddress, ArtifactPart] = {}
+    paths: dict[str, str | None] = {}
+    earlier: dict[Reference, EarlierResult | str] = {}
+    plans: UsablePlans | None = None
+    """None as long as nobody has read the saved plans."""
+    once: dict[str, DuplicateEffect | None] = {}
+    """Who has business keys, None for nobody."""
+    spent: dict[str, BudgetSpent] = {}
+    """By budget, what the store refused."""
+
+
 class Transaction:
     """Build once; then read `execution`, `recorded`, `guards`, `start`, `artifacts`, `jobs` and `commands`."""
 
@@ -142,26 +155,21 @@ class Transaction:
         self,
         context: TransactionContext,
         execution: ExecutionState,
+        found: LookedUp,
         *,
         now: float,
         inflight: Collection[str],
         follow: bool,
         is_owner_gone: bool = True,
-        parts: Mapping[PartAddress, ArtifactPart],
-        paths: RealPaths,
-        earlier: Earlier,
-        plans: UsablePlans | None,
-        once: Mapping[str, DuplicateEffect | None] | None = None,
-        spent: Mapping[str, BudgetSpent] | None = None,
     ) -> None:
-        """`plans` are None as long as nobody has read the saved plans; `once` and `spent` as in `ApprovalContext`."""
         self._context = context
-        self._once = dict(once or {})
-        self._room = BudgetRoom(dict(spent)) if spent else None
-        self._approval = replace(context.approval, parts=parts, once=self._once, room=self._room, paths=paths)
+        self._found = found
+        self._once = dict(found.once)
+        self._room = BudgetRoom(dict(found.spent)) if found.spent else None
+        self._approval = replace(
+            context.approval, parts=found.parts, once=self._once, room=self._room, paths=found.paths
+        )
         self._once_needed: set[str] = set()
-        self._earlier = earlier
-        self._plans = plans
         self._now = now
         self._inflight = inflight
         self._follow = follow
@@ -312,7 +320,7 @@ class Transaction:
         context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
-        earlier: Earlier = {**self._earlier, **execution.earlier}
+        earlier: Earlier = {**self._found.earlier, **execution.earlier}
         try:
             plan, difference, used = revise(
                 execution.plan,
@@ -322,7 +330,7 @@ class Transaction:
                 max_steps=context.max_steps,
                 earlier=earlier,
                 taken={taken.step_id for taken in execution.earlier},
-                plans=self._plans,
+                plans=self._found.plans,
             )
         except (InvalidPlan, LimitExceeded) as error:
             return ev.RevisionRefused(step_id=step_id, message=error.message)
@@ -393,9 +401,9 @@ class Transaction:
         return build_step_prompt(execution, state, others, self._need_plans() if may_revise(execution, state) else None)
 
     def _need_plans(self) -> UsablePlans:
-        if self._plans is None:
+        if self._found.plans is None:
             raise UsablePlansNeeded
-        return self._plans
+        return self._found.plans
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
