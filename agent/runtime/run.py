@@ -143,7 +143,7 @@ class Run:
         return bool(self._is_committing or self._waiting or self._inflight or self._doubt)
 
     def submit(self, fact: JobOutcome | Command | None) -> None:
-        """Bring a fact, or None to decide again. Returns at once; `Command.done` is set when a command is settled."""
+        """Bring a fact, or None to decide again. Returns at once; a command is settled later."""
         if fact is not None:
             self._waiting.append(fact)
         if not self._is_committing:
@@ -354,7 +354,7 @@ class Run:
             for scope in self._inflight.values():
                 scope.cancel()
         for command in transaction.commands:
-            command.done.set()
+            command.settle()
 
     def _build_scope(self, job: Job) -> anyio.CancelScope:
         """The scope that stops the job. Its time limit runs from its announcement."""
@@ -524,7 +524,7 @@ class Run:
         for fact in facts:
             if isinstance(fact, Command):
                 fact.error = error
-                fact.done.set()
+                fact.settle()
 
     async def _abandon(self) -> None:
         """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
@@ -555,7 +555,8 @@ async def _follow_commands(transaction: Transaction) -> None:
 
 async def settle(run: Run, command: Command) -> None:
     """Submit a command and wait until it is committed or refused. Cancelling the wait does not undo the command."""
+    command.done = asyncio.get_running_loop().create_future()
     run.submit(command)
-    await command.done.wait()
+    await command.done
     if command.error is not None:
         raise command.error

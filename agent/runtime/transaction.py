@@ -94,9 +94,14 @@ class Command(msgspec.Struct):
     build: BuildEvents
     then: Callable[[], Awaitable[None]] | None = None
     """Awaited after the commit, before any job that follows from it is performed; must not raise."""
-    done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set when the command is committed or refused."""
+    done: asyncio.Future[None] | None = None
+    """Has a result when the command is committed or refused; None when nobody waits for that."""
     error: PlanwardenError | None = None
+
+    def settle(self) -> None:
+        """Wake whoever waits, unless the wait was cancelled."""
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
 
 
 class PromptJob(msgspec.Struct, frozen=True):

@@ -277,13 +277,20 @@ class Writer:
         """None when the transaction was committed; refusals of single operations stand in their requests."""
         try:
             began = perf_counter()
-            with self._transaction():
+            self._begin()
+            try:
                 for request in batch:
                     try:
                         request.value = request.operation(self._connection)
                     except PlanwardenError as refusal:
                         request.error = refusal
                 worked_s = perf_counter() - began
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has already rolled back after some errors, a full disk among them.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
             note(perf_counter() - began - worked_s * (1 - 1 / len(batch)))
         except _Busy:
             raise
@@ -294,22 +301,13 @@ class Writer:
             return error
         return None
 
-    @contextmanager
-    def _transaction(self) -> Generator[None]:
+    def _begin(self) -> None:
         self._check()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if is_busy(error):
                 raise _Busy(*error.args) from error
-            raise
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            # SQLite has already rolled back after some errors, a full disk among them.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
             raise
 
     def _needs_checkpoint(self) -> bool:
