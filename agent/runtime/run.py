@@ -359,7 +359,9 @@ class Run:
     def _build_scope(self, job: Job) -> anyio.CancelScope:
         """The scope that stops the job. Its time limit runs from its announcement."""
         limit_s = self._context.performer.limit_s(job) if isinstance(job, CallJob) else None
-        return anyio.CancelScope(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
+        # `anyio.CancelScope` finds out for each scope which library runs the loop; the task group knows.
+        build = type(self._context.tasks.cancel_scope)
+        return build(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
 
     async def _commit(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
         """With `is_over` this process gives the execution up, because others must continue it."""
