@@ -115,8 +115,20 @@ class Writer:
         self._requests.append(request)
         if self._turning is not request.loop:
             self._turning = request.loop
-            request.loop.call_soon(self._end_turn, request.loop)
+            await self._commit_after_turn(request)
         return await request.future
+
+    async def _commit_after_turn(self, request: _Request[Any]) -> None:
+        """Commits for everybody who asks in this turn of the loop. The caller then goes on without being woken."""
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            # This caller gave up. What it and others asked for is committed all the same.
+            request.future.cancel()
+            if not request.loop.is_closed():
+                request.loop.call_soon(self._end_turn, request.loop)
+            raise
+        self._end_turn(request.loop)
 
     def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called when everything that was ready in the loop's turn has run, so that what it asks for is one group."""

@@ -190,6 +190,24 @@ async def test_cancelling_a_caller_takes_nobodys_transaction_away(writer: Writer
     assert stored(tmp_path / "t.db") == [1, 2, 3]
 
 
+@requirement("store:cancelled-caller")
+async def test_who_asks_first_in_a_turn_and_gives_up_takes_nobodys_commit_away(
+    writer: Writer, gate: Gate, tmp_path: Path
+) -> None:
+    """ours: the first caller of a turn commits for the others, whatever becomes of it"""
+    gate.open()
+    asked = [asyncio.create_task(writer.run(insert(number))) for number in range(3)]
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    first, *others = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(first, asyncio.CancelledError) and others == [1, 2]
+    left = writer.run(insert(3))
+    left.send(None)
+    left.close()
+    assert await writer.run(insert(4)) == 4
+    assert stored(tmp_path / "t.db") == [0, 1, 2, 3, 4]
+
+
 @requirement("store:atomic")
 async def test_a_closed_worker_finishes_what_is_queued_and_refuses_what_comes_later(
     writer: Writer, gate: Gate, tmp_path: Path
