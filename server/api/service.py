@@ -103,7 +103,7 @@ class Service:
         """The calling model answers the prompts, as questions."""
         self.retention_days = retention_days
         """Days for which finished executions are kept at least."""
-        if downstream is not None:
+        if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
             downstream.watch_agents(engine)
         self._saved = SavedPlans(library)
