@@ -72,6 +72,8 @@ class Schema:
 
     def fill_in(self, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Returns the arguments with the schema's top-level defaults; the same object if none is missing."""
+        if not self._defaults:
+            return arguments
         missing = {name: default for name, default in self._defaults.items() if name not in arguments}
         return {**arguments, **missing} if missing else arguments
 
