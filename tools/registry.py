@@ -138,7 +138,8 @@ class Registry:
         if known is not None and known.definition.digest == tool.definition.digest:
             return tool, self._schemas[definition.name]
         try:
-            return tool, tool.schema or Schema(definition.input_schema)
+            # Most processes call none of planwarden's own tools, whose schemas are right.
+            return tool, tool.schema or Schema(definition.input_schema, is_known=definition.source == "builtin")
         except ValueError as error:
             raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
 

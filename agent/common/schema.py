@@ -9,18 +9,19 @@ see `planwarden.agent.common.schema_cost` and `schema_work`.
 
 import re
 from collections.abc import Collection
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import jsonschema_rs
 import msgspec
 
 from planwarden.agent.common.schema_cost import EXTREME, MAX_INTEGER_BITS, estimate_cost
 from planwarden.agent.common.struct import JsonValue
 
-# Imported for the first fault: a server's first answers find none.
+# Imported for the first check and the first fault: commands that read, and servers without work, make none.
 if TYPE_CHECKING:
+    import jsonschema_rs
+
     from planwarden.agent.common.schema_faults import Path
 
 MAX_FAULTS = 20
@@ -58,8 +59,11 @@ TOO_MUCH_WORK = "checking it would take too much work: the value is too large or
 class Schema:
     """A compiled schema."""
 
-    def __init__(self, schema: dict[str, JsonValue]) -> None:
-        """Raises `ValueError` if it is no JSON Schema, refers to anything outside itself, or costs too much."""
+    def __init__(self, schema: dict[str, JsonValue], *, is_known: bool = False) -> None:
+        """Raises `ValueError` if it is no JSON Schema, refers to anything outside itself, or costs too much.
+
+        One that is known to be a JSON Schema is compiled by its first check.
+        """
         self._schema = schema
         self._size = len(repr(schema))
         self._cost = estimate_cost(schema)
@@ -67,8 +71,13 @@ class Schema:
         if sum(self._sizes.values()) > MAX_PATTERNS_BYTES:
             raise ValueError(f"its patterns take more than {MAX_PATTERNS_BYTES} bytes when they are compiled")
         self._pattern_bytes = sum(self._sizes[pattern] * times for pattern, times in self._cost.patterns.items())
-        self._validator = _compile(schema)
         self._defaults = _read_defaults(schema)
+        if not is_known:
+            self._validator = _compile(schema)
+
+    @cached_property
+    def _validator(self) -> "jsonschema_rs.Validator":
+        return _compile(self._schema)
 
     def fill_in(self, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Returns the arguments with the schema's top-level defaults; the same object if none is missing."""
@@ -191,7 +200,9 @@ def _measure_pattern(pattern: str) -> int:
     raise ValueError(f"its pattern {pattern[:100]!r} is not supported, or takes more than {MAX_PATTERN_BYTES} bytes")
 
 
-def _compile(schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTES) -> jsonschema_rs.Validator:
+def _compile(schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTES) -> "jsonschema_rs.Validator":
+    import jsonschema_rs
+
     return jsonschema_rs.validator_for(
         schema,
         pattern_options=jsonschema_rs.RegexOptions(size_limit=pattern_bytes),

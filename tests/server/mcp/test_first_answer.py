@@ -27,6 +27,7 @@ from tests.requirements import requirement
 from tests.server.mcp.support import ok, refused
 
 HEAVY = (
+    "jsonschema_rs",
     "planwarden.agent.runtime.engine",
     "planwarden.agent.models.provider",
     "planwarden.agent.runtime.run",
@@ -72,7 +73,8 @@ async def list_tools(self):
     found = await listing(self)
     # Packages hold a docstring and nothing else.
     modules = [name for name, module in sys.modules.items() if not hasattr(module, "__path__")]
-    print(*sorted(name for name in modules if name.startswith("planwarden.")), file=sys.stderr)
+    named = ("planwarden.", "jsonschema_rs.")
+    print(*sorted((name for name in modules if name.startswith(named)), reverse=True), file=sys.stderr)
     return found
 
 PlanwardenServer.list_tools = list_tools
