@@ -21,14 +21,12 @@ def build_order(steps: Mapping[str, StepState]) -> PlanOrder:
 
 def find_frontier(steps: Mapping[str, StepState]) -> tuple[str, ...]:
     """Returns the frontier of a new or revised plan, in plan order."""
-    return tuple(name for name, state in steps.items() if _is_at_frontier(state, steps))
-
-
-def _is_at_frontier(state: StepState, steps: Mapping[str, StepState]) -> bool:
-    if state.status != "pending":
-        return state.status not in STEP_TERMINAL
-    needed = state.needs
-    return not needed or any(name in steps and steps[name].status in STEP_TERMINAL for name in needed)
+    over = {name for name, state in steps.items() if state.status in STEP_TERMINAL}
+    return tuple(
+        name
+        for name, state in steps.items()
+        if name not in over and (state.status != "pending" or not (needs := state.needs) or not over.isdisjoint(needs))
+    )
 
 
 def move_frontier(execution: ExecutionState, over: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ of a digest, without the tool's name; this takes a tenth of the space of names a
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.plan import Plan, ToolFacts
@@ -32,8 +33,7 @@ def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
 
 def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
     """Pins by the name of their tool, for every tool that the plan names; empty text where there is no pin."""
-    names = list_tool_names(plan)
-    return {**dict.fromkeys(names, ""), **dict(zip(names, pins, strict=False))}
+    return dict(zip(list_tool_names(plan), chain(pins, repeat("")), strict=False))
 
 
 def describe_difference(before: ToolDefinition | None, after: ToolDefinition) -> str:
