@@ -26,7 +26,8 @@ INSERT INTO starts (principal, key, execution, request) VALUES (?, ?, ?, ?);
 -- name: end_execution
 -- An execution is finished: its thread may have another one, and its plan be started again without a warning. With NULL it
 -- goes on after it was finished, if it was.
-UPDATE executions SET ended_at = ?1, plan_digest = CASE WHEN ?1 IS NULL THEN plan_digest END WHERE number = ?2;
+UPDATE executions SET ended_at = ?1, plan_digest = CASE WHEN ?1 IS NULL THEN plan_digest END
+WHERE number = ?2 AND ended_at IS NOT ?1;
 
 -- name: unfinished_of_thread
 -- The unfinished execution of a thread.
