@@ -55,7 +55,7 @@ class Waits:
         if len(self.woken) == COUNT:
             self.is_over.set()
 
-    def start(self, execution: ExecutionState, lease: Lease) -> None:
+    def start(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
         raise AssertionError("these tests have no abandoned executions")
 
     async def fail(self, row: SuspensionRow) -> None:

@@ -85,7 +85,7 @@ async def would_run(member: Member, execution: ExecutionState, living: tuple[Pro
     return adoption.may_run(execution)
 
 
-def _start_nothing(execution: ExecutionState, lease: object) -> None:
+def _start_nothing(execution: ExecutionState, lease: object, *, is_current: bool) -> None:
     raise AssertionError("nothing runs here")
 
 
