@@ -175,6 +175,10 @@ class Lookups(Protocol):
 
     async def header(self, execution_id: str) -> Header | None: ...
 
+    async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
+        """Those of the executions that exist, in any order."""
+        ...
+
     async def log(self, execution_id: str) -> Log | None:
         """The execution's row and all of its events, as of one moment."""
         ...

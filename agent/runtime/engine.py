@@ -383,6 +383,8 @@ class Engine:
             UnknownThread: there is no such execution.
         """
         header = await find_header(self.store, execution_id)
+        is_valid = header.owner is not None and header.leased_until > self.store.clock.steady()
+        self._known.note_owner(execution_id, is_other=is_valid and header.owner != self.owner)
         # Another process may have answered what runs here, and this one may have committed since the header was read.
         run = self._known.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
@@ -547,7 +549,7 @@ class Engine:
         if run is None or run.is_foreign:
             if self._context is None or self._is_closing:
                 raise StoreError("the engine is not running; enter it with `async with`")
-            run = Run(self._context, execution)
+            run = Run(self._context, execution, seems_foreign=self._known.seems_elsewhere(execution.execution_id))
             self._known.runs[execution.execution_id] = run
         return run
 

@@ -22,6 +22,8 @@ class KnownExecutions:
         """Executions that need nothing from this process, by execution id, the least recently used first."""
         self._newest: dict[str, str] = {}
         """The newest idle execution of each thread."""
+        self._elsewhere: set[str] = set()
+        """Idle ones that a process of another name owned when the store was asked last."""
         self._plans: OrderedDict[tuple[str, str], PlanUnfinished] = OrderedDict()
         """By principal and digest of the plan, the last execution that was started here."""
 
@@ -38,6 +40,18 @@ class KnownExecutions:
     def find_idle_in_thread(self, thread_id: str) -> ExecutionState | None:
         """The newest idle execution of the thread."""
         return self.idle.get(self._newest.get(thread_id, ""))
+
+    def note_owner(self, execution_id: str, *, is_other: bool) -> None:
+        """Remember whether another process owns the execution. That may be out of date: nobody may rely on it."""
+        self._elsewhere.discard(execution_id)
+        if is_other:
+            if len(self._elsewhere) >= MAX_IDLE:
+                self._elsewhere.clear()
+            self._elsewhere.add(execution_id)
+
+    def seems_elsewhere(self, execution_id: str) -> bool:
+        """True when another process owned it when its header was read last."""
+        return execution_id in self._elsewhere
 
     def cache_idle(self, execution: ExecutionState) -> None:
         self.idle[execution.execution_id] = execution

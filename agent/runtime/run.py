@@ -114,7 +114,16 @@ class _Doubt(msgspec.Struct, frozen=True):
 class Run:
     """Exists while this process works on the execution. Everything that must survive it is in the log."""
 
-    def __init__(self, context: RunContext, execution: ExecutionState, lease: Lease | None = None) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        execution: ExecutionState,
+        lease: Lease | None = None,
+        *,
+        seems_foreign: bool = False,
+    ) -> None:
+        """With `seems_foreign` another process owned the execution a moment ago: its commands are recorded at once, and
+        only then is it found out whether that process is gone."""
         self._context = context
         self.execution = execution
         """The state as committed."""
@@ -134,7 +143,7 @@ class Run:
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
         self._notified_at = -math.inf
-        self.is_foreign = False
+        self.is_foreign = self._is_owner_unproven = seems_foreign
         """Another process owns the execution; only answers can be recorded through this run."""
 
     @property
@@ -295,6 +304,8 @@ class Run:
         for key in arrived:
             del self._inflight[key]
         self._apply_commit(transaction)
+        if self._is_owner_unproven and follows and self.execution.status == "running":
+            await self._take_if_owner_is_gone()
         return transaction.jobs
 
     def _learn(self, refusal: VersionConflict | GuardFailed, found: LookedUp) -> None:
@@ -432,6 +443,17 @@ class Run:
         self._confirmed_at = confirmed_at
         return self.lease is not None
 
+    async def _take_if_owner_is_gone(self) -> None:
+        """Go on here after all, if the process that seemed to own the execution does not."""
+        self._is_owner_unproven = False
+        try:
+            if await self._takes_from_dead():
+                self.is_foreign = False
+                self.refresh()
+        except StoreError as error:
+            # What the commands wanted is stored already; others look for what nobody owns.
+            logger.warning("execution %s is left to other processes: %s", self.execution.execution_id, error.message)
+
     async def _catch_up(self) -> None:
         self._is_stale = False
         try:
@@ -443,7 +465,7 @@ class Run:
         if tail and self.is_foreign and not self._inflight:
             # Its owner may have given it up with what it committed. What nobody owns must continue here, or a command
             # that sets it going is recorded and nobody follows it.
-            self.is_foreign, self._is_owner_gone = False, True
+            self.is_foreign, self._is_owner_gone, self._is_owner_unproven = False, True, False
         if self._context.observer is not None and self.lease is not None:
             now = self._context.store.clock.now()
             for entry in tail:

@@ -184,13 +184,15 @@ class Scheduler:
             if execution_id not in self._known.runs and (changed is None or execution_id in changed):
                 self._known.idle.pop(execution_id, None)
                 self._watches.wake(execution_id)
-        for run in [found for found in self._known.runs.values() if found.lease is not None]:
-            if changed is not None and run.execution.execution_id not in changed:
+        owned = [name for name, run in self._known.runs.items() if run.lease is not None]
+        if changed is not None:
+            owned = [name for name in owned if name in changed]
+        # One question for all: while they are asked about, an answer to one of them waits.
+        for header in await self._store.headers(owned) if owned else ():
+            run = self._known.runs.get(header.execution_id)
+            if run is None or run.lease is None:
                 continue
-            header = await self._store.header(run.execution.execution_id)
-            if header is None or run.lease is None:
-                continue
-            if header.fence != run.lease.fence:
+            if header.fence > run.lease.fence:
                 run.disown()
             elif header.version > run.execution.version:
                 run.refresh()

@@ -300,6 +300,9 @@ class MemoryStore:
         row = self._rows.get(execution_id)
         return row.header if row else None
 
+    async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
+        return tuple(self._rows[name].header for name in execution_ids if name in self._rows)
+
     async def log(self, execution_id: str) -> Log | None:
         row = self._rows.get(execution_id)
         return Log(row.header, tuple(row.log)) if row else None

@@ -35,19 +35,23 @@ class LockLiveness:
     async def is_dead(self, owner: str) -> bool:
         return owner in await self.find_dead([owner])
 
-    async def find_dead(self, owners: Collection[str]) -> list[str]:
-        """Those of the owners whose processes are gone."""
-        if not owners:
-            return []
-        rows = {row[0]: row[1:] for row in await self._reader.fetch("living", (list(owners),))}
-        now, dead = monotonic(), list[str]()
+    async def find_dead(self, owners: Collection[str] | None = None) -> list[str]:
+        """Those of the owners, or of all who have a lease, whose processes are gone."""
+        rows = await self._reader.fetch("living", (None if owners is None else [*owners],))
+        now = monotonic()
         is_shaken = now - self._control.reconnected_at < RESTARTED_S
-        for owner in owners:
-            is_free, is_from_before = rows.get(owner, (True, False))
-            patience_s = RESTARTED_S if is_shaken or is_from_before else self._gone_s
-            if not is_free:
-                self._free_since.pop(owner, None)
-            elif owner not in rows or now - self._free_since.setdefault(owner, now) >= patience_s:
-                # Whoever has no row said that it ends.
-                dead.append(owner)
-        return dead
+        return [
+            str(owner) for owner, *facts in rows if self._counts_as_dead(owner, *facts, now=now, is_shaken=is_shaken)
+        ]
+
+    def _counts_as_dead(
+        self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, *, now: float, is_shaken: bool
+    ) -> bool:
+        if not is_announced:
+            # Whoever has no row said that it ends.
+            return True
+        if not is_free:
+            self._free_since.pop(owner, None)
+            return False
+        patience_s = RESTARTED_S if is_shaken or is_from_before else self._gone_s
+        return now - self._free_since.setdefault(owner, now) >= patience_s

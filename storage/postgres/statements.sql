@@ -17,7 +17,7 @@ WHERE x.execution_id = $1;
 -- Several executions' rows.
 SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
        x.leased_until FROM executions AS x
-WHERE x.execution_id = ANY ($1);
+WHERE x.execution_id IN (SELECT jsonb_array_elements_text($1::jsonb));
 
 -- name: thread
 -- A thread's executions, oldest first.
@@ -160,11 +160,16 @@ WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL
 ORDER BY least(s.alarm_at, s.expires_at) LIMIT 1;
 
 -- name: claim
--- Take over a running execution whose lease nobody has, or ran out so many seconds ago.
-WITH held AS (SELECT number, owner, leased_until FROM executions WHERE execution_id = $2 FOR UPDATE)
+-- Take over a running execution whose lease nobody has, or ran out so many seconds ago. What is not taken is not locked
+-- either: giving a lock back waits for the disk.
+WITH held AS (
+    SELECT number, owner, leased_until FROM executions
+    WHERE execution_id = $2 AND status = 'running'
+      AND (owner IS NULL OR leased_until <= coalesce($3::float8, extract(epoch FROM clock_timestamp())) - $5)
+    FOR UPDATE
+)
 UPDATE executions AS x SET owner = $1, fence = x.fence + 1, leased_until = coalesce($3::float8, extract(epoch FROM clock_timestamp())) + $4
-FROM held WHERE x.number = held.number AND x.status = 'running'
-  AND (x.owner IS NULL OR x.leased_until <= coalesce($3::float8, extract(epoch FROM clock_timestamp())) - $5)
+FROM held WHERE x.number = held.number
 RETURNING x.fence, held.owner IS NOT NULL, x.leased_until - nullif(held.leased_until, 0);
 
 -- name: claim_many
@@ -185,10 +190,6 @@ SELECT execution_id FROM executions WHERE status = 'running'
   AND (owner IS NULL OR leased_until <= coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2)
   AND number > coalesce((SELECT number FROM executions WHERE execution_id = $3), 0)
 ORDER BY number LIMIT $4;
-
--- name: owners
--- The owners of leases, valid or not.
-SELECT DISTINCT owner FROM executions WHERE status = 'running' AND owner IS NOT NULL;
 
 -- name: expire_owner
 -- End the leases of a process that is known to be dead. When they would have run out says how long ago it lived.
@@ -682,9 +683,11 @@ WHERE greatest(announced_at, extract(epoch FROM pg_postmaster_start_time())) < e
 DELETE FROM owners WHERE owner = $1;
 
 -- name: living
--- Of each announced owner, whether its lock is free, and whether it had that lock from another start of the server.
-SELECT owner, pg_try_advisory_xact_lock_shared(lock_key), server_start <> pg_postmaster_start_time()
-FROM owners WHERE owner = ANY ($1);
+-- Of the given owners, or of all who have a lease: whether it was announced, whether its lock is free, and whether it had
+-- that lock from another start of the server.
+SELECT x.owner, o.owner IS NOT NULL, pg_try_advisory_xact_lock_shared(o.lock_key), o.server_start <> pg_postmaster_start_time()
+FROM unnest(coalesce($1::text[], ARRAY(SELECT DISTINCT owner FROM executions WHERE status = 'running' AND owner IS NOT NULL))) AS x (owner)
+LEFT JOIN owners AS o USING (owner);
 
 -- name: find_secret
 -- One sealed secret.

@@ -234,8 +234,7 @@ class PostgresStore(SqlLookups):
         return tuple(row[0] for row in rows)
 
     async def expire_dead(self) -> None:
-        owners = [str(row[0]) for row in await self._reader.fetch("owners")]
-        dead = await self._liveness.find_dead(owners)
+        dead = await self._liveness.find_dead()
         if dead:
             await self._writer.run(lambda transaction: [transaction.execute("expire_owner", (name,)) for name in dead])
 

@@ -53,6 +53,9 @@ class SqlLookups:
         rows = await self._reads.fetch("header", (execution_id,))
         return read_header(rows[0]) if rows else None
 
+    async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
+        return tuple(map(read_header, await self._reads.fetch("headers", (json.dumps([*execution_ids]),))))
+
     async def log(self, execution_id: str) -> Log | None:
         rows = await self._reads.fetch("log", (execution_id,))
         if not rows:

@@ -116,6 +116,11 @@ UPDATE suspensions SET status = 'withdrawn', closed_at = ? WHERE execution = ? A
 SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
 FROM executions WHERE execution_id = ?;
 
+-- name: headers
+-- Several executions' rows.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE execution_id IN (SELECT value FROM json_each(?));
+
 -- name: thread
 -- A thread's executions, oldest first.
 SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until

@@ -1,6 +1,6 @@
 """Planted bugs, switched on only in the campaign's own processes. A campaign that does not find them proves nothing."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 
 from pydantic import JsonValue
@@ -80,19 +80,37 @@ def commit_intents_late() -> None:
 def count_the_living_as_dead() -> None:
     """An owner on another machine counts as dead whether or not its lock is held."""
 
-    async def find_dead(self: LockLiveness, owners: Collection[str]) -> list[str]:
-        return [owner for owner in owners if owner not in self._control._owners]  # pyright: ignore[reportPrivateUsage]
+    def counts_as_dead(
+        self: LockLiveness,
+        owner: str,
+        is_announced: bool,
+        is_free: bool,
+        is_from_before: bool,
+        *,
+        now: float,
+        is_shaken: bool,
+    ) -> bool:
+        return owner not in self._control._owners  # pyright: ignore[reportPrivateUsage]
 
-    LockLiveness.find_dead = find_dead
+    LockLiveness._counts_as_dead = counts_as_dead  # pyright: ignore[reportPrivateUsage]
 
 
 def count_nobody_as_dead() -> None:
     """A sign of life that never ends: whoever was killed is waited for as whoever is silent."""
 
-    async def find_dead(self: LockLiveness, owners: Collection[str]) -> list[str]:
-        return []
+    def counts_as_dead(
+        self: LockLiveness,
+        owner: str,
+        is_announced: bool,
+        is_free: bool,
+        is_from_before: bool,
+        *,
+        now: float,
+        is_shaken: bool,
+    ) -> bool:
+        return False
 
-    LockLiveness.find_dead = find_dead
+    LockLiveness._counts_as_dead = counts_as_dead  # pyright: ignore[reportPrivateUsage]
 
 
 def ignore_the_shared_fence() -> None:

@@ -127,9 +127,9 @@ SCENARIOS = {
 }
 
 
-def engine_on(store: Store, tools: Registry, model: Model) -> Engine:
+def engine_on(store: Store, tools: Registry, model: Model, *, adopts: bool = True) -> Engine:
     """An engine that does not wait for anything when it ends."""
-    return Engine(store, tools, model, OperatorPolicy(), grace_s=0.0)
+    return Engine(store, tools, model, OperatorPolicy(), adopts=adopts, grace_s=0.0)
 
 
 @dataclass

@@ -64,13 +64,14 @@ class World:
         gate: Gate | None = None,
         *,
         effect: Effect = "effect",
+        adopts: bool = True,
         on: Callable[[Store], Store] = lambda store: store,
     ) -> AsyncGenerator[Engine]:
         """An engine whose tool `slow` is held at the gate before it does anything."""
         slow = recording_tool(self.ledger, "slow", effect=effect, before=gate.hold if gate else None)
         mail = recording_tool(self.ledger, "mail")
         tools = Registry([slow, mail, DISPLAY_CONFIRMATION])
-        async with engine_on(on(self.back_end.connect()), tools, CallerModel()) as engine:
+        async with engine_on(on(self.back_end.connect()), tools, CallerModel(), adopts=adopts) as engine:
             yield engine
 
     async def outlast_silence(self, engine: Engine, running: ExecutionState) -> None:
@@ -154,6 +155,57 @@ async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_bran
         gate.may_pass.set()
         done = await owner.wait(running, 60)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["mail", "slow"])
+
+
+@requirement("engine:two-processes")
+async def test_an_answer_for_an_execution_that_another_process_owns_is_recorded_before_anything_else_is_asked(
+    world: World,
+) -> None:
+    """ours: it tried to own the execution first, and the effect waited for that"""
+    gate = Gate()
+    watched: list[WatchedStore] = []
+
+    async def watch(_: StoreCall) -> None:
+        """Only the names of the calls count."""
+
+    def on(store: Store) -> Store:
+        watched.append(WatchedStore(store, watch))
+        return watched[0]
+
+    async with world.process(gate) as owner, world.process(on=on) as other:
+        running = await start(owner, SLOW, ASK, MAIL)
+        await gate.is_reached.wait()
+        execution = await other.find(running.execution_id)
+        before = len(watched[0].calls)
+        await answer(other, execution)
+        made = [call for call in watched[0].calls[before:] if call in ("append", "claim", "read")]
+        assert made in (["append"], ["append", "claim"])
+        gate.may_pass.set()
+        await owner.tick()
+        done = await owner.wait(running, 60)
+    assert (done.status, sorted(world.ledger.tools_run())) == ("completed", ["mail", "slow"])
+
+
+@requirement("engine:two-processes")
+async def test_an_answer_for_an_execution_whose_owner_has_just_gone_is_carried_out_here(world: World) -> None:
+    """ours: a command takes over nothing else, and nobody else may live who does"""
+    gate, store = Gate(), world.back_end.connect()
+    async with world.process(gate, effect="read") as gone:
+        running = await start(gone, SLOW, ASK, MAIL)
+        await gate.is_reached.wait()
+    leases = [await store.claim(running.execution_id, "somebody")]
+
+    async def give_up(moment: StoreCall) -> None:
+        if (moment.call, moment.when) == ("append", "before") and leases:
+            lease = leases.pop()
+            assert lease is not None
+            await store.release(lease)
+
+    async with world.process(effect="read", adopts=False, on=lambda inner: WatchedStore(inner, give_up)) as command:
+        # It looks for what it knows and nobody owns only now, until a clock that nobody moves goes on.
+        await command.tick()
+        done = await command.wait(await answer(command, running), 60)
+    assert (done.status, sorted(world.ledger.tools_run())) == ("completed", ["mail", "slow"])
 
 
 @requirement("engine:two-processes")

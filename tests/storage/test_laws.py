@@ -108,6 +108,8 @@ async def test_the_header_and_the_fold_of_the_log_agree_with_what_the_writer_hol
         assert fold(new_execution("e1", "t1", "ann"), await store.read("e1")) == execution
         log = await store.log("e1")
         assert log is not None and (log.header, log.recorded) == (header, tuple(scribe.written))
+        assert await store.headers(["nobody", "e1"]) == (header,)
+    assert await store.headers([]) == ()
     assert await store.log("nobody") is None
 
 

@@ -194,6 +194,9 @@ class WatchedStore:
     async def header(self, execution_id: str) -> Header | None:
         return await self._call("header", lambda: self.inner.header(execution_id))
 
+    async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
+        return await self._call("headers", lambda: self.inner.headers(execution_ids))
+
     async def log(self, execution_id: str) -> Log | None:
         return await self._call("log", lambda: self.inner.log(execution_id))
 

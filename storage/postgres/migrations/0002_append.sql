@@ -88,6 +88,14 @@ DECLARE
     -- A calendar day in UTC, as grants for steps of saved plans count.
     today bigint := floor(present / 86400)::bigint;
 BEGIN
+    IF acquires AND expected > 0 AND a->>'lease_fence' IS NULL THEN
+        -- Refused without a lock: giving that back would wait for the disk.
+        SELECT * INTO held FROM executions AS x WHERE x.execution_id = a->>'execution_id';
+        IF held.owner IS NOT NULL AND held.version = expected THEN
+            outcome := 'lease lost';
+            RETURN;
+        END IF;
+    END IF;
     SELECT * INTO held FROM executions AS x WHERE x.execution_id = a->>'execution_id' FOR UPDATE;
     IF held.number IS NOT NULL AND EXISTS (
         SELECT FROM events AS e
