@@ -55,7 +55,7 @@ from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.known import KnownExecutions
-from planwarden.agent.runtime.log_reader import find_header, load_execution
+from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.perform import LookAtPlans, Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
@@ -382,7 +382,12 @@ class Engine:
         Raises:
             UnknownThread: there is no such execution.
         """
-        header = await find_header(self.store, execution_id)
+        log = None
+        if execution_id in self._known.runs or execution_id in self._known.idle:
+            header = await find_header(self.store, execution_id)
+        else:
+            log = await find_log(self.store, execution_id)
+            header = log.header
         is_valid = header.owner is not None and header.leased_until > self.store.clock.steady()
         self._known.note_owner(execution_id, is_other=is_valid and header.owner != self.owner)
         # Another process may have answered what runs here, and this one may have committed since the header was read.
@@ -392,7 +397,7 @@ class Engine:
         idle = self._known.idle.get(execution_id)
         if idle is not None and idle.version == header.version:
             return idle
-        execution = await load_execution(self.store, header)
+        execution = await load_execution(self.store, header) if log is None else fold_log(header, log.recorded)
         self._known.cache_idle(execution)
         return execution
 

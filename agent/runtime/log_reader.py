@@ -6,7 +6,7 @@ from planwarden.agent.common.errors import IllegalTransition, LogUnreadable, Unk
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
+from planwarden.agent.ports.store import Header, Log, Lookups, SuspensionRow
 
 
 async def find_header(store: Lookups, execution_id: str) -> Header:
@@ -24,10 +24,16 @@ async def find_execution(store: Lookups, execution_id: str) -> ExecutionState:
         UnknownThread: there is no such execution.
         LogUnreadable: as `load_execution`.
     """
+    log = await find_log(store, execution_id)
+    return fold_log(log.header, log.recorded)
+
+
+async def find_log(store: Lookups, execution_id: str) -> Log:
+    """Raises `UnknownThread` when there is no such execution."""
     log = await store.log(execution_id)
     if log is None:
         raise _explain_unknown(execution_id)
-    return fold_log(log.header, log.recorded)
+    return log
 
 
 async def load_execution(store: Lookups, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:

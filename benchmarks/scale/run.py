@@ -36,7 +36,7 @@ from benchmarks.scale.measure import (
     start,
 )
 from benchmarks.scale.recording import record
-from benchmarks.scale.server import slow_disk, started, version
+from benchmarks.scale.server import settle, slow_disk, started, version
 from benchmarks.scale.simulation import simulate
 
 HERE = Path(__file__).parent.parent
@@ -44,6 +44,8 @@ RESULTS = HERE / "results" / "scale.json"
 PICTURE = HERE.parent / "docs" / "images" / "scale.svg"
 README = HERE / "README.md"
 ROUNDS = 4
+TURNS = 2
+"""That every side gets for decisions."""
 KILLS = 3
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 100)
 CORES = (4, 16)
@@ -83,10 +85,7 @@ def _measure(rounds: int) -> dict[str, Any]:
             for name, kinds in rates.items()
         }
         say("decisions")
-        found["decisions"] = {
-            spec.name: _measure_decisions(server, spec.name, spec.name) for spec in SIDES if spec.crosses
-        }
-        found["decisions"][FRONT] = _measure_decisions(server, FRONT, PLANWARDEN.name)
+        found["decisions"] = _measure_decisions(server)
         say("takeovers")
         found["takeovers"] = _measure_takeovers(server)
         say("drivers and costs")
@@ -123,14 +122,23 @@ def _measure_rates(server: Server, rounds: int, say: Any) -> dict[str, dict[str,
     return found
 
 
-def _measure_decisions(server: Server, first: str, second: str) -> dict[str, float]:
-    """Decided by the second process, or by the first one where that is a front, which works on nothing."""
-    url, effects = server.make_database(), SimpleQueue[tuple[str, float]]()
-    with Child(first, url, effects) as beginner, Child(second, url, effects) as other:
-        for child in (beginner, other):
-            child.call("run", seconds=0.5, at_once=5)
-        taken = measure_decisions(beginner, beginner if first == FRONT else other)
-    return {"p50": percentile(taken, 0.50), "p99": percentile(taken, 0.99), "samples": len(taken)}
+def _measure_decisions(server: Server) -> dict[str, dict[str, float]]:
+    """Decided by the second process of a side, or by the first one where that is a front, which works on nothing."""
+    settle(server)
+    pairs = {spec.name: spec.name for spec in SIDES if spec.crosses} | {FRONT: PLANWARDEN.name}
+    taken: dict[str, list[float]] = {name: [] for name in pairs}
+    for turn in range(TURNS):
+        for first, second in list(pairs.items())[:: -1 if turn % 2 else 1]:
+            url, effects = server.make_database(), SimpleQueue[tuple[str, float]]()
+            with Child(first, url, effects) as beginner, Child(second, url, effects) as other:
+                for child in (beginner, other):
+                    child.call("run", seconds=0.5, at_once=5)
+                settle(server)
+                taken[first] += measure_decisions(beginner, beginner if first == FRONT else other)
+    return {
+        name: {"p50": percentile(values, 0.50), "p99": percentile(values, 0.99), "samples": len(values)}
+        for name, values in taken.items()
+    }
 
 
 def _measure_takeovers(server: Server) -> dict[str, dict[str, dict[str, float]]]:

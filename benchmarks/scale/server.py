@@ -37,6 +37,15 @@ def slow_disk(server: Server) -> Generator[None]:
         _set(server, commit_delay="0", commit_siblings="5")
 
 
+def settle(server: Server) -> None:
+    """Returns when the server has written what it still had to write, and cleans no table any more."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+        busy = "SELECT FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"
+        while connection.execute(busy).fetchone() is not None:
+            time.sleep(1.0)
+
+
 def version(server: Server) -> str:
     """PostgreSQL's version."""
     with psycopg.connect(server.url) as connection:

@@ -250,7 +250,7 @@ async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) 
     finish = anyio.Event()
 
     async def watch(moment: StoreCall) -> None:
-        if (moment.call, moment.when) == ("read", "after") and not finish.is_set():
+        if (moment.call, moment.when) == ("log", "after") and not finish.is_set():
             finish.set()
             gate.may_pass.set()
             while (await world.stored(running)).status == "running":
