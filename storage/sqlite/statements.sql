@@ -556,9 +556,9 @@ WHERE substr(execution_id, 1, 8) = substr(?1, 1, 8) AND execution_id IS NOT NULL
 ORDER BY sequence LIMIT ?3;
 
 -- name: task_rows
--- A page of what the audit says of one execution as a task, oldest first; the kinds as in the index audit_of_tasks.
+-- A page of what the audit says of one execution as a task, oldest first; the condition is that of the index audit_of_tasks.
 SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
-WHERE kind IN ('form_closed', 'link_answered', 'task_ended') AND execution_id = ? AND sequence > ?
+WHERE (kind = 'form_closed' OR kind = 'link_answered' OR kind = 'task_ended') AND execution_id = ? AND sequence > ?
 ORDER BY sequence LIMIT ?;
 
 -- name: audit_end
