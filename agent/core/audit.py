@@ -264,7 +264,11 @@ _ROWS: Mapping[type[ev.Event], Callable[[Any, ExecutionState], _Row | None]] = {
 """What the row of an event says, for those events that may add one."""
 
 
-def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry) -> bytes:
-    """Returns the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row."""
-    body = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id, entry.facts])
+def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry, facts: str | None = None) -> bytes:
+    """Returns the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row.
+
+    `facts` is the canonical JSON of the entry's, if the caller has it.
+    """
+    head = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id])
+    body = f"{head[:-1]},{canonical_json(entry.facts) if facts is None else facts}]"
     return hashlib.sha256(before + b"\0" + body.encode()).digest()

@@ -35,8 +35,8 @@ def _seal_some(connection: Connection) -> int:
     rows: list[tuple[Any, ...]] = []
     for at, entry in _entries(waiting, known):
         sequence += 1
-        before = hash_row(before, sequence, at, entry)
         facts = canonical_json(entry.facts)
+        before = hash_row(before, sequence, at, entry, facts)
         rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
     run(connection, "add_audit", [list(column) for column in zip(*rows, strict=True)])
     run(connection, "end_audit", (sequence,))

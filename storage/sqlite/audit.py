@@ -16,8 +16,8 @@ def add_entries(connection: sqlite3.Connection, entries: Iterable[AuditEntry], a
     rows: list[tuple[Any, ...]] = []
     for entry in (*_policy_entries(known, policy), *entries):
         sequence += 1
-        before = hash_row(before, sequence, at, entry)
         facts = canonical_json(entry.facts)
+        before = hash_row(before, sequence, at, entry, facts)
         rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
     connection.executemany(SQL["add_audit"], rows)
 
