@@ -1,6 +1,7 @@
 """One append to the SQLite file: the conditions it depends on, its events, and the rows derived from them."""
 
 import sqlite3
+from dataclasses import replace
 
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, StoreError, ThreadBusy, VersionConflict
 from planwarden.agent.core.audit import AuditEntry
@@ -100,59 +101,30 @@ def _advance(
     execution, lease = append.execution, append.lease
     if append.expected_version == 0:
         return _create(connection, append, progress, now, leased_until)
-    if lease is not None:
-        number = _extend_owned(connection, append, lease, progress, now, leased_until)
-        if number is not None:
-            return number, None if append.release else lease
-    elif append.acquire:
-        owner, until = (None, 0.0) if append.release else (append.owner, leased_until)
-        found = connection.execute(
-            SQL["extend_taking"],
-            (
-                execution.status,
-                execution.version,
-                now,
-                *progress,
-                owner,
-                until,
-                execution.execution_id,
-                append.expected_version,
-            ),
-        ).fetchone()
-        if found is not None:
-            taken = Lease(execution.execution_id, append.owner, int(found[1]))
-            return int(found[0]), None if append.release else taken
+    if lease is not None and lease.row is not None:
+        number, owner, fence, until = lease.row, lease.owner, lease.fence, leased_until
     else:
-        found = connection.execute(
-            SQL["extend_unowned"],
-            (
-                execution.status,
-                execution.version,
-                now,
-                *progress,
-                execution.execution_id,
-                append.expected_version,
-            ),
-        ).fetchone()
-        if found is not None:
-            return int(found[0]), None
-    raise _explain_conflict(connection, append)
-
-
-def _extend_owned(
-    connection: sqlite3.Connection, append: Append, lease: Lease, progress: _Progress, now: float, leased_until: float
-) -> int | None:
-    """The row number of the execution; None when it is not the writer's in that version."""
-    execution, found = append.execution, None
-    which = (execution.execution_id, append.expected_version, lease.owner, lease.fence)
-    if execution.status == "running" and not append.release:
-        values = (execution.version, now, leased_until, *progress)
-        found = connection.execute(SQL["extend_running"], (*values, *which)).fetchone()
-    if found is None:
-        owner, until = (None, 0.0) if append.release else (lease.owner, leased_until)
-        values = (execution.status, execution.version, now, *progress, owner, until)
-        found = connection.execute(SQL["extend_owned"], (*values, *which)).fetchone()
-    return found and int(found[0])
+        found = connection.execute(SQL["find_row"], (execution.execution_id,)).fetchone()
+        if found is None:
+            raise _explain_conflict(connection, append)
+        number, owner, fence, until = found
+        if lease is not None:
+            owner, fence, lease = lease.owner, lease.fence, replace(lease, row=number)
+    which = number, execution.execution_id, append.expected_version, owner, fence
+    values = execution.version, now, *progress
+    if lease is not None and execution.status == "running" and not append.release:
+        if connection.execute(SQL["extend_running"], (*values, leased_until, *which)).rowcount:
+            return number, lease
+    elif lease is None and append.acquire:
+        which = number, execution.execution_id, append.expected_version, None, fence
+        lease = Lease(execution.execution_id, append.owner, fence + 1, row=number)
+    if lease is not None:
+        owner, fence, until = (None, lease.fence, 0.0) if append.release else (lease.owner, lease.fence, leased_until)
+    if not connection.execute(
+        SQL["extend_execution"], (*values, until, execution.status, owner, fence, *which)
+    ).rowcount:
+        raise _explain_conflict(connection, append)
+    return number, None if append.release else lease
 
 
 def _create(
@@ -178,7 +150,7 @@ def _create(
     ).lastrowid
     if number is None:
         raise StoreError("SQLite gave no row number for a new execution")
-    return number, Lease(execution.execution_id, append.owner, 1) if holds else None
+    return number, Lease(execution.execution_id, append.owner, 1, row=number) if holds else None
 
 
 def _check_thread(connection: sqlite3.Connection, append: Append) -> None:

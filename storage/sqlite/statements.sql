@@ -33,34 +33,22 @@ WHERE number = ?2 AND ended_at IS NOT ?1;
 -- The unfinished execution of a thread.
 SELECT execution_id FROM executions WHERE thread_id = ? AND ended_at IS NULL;
 
+-- name: find_row
+-- The row of an execution, and who owns it.
+SELECT number, owner, fence, leased_until FROM executions WHERE execution_id = ?;
+
 -- name: extend_running
 -- The owner's next version of an execution that goes on running. It sets nothing that an index has, because SQLite writes
 -- an index anew wherever one of its columns is set, changed or not.
-UPDATE executions SET version = ?, updated_at = ?, leased_until = ?, step_count = coalesce(?, step_count),
-    steps_done = coalesce(?, steps_done)
-WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ? AND status = 'running'
-RETURNING number;
+UPDATE executions SET version = ?, updated_at = ?, step_count = coalesce(?, step_count),
+    steps_done = coalesce(?, steps_done), leased_until = ?
+WHERE number = ? AND execution_id = ? AND version = ? AND owner = ? AND fence = ? AND status = 'running';
 
--- name: extend_owned
--- The owner's next version. Updates nothing unless owner, fence and version are still the writer's.
-UPDATE executions SET status = ?, version = ?, updated_at = ?, step_count = coalesce(?, step_count),
-    steps_done = coalesce(?, steps_done), owner = ?, leased_until = ?
-WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ?
-RETURNING number;
-
--- name: extend_taking
--- An answer whose writer also takes the lease, if no process has it. Only `claim` takes it from a silent one.
-UPDATE executions SET status = ?, version = ?, updated_at = ?, step_count = coalesce(?, step_count),
-    steps_done = coalesce(?, steps_done), owner = ?, leased_until = ?, fence = fence + 1
-WHERE execution_id = ? AND version = ? AND owner IS NULL
-RETURNING number, fence;
-
--- name: extend_unowned
--- An answer to an execution that another process owns: the version grows, the lease does not change.
-UPDATE executions SET status = ?, version = ?, updated_at = ?, step_count = coalesce(?, step_count),
-    steps_done = coalesce(?, steps_done)
-WHERE execution_id = ? AND version = ?
-RETURNING number;
+-- name: extend_execution
+-- The next version, with who owns it from now on. Updates nothing unless owner, fence and version are still those.
+UPDATE executions SET version = ?, updated_at = ?, step_count = coalesce(?, step_count),
+    steps_done = coalesce(?, steps_done), leased_until = ?, status = ?, owner = ?, fence = ?
+WHERE number = ? AND execution_id = ? AND version = ? AND owner IS ? AND fence = ?;
 
 -- name: add_events
 -- One transaction's events.

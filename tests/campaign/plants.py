@@ -22,7 +22,8 @@ from planwarden.tools.registry import Registry
 
 def ignore_the_fence() -> None:
     """An owner never notices that another process took its execution over, neither when it writes nor when it sends."""
-    for name in {"extend_owned", "confirm"} & SQL.keys():
+    for name in {"extend_execution", "confirm"} & SQL.keys():
+        SQL[name] = SQL[name].replace("owner IS ? AND fence = ?", "(owner IS ? OR fence <> ?)")
         SQL[name] = SQL[name].replace("owner = ? AND fence = ?", "(owner = ? OR fence <> ?)")
 
     async def confirm_nothing(self: Run, key: str) -> None:

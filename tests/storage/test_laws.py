@@ -710,6 +710,26 @@ async def test_pruning_deletes_finished_and_old_executions_and_nothing_else(stor
     assert await store.prune(clock.now()) == 0
 
 
+@requirement("store:prune", "store:fence")
+async def test_a_lease_of_a_pruned_execution_writes_to_no_other_that_has_its_place(
+    store: Store, clock: ManualClock
+) -> None:
+    """ours: a file gives the place of the last row again; everything but the id is the same"""
+    gone, new = Scribe.on(store, "gone"), Scribe.on(store, "new")
+    await gone.start()
+    late, lease = gone.append(ev.CancelRequested()), gone.lease
+    await gone.finish()
+    clock.advance(100)
+    assert await store.prune(clock.now()) == 1
+    await new.start()
+    assert new.lease is not None and lease is not None and new.lease.fence == lease.fence
+    for append in (late, replace(late, release=True)):
+        with pytest.raises((VersionConflict, LeaseLost)):
+            await store.append(append)
+    assert await store.header("gone") is None
+    assert await store.read("new") == tuple(new.written)
+
+
 # --- several connections ---
 
 
