@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import check_depth, digest
+from planwarden.agent.common.canonical import check_depth, digest, digest_quickly
 from planwarden.agent.common.errors import KeyConflict, KeyUsed, UsageError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
@@ -66,15 +66,17 @@ class Starts:
             InvalidArguments: the key is not usable, or the plan is not JSON.
             LimitExceeded: the plan is nested too deeply.
         """
+        given: JsonValue = [plan, dict(inputs)] if inputs else plan
+        request = None
         if key is not None:
             # Without a key the plan is parsed first, which checks it.
             check_depth([plan, dict(inputs or {})])
-        plan_digest = digest([plan, dict(inputs)] if inputs else plan, context="plan")
-        request = _build_request(key, {"goal": goal, "plan": plan_digest, **_describe_run(call)})
+            asked: JsonValue = {"goal": goal, "plan": digest(given, context="plan"), **_describe_run(call)}
+            request = _build_request(key, asked)
         if call.get("rehearse"):
             return request or StartRequest()
         # Only warnings come from it, and it is stored twice with every unfinished execution.
-        plan_digits = plan_digest[:PLAN_DIGITS]
+        plan_digits = digest_quickly(given, context="plan")[:PLAN_DIGITS]
         return StartRequest(plan=plan_digits, is_only=True) if request is None else replace(request, plan=plan_digits)
 
     def build_saved_request(

@@ -12,6 +12,7 @@ from planwarden.agent.common.canonical import (
     canonical_json,
     check_depth,
     digest,
+    digest_quickly,
     has_json_form,
     is_larger,
     is_surely_small,
@@ -65,6 +66,25 @@ def test_different_texts_have_different_digests_and_contexts_keep_uses_apart(one
     """spec: approvals.md, the digest"""
     assert (digest(one) == digest(two)) == (canonical_json(one) == canonical_json(two))
     assert digest(one, context="a") != digest(one, context="b")
+
+
+@requirement("canonical:one-text")
+@given(JSON, JSON)
+@example({"a": 1}, {"a": 1.0})
+@example({"a": [10**30, "\ud800"]}, {"a": [10**30, "\udfff"]})
+def test_a_quick_digest_tells_the_same_values_apart_whatever_the_order_of_keys(one: JsonValue, two: JsonValue) -> None:
+    """ours: it finds unfinished executions of the same plan"""
+    quick = digest_quickly(one, context="a")
+    assert (quick == digest_quickly(two, context="a")) == (canonical_json(one) == canonical_json(two))
+    assert quick == digest_quickly(shuffled(one), context="a") != digest_quickly(one, context="b")
+
+
+@requirement("canonical:one-text")
+@pytest.mark.parametrize("number", [float("nan"), float("-inf")])
+def test_what_has_no_json_has_no_quick_digest_either(number: float) -> None:
+    """ours: it is not taken for a null"""
+    with pytest.raises(InvalidArguments):
+        digest_quickly({"a": number}, context="a")
 
 
 @requirement("canonical:one-text")

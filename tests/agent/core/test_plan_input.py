@@ -1,5 +1,6 @@
 """The form of a plan: defined once, and what models and clients see of it is derived."""
 
+import json
 from typing import cast
 
 import pytest
@@ -85,3 +86,26 @@ def test_text_inside_arguments_is_never_read_as_json() -> None:
     step: JsonValue = {"id": "a", "description": "x", "toolCalls": [{"toolName": "note", "arguments": arguments}]}
     plan, _ = parse_plan({"todoList": [step]}, author="caller", tools={"note": ToolFacts(is_blocking=False)})
     assert plan.steps[0].tool_calls[0].arguments == arguments
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n", "\t \r"], ids=ascii)
+@pytest.mark.parametrize("key", ["todoList", "dependencies", "arguments"])
+def test_json_that_was_sent_as_text_is_read_whatever_space_stands_before_it(space: str, key: str) -> None:
+    """ours: some clients send lists and objects so; a plan without such text is not looked through"""
+    arguments: Json = {"to": "Ann"}
+    step: Json = {"id": "a", "description": "Send", "dependencies": []}
+    step["toolCalls"] = [{"toolName": "send", "arguments": arguments}]
+    plain: Json = {"todoList": [step]}
+    tools = {"send": ToolFacts(is_blocking=False)}
+    expected = parse_plan(plain, author="caller", tools=tools)
+    if key == "todoList":
+        sent: Json = {key: space + json.dumps([step])}
+    elif key == "dependencies":
+        sent = {"todoList": [{**step, key: space + "[]"}]}
+    else:
+        call: Json = {"toolName": "send", "arguments": space + json.dumps(arguments)}
+        sent = {"todoList": [{**step, "toolCalls": [call]}]}
+    assert parse_plan(sent, author="caller", tools=tools) == expected
+    assert (
+        parse_plan({"todoList": [{**step, "onReject": None, "retry": None}]}, author="caller", tools=tools) == expected
+    )
