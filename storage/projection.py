@@ -121,7 +121,7 @@ def project(append: Append) -> Projection:
             _project_question(execution, recorded) for recorded in append.recorded if type(recorded.event) in _ASKING
         ]
     if ev.ToolCallIntended in kinds:
-        calls = [recorded.event for recorded in append.recorded if isinstance(recorded.event, ev.ToolCallIntended)]
+        calls = [recorded.event for recorded in append.recorded if type(recorded.event) is ev.ToolCallIntended]
         changes += [GrantUsed(intended.grant_id) for intended in calls if intended.grant_id is not None]
         is_renamed = is_renamed or _calls_beside_the_plan(execution, calls)
     if execution.is_finished and any(found.status == "withdrawn" for found in execution.suspensions.values()):

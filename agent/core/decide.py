@@ -57,6 +57,8 @@ def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
 def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
     """Returns what remains of each budget that the options set, by its name on the wire."""
     options, usage = execution.options, execution.usage
+    if options.budget_model_tokens is options.budget_tool_calls is options.budget_seconds is None:
+        return {}
     limits = {
         "modelTokens": (options.budget_model_tokens, usage.input_tokens + usage.output_tokens),
         "toolCalls": (options.budget_tool_calls, usage.tool_calls),

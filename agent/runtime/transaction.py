@@ -245,26 +245,32 @@ class Transaction:
         """Record and prepare what `decide` wants; False when it wants nothing more."""
         moved, decided = False, self.execution
         for action in decide(decided):
-            match action:
-                case RecordEvent(event=event):
-                    if isinstance(event, ev.ExecutionSuspended) and self._is_prompting():
-                        continue
-                    self._record((event,))
-                    moved = True
-                case BeginStep(step_id=step_id):
-                    self._record(begin_step(self.execution, step_id, self._approval.parts or {}))
-                    moved = True
-                case DispatchCall(call=call):
-                    if (self.execution is decided or self._is_still_wanted(call)) and not self._awaits(call.tool_name):
-                        moved = self._prepare(call) or moved
-                case AskModel(purpose=purpose, step_id=step_id):
-                    self._prompt_model(purpose, step_id)
-                case WaitForModel(step_id=step_id, attempt=attempt, until=until):
-                    self._record((wait_for_model(self._approval, self.execution, step_id, attempt, until),))
-                    moved = True
-                case AskReview() | RevisePlan():
-                    moved = self._attend_to_plan(action) or moved
+            # The two of nearly every execution, without what `match` makes for each of its cases.
+            if isinstance(action, RecordEvent):
+                if isinstance(action.event, ev.ExecutionSuspended) and self._is_prompting():
+                    continue
+                self._record((action.event,))
+                moved = True
+            elif isinstance(action, DispatchCall):
+                call = action.call
+                if (self.execution is decided or self._is_still_wanted(call)) and not self._awaits(call.tool_name):
+                    moved = self._prepare(call) or moved
+            else:
+                moved = self._attend_to(action) or moved
         return moved
+
+    def _attend_to(self, action: BeginStep | AskModel | WaitForModel | AskReview | RevisePlan) -> bool:
+        match action:
+            case BeginStep(step_id=step_id):
+                self._record(begin_step(self.execution, step_id, self._approval.parts or {}))
+            case AskModel(purpose=purpose, step_id=step_id):
+                self._prompt_model(purpose, step_id)
+                return False
+            case WaitForModel(step_id=step_id, attempt=attempt, until=until):
+                self._record((wait_for_model(self._approval, self.execution, step_id, attempt, until),))
+            case AskReview() | RevisePlan():
+                return self._attend_to_plan(action)
+        return True
 
     def _prepare(self, call: Call) -> bool:
         """Record what the dispatcher says; False when nothing more follows from it now."""

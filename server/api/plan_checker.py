@@ -4,6 +4,7 @@ It imports the parser of plans, so only an open service has one.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -67,6 +68,13 @@ class PlanChecker:
         self._options = options
         self._max_steps = max_steps
 
+    @cached_property
+    def _parser(self):
+        """A command that decides waits for every import, and is given no plan."""
+        from planwarden.agent.core import plan_parser
+
+        return plan_parser
+
     async def expand(self, plan: JsonValue, name: str | None) -> "ExpandedPlan":
         """Returns the plan with the saved plans that it uses in their places, and which these are.
 
@@ -83,18 +91,15 @@ class PlanChecker:
             InvalidPlan, LimitExceeded: it cannot run.
             UnknownThread: it takes results from the thread, and the principal has no such thread.
         """
-        # A command that decides waits for every import, and is given no plan.
-        from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
-
         document, used_plans = await self.expand(plan, name)
-        names = read_tool_names(document)
+        names = self._parser.read_tool_names(document)
         if missing := names - self._engine.tool_facts().keys():
             await self.wait_for_tools(missing)
             self.check_servers(names)
         earlier: dict[Reference, EarlierResult | str] = {}
         while True:
             try:
-                parsed, warnings = parse_plan(
+                parsed, warnings = self._parser.parse_plan(
                     document,
                     author="caller",
                     tools=self._engine.tool_facts(),

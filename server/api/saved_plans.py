@@ -1,5 +1,6 @@
 """What a service knows of saved plans: their list, and the plan that a name stands for now."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -25,12 +26,16 @@ class SavedPlans:
 
     async def expand(self, plan: JsonValue, *, name: str | None, max_steps: int) -> "ExpandedPlan":
         """Returns the plan with the saved plans that it uses in their places, and which these are."""
-        # Most plans use none, and a server has answered before the first one does.
-        from planwarden.agent.core.uses import ExpandedPlan, expand_uses, may_use_plans
+        if not self._uses.may_use_plans(plan):
+            return self._uses.ExpandedPlan(plan)
+        return self._uses.expand_uses(plan, await self.look(), name=name, max_steps=max_steps)
 
-        if not may_use_plans(plan):
-            return ExpandedPlan(plan)
-        return expand_uses(plan, await self.look(), name=name, max_steps=max_steps)
+    @cached_property
+    def _uses(self):
+        """Most plans use none, and a server has answered before the first one does."""
+        from planwarden.agent.core import uses
+
+        return uses
 
     async def read_versions(self) -> dict[str, str] | None:
         """Returns the versions of the usable plans by name; None without a library, as nothing is known then."""

@@ -136,6 +136,13 @@ class Service:
         return OnceService(self.engine.store)
 
     @cached_property
+    def _proof(self):
+        """A server has answered before the first decision comes."""
+        from planwarden.server.auth import proof
+
+        return proof
+
+    @cached_property
     def audit(self) -> "AuditReader":
         """The record of questions, decisions and grants."""
         from planwarden.server.api.audit import AuditReader
@@ -496,10 +503,7 @@ class Service:
         check_wait(wait_seconds)
         execution = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
-        # A server has answered before the first decision comes.
-        from planwarden.server.auth.proof import assess_authority
-
-        authority = assess_authority(authority, execution)
+        authority = self._proof.assess_authority(authority, execution)
         if caller_only and suspension is not None and suspension.question.addressee != "caller":
             raise InvalidArguments(
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "

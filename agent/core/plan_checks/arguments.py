@@ -61,7 +61,8 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
         }
         found, work = check(filled, bound, left)
         left -= work
-        faults.extend(f"{call}: {fault}" for fault in found)
+        if found:
+            faults.extend(f"{call}: {fault}" for fault in found)
     return faults[:MAX_FAULTS]
 
 
