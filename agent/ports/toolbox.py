@@ -9,10 +9,14 @@ from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 
-class Toolbox(Protocol):
-    """The tools that exist now."""
+class Definitions(Protocol):
+    """What the tools that exist now say of themselves."""
 
     def get(self, name: str) -> ToolDefinition | None: ...
+
+
+class Toolbox(Definitions, Protocol):
+    """The tools that exist now."""
 
     def is_awaited(self, name: str) -> bool:
         """True while the tool is unknown, and `wait_for_tools` may bring it."""

@@ -8,7 +8,7 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
 from planwarden.agent.ports.store import Lookups
-from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.api.limits import AttemptLimiter
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view
 from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
@@ -108,7 +108,7 @@ class SuspensionReader:
 async def list_open_suspensions(
     store: Lookups,
     find: Callable[[str], Awaitable[ExecutionState]],
-    tools: Toolbox,
+    tools: Definitions | None,
     *,
     thread_id: str | None = None,
     addressee: Addressee | None = None,
@@ -116,8 +116,11 @@ async def list_open_suspensions(
     cursor: str | None,
     principal: str | None,
     find_inbox: Callable[[ExecutionState], str | None] = lambda _: None,
+    is_described: bool = True,
 ) -> SuspensionPage:
     """Returns open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
+
+    `tools` and `is_described` are as for `build_suspension_view`.
 
     Raises:
         InvalidArguments: the cursor cannot be used.
@@ -130,5 +133,7 @@ async def list_open_suspensions(
         execution = await find(row.execution_id)
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None and suspension.is_open:
-            found.append(build_suspension_view(execution, suspension, tools, inbox=find_inbox(execution)))
+            inbox = find_inbox(execution)
+            view = build_suspension_view(execution, suspension, tools, inbox=inbox, is_described=is_described)
+            found.append(view)
     return SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)

@@ -78,7 +78,7 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
         tools = build_registry(settings)
         return cls(
             settings,
-            tools,
+            lambda: tools,
             downstream=build_downstream(settings, tools),
             model=build_model(settings.model, settings.environment),
             has_home_option=has_home_option,

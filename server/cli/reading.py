@@ -7,19 +7,23 @@ import shlex
 from argparse import Namespace
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import msgspec
 
 from planwarden.agent.common.errors import UnknownSuspension, UsageError
+from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Lookups, SuspensionRow
 from planwarden.server.cli.arguments import read_settings
-from planwarden.server.settings.catalogue import build_downstream, build_registry
-from planwarden.server.settings.configuration import CALLER, Settings
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.opening import open_at_once, open_lookups
-from planwarden.tools.registry import Registry
+
+# The operator's files run, and their schemas are made, for commands that show something of a tool.
+if TYPE_CHECKING:
+    from planwarden.tools.registry import Registry
 
 Result = TypeVar("Result")
 
@@ -31,7 +35,8 @@ class ReadingContext(msgspec.Struct, frozen=True):
     """Settings and tools of one command."""
 
     settings: Settings
-    tools: Registry
+    load_tools: "Callable[[], Registry]"
+    """Returns the same tools each time. Raises `UsageError` when one is not usable."""
     has_home_option: bool = False
     """The user gave --home, so a command line that planwarden prints needs it too."""
     mcp_config: Path | None = None
@@ -41,7 +46,7 @@ class ReadingContext(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_arguments(cls, arguments: Namespace) -> Self:
-        """Raises `UsageError` when the settings, a tool or the model are not usable."""
+        """Raises `UsageError` when what `arguments` or the settings' files say is not usable."""
         return cls._build(
             read_settings(arguments),
             has_home_option=arguments.home is not None,
@@ -53,15 +58,18 @@ class ReadingContext(msgspec.Struct, frozen=True):
     def _build(
         cls, settings: Settings, *, has_home_option: bool, mcp_config: Path | None = None, store: str | None = None
     ) -> Self:
-        tools = build_registry(settings)
-        if settings.servers.configs:
-            build_downstream(settings, tools)
-        if settings.model != CALLER:
-            # Nothing asks it here, but every command says that a setting is wrong.
-            from planwarden.server.settings.models import build_model
+        load_tools = cache(partial(_load_tools, settings))
+        return cls(settings, load_tools, has_home_option=has_home_option, mcp_config=mcp_config, store=store)
 
-            build_model(settings.model, settings.environment)
-        return cls(settings, tools, has_home_option=has_home_option, mcp_config=mcp_config, store=store)
+    @property
+    def tools(self) -> "Registry":
+        """All tools that are known without starting a server. Raises `UsageError` when one is not usable."""
+        return self.load_tools()
+
+    @property
+    def definitions(self) -> "DefinitionsOnDemand":
+        """What the tools say of themselves. Looking one up raises as `tools` does."""
+        return DefinitionsOnDemand(self)
 
     def command(self, *words: str) -> str:
         """Returns a command line that works on this home, for people to copy."""
@@ -139,6 +147,29 @@ class ReadingContext(msgspec.Struct, frozen=True):
                 f"there is no suspension {suspension_id[:64]!r}; `{self.command('list')}` shows the open ones"
             )
         return row
+
+
+class DefinitionsOnDemand(msgspec.Struct, frozen=True):
+    """Implements the `Definitions` port, and loads the operator's tools when one of them is looked up."""
+
+    context: ReadingContext
+
+    def get(self, name: str) -> ToolDefinition | None:
+        # Most questions come from these, and no other tool may have their names.
+        from planwarden.tools.builtin.human import ASKING_TOOLS
+
+        if name in ASKING_TOOLS and name not in self.context.settings.tools:
+            return ASKING_TOOLS[name].definition
+        return self.context.tools.get(name)
+
+
+def _load_tools(settings: Settings) -> "Registry":
+    from planwarden.server.settings.catalogue import build_downstream, build_registry
+
+    tools = build_registry(settings)
+    if settings.servers.configs:
+        build_downstream(settings, tools)
+    return tools
 
 
 def _finish(work: Coroutine[Any, Any, Result]) -> Result:

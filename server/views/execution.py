@@ -22,7 +22,7 @@ from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
 # A port of the engine, which a server's first answers do not need.
 if TYPE_CHECKING:
-    from planwarden.agent.ports.toolbox import Toolbox
+    from planwarden.agent.ports.toolbox import Definitions
     from planwarden.server.views.forecast import Forecast
 
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
@@ -166,14 +166,15 @@ def _show_used(state: ExecutionState) -> Iterator[UsedPlanRun]:
 
 def build_execution_view(
     state: ExecutionState,
-    tools: "Toolbox",
+    tools: "Definitions | None",
     observations: Sequence[Observation] | None = None,
     *,
     inbox: str | None = None,
+    is_described: bool = True,
 ) -> Execution:
-    """Returns the public view of the folded state."""
+    """Returns the public view of the folded state; `tools` and `is_described` as for `build_suspension_view`."""
     suspensions = tuple(
-        build_suspension_view(state, found, tools, inbox=inbox)
+        build_suspension_view(state, found, tools, inbox=inbox, is_described=is_described)
         for found in state.open_suspensions
         if found.question.addressee != "clock"
     )

@@ -18,7 +18,7 @@ from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_ru
 
 # A port of the engine, which a server's first answers do not need.
 if TYPE_CHECKING:
-    from planwarden.agent.ports.toolbox import Toolbox
+    from planwarden.agent.ports.toolbox import Definitions
 
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
@@ -95,7 +95,8 @@ class Background(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     """The program that asked for the execution, as it named itself."""
     tool_source: str | None = None
-    """`builtin`, `python`, the name of a downstream server, or None when nothing is registered under the name."""
+    """`builtin`, `python`, the name of a downstream server, or None when nothing is registered under the name, or
+    nobody looked."""
     tool_description: str = ""
     """As the tool's source describes it; unverified."""
     titles: dict[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -210,12 +211,21 @@ class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_suspension_view(
-    state: ExecutionState, found: SuspensionState, tools: "Toolbox", *, inbox: str | None = None
+    state: ExecutionState,
+    found: SuspensionState,
+    tools: "Definitions | None",
+    *,
+    inbox: str | None = None,
+    is_described: bool = True,
 ) -> Suspension:
-    """Returns a suspension with everything that is needed to answer it."""
+    """Returns a suspension with everything that is needed to answer it.
+
+    Without `tools` it is for those who show nothing of them; without `is_described`, for those who show nothing of what
+    the tool of the call says of itself, as JSON does.
+    """
     question = found.question
     is_caller = question.addressee == "caller"
-    offered = (tools.get(name) for name in question.offered)
+    offered = () if tools is None else map(tools.get, question.offered)
     return Suspension(
         suspension_id=question.suspension_id,
         thread_id=state.thread_id,
@@ -273,7 +283,7 @@ def build_suspension_view(
         undecidable=question.undecidable or None,
         found=question.found,
         rule=build_rule_view(question.rule),
-        background=Background() if is_caller else _build_background(state, question, tools),
+        background=Background() if is_caller else _build_background(state, question, tools if is_described else None),
     )
 
 
@@ -285,9 +295,9 @@ def build_edit_views(question: ev.Question) -> tuple[EditView, ...]:
     )
 
 
-def _build_background(state: ExecutionState, question: ev.Question, tools: "Toolbox") -> Background:
+def _build_background(state: ExecutionState, question: ev.Question, tools: "Definitions | None") -> Background:
     steps = list(state.steps)
-    definition = tools.get(question.tool_name or "")
+    definition = None if tools is None else tools.get(question.tool_name or "")
     return Background(
         step_number=steps.index(question.step_id) + 1 if question.step_id in steps else 0,
         step_count=len(steps),

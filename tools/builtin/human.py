@@ -124,3 +124,6 @@ WAIT = _build_tool(
     capabilities=("time",),
     risk="read",
 )
+
+ASKING_TOOLS = {tool.definition.name: tool for tool in (DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT)}
+"""By name."""

@@ -44,7 +44,11 @@ def list_questions(
 
     async def work(store: Lookups) -> SuspensionPage:
         find = partial(find_execution, store)
-        page = await list_open_suspensions(store, find, context.tools, limit=limit, cursor=cursor, principal=None)
+        # JSON has the tools that are offered to a caller; a terminal shows nothing of them.
+        tools = context.definitions if terminal is None else None
+        page = await list_open_suspensions(
+            store, find, tools, limit=limit, cursor=cursor, principal=None, is_described=False
+        )
         if terminal is not None:
             _draw_questions(terminal, context, page, store.clock.now())
             await _draw_recent(terminal, context, store)

@@ -40,6 +40,7 @@ from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.suspension import (
     HowToAnswer,
+    Suspension,
     build_suspension_view,
     format_instant,
     to_utc,
@@ -145,7 +146,10 @@ def show_thread(
         else:
             execution, moment = await _read_moment(store, headers[-1], at)
         view = build_execution_view(
-            execution, context.tools, await _read_observations(store, execution, observations_after)
+            execution,
+            context.definitions if terminal is None else None,
+            await _read_observations(store, execution, observations_after),
+            is_described=False,
         )
         if part is not None:
             view = show_step(view, execution, part.step_id, part.items_from, part.limit)
@@ -250,6 +254,11 @@ def _draw_execution(
     now: float,
     moment: Moment | None,
 ) -> None:
+    # The operator's files may print when they are loaded: before anything is drawn.
+    questions = [
+        build_suspension_view(execution, found, context.definitions if found.question.addressee == "human" else None)
+        for found in execution.open_suspensions
+    ]
     header = headers[-1]
     mark, style = OUTCOMES[execution.status]
     if moment is not None:
@@ -269,20 +278,18 @@ def _draw_execution(
     terminal.say(*execution_lines(execution))
     if execution.is_finished:
         terminal.panel(execution.status, outcome_lines(execution), style)
-    _draw_open_questions(terminal, context, execution, is_past=moment is not None)
+    for question in questions:
+        _draw_open_question(terminal, context, question, is_past=moment is not None)
 
 
-def _draw_open_questions(
-    terminal: Terminal, context: ReadingContext, execution: ExecutionState, *, is_past: bool
-) -> None:
-    for found in execution.open_suspensions:
-        if found.question.addressee == "human":
-            terminal_question.show(terminal, build_suspension_view(execution, found, context.tools), is_cut=False)
-            if not is_past:
-                terminal.say(TerminalLine(((context.command("approve", found.question.suspension_id), "bold"),)))
-        elif found.question.addressee == "caller":
-            text = f"the calling model has to answer: {one_line(found.question.message, 200)}"
-            terminal.say(TerminalLine(((text, "warn"),), "asks"))
+def _draw_open_question(terminal: Terminal, context: ReadingContext, question: Suspension, *, is_past: bool) -> None:
+    if question.addressee == "human":
+        terminal_question.show(terminal, question, is_cut=False)
+        if not is_past:
+            terminal.say(TerminalLine(((context.command("approve", question.suspension_id), "bold"),)))
+    elif question.addressee == "caller":
+        text = f"the calling model has to answer: {one_line(question.message, 200)}"
+        terminal.say(TerminalLine(((text, "warn"),), "asks"))
 
 
 def _draw_observations(terminal: Terminal, view: Execution) -> None:

@@ -41,7 +41,7 @@ def test_the_message_names_what_was_meant(cli: Cli, words: str, meant: str) -> N
 def test_a_mistyped_key_of_the_settings_is_named(cli: Cli, settings: str, meant: str) -> None:
     """spec: console.md, did you mean"""
     (cli.home / "planwarden.toml").write_text(settings)
-    result = cli.main("list")
+    result = cli.main("tools")
     assert result.code == 2 and f"did you mean {meant!r}?" in result.err
 
 
