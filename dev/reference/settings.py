@@ -3,7 +3,9 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
+import msgspec
 from msgspec.structs import fields
 from pydantic import BaseModel
 
@@ -19,7 +21,9 @@ from planwarden.server.webhooks.settings import HookSettings
 from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.config_file import ServerEntry
 
-LATE: dict[str, type[BaseModel]] = {
+Model = type[BaseModel] | type[msgspec.Struct]
+"""What checks a table: msgspec the usual ones, pydantic those that few homes have."""
+LATE: dict[str, Model] = {
     "tools": ToolSettings,
     "http": HttpSettings,
     "servers": ServerSettings,
@@ -33,7 +37,7 @@ PREFIX = "PLANWARDEN_"
 
 def toml() -> str:
     """A section for each table of `planwarden.toml`."""
-    schema = SettingsTables.model_json_schema()
+    known = _fields(SettingsTables)
     sections = [_section("Top level", SettingsTables, only=("model",))]
     tables: dict[str, str] = {
         "tools": '[tools."NAME"]',
@@ -42,44 +46,59 @@ def toml() -> str:
         "hooks": "[hooks.NAME]",
         "rules": "[[rules]]",
     }
-    for name in schema["properties"]:
+    for name, annotation in known.items():
         if name == "model":
             continue
-        model = LATE.get(name) or _model(name)
+        model = LATE.get(name) or annotation
         title = tables.get(name, f"[{name}]")
         sections.append(_section(f"`{title}`", model))
         if model is RuleSettings:
             sections.append(_section("Entries of `budget`", BudgetSettings))
-        for key, found in model.model_fields.items():
-            if isinstance(found.annotation, type) and issubclass(found.annotation, BaseModel):
-                sections.append(_section(f"`{title.removesuffix(']')}.{key}]`", found.annotation))
+        for key, found in _fields(model).items():
+            if isinstance(found, type) and issubclass(found, BaseModel):
+                sections.append(_section(f"`{title.removesuffix(']')}.{key}]`", found))
     return "\n\n".join(sections)
 
 
-def _model(name: str) -> type[BaseModel]:
-    found = SettingsTables.model_fields[name]
-    candidates = [found.annotation, *getattr(found.annotation, "__args__", ())]
-    [model] = [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return model
+def _fields(model: Model) -> dict[str, Any]:
+    """Returns the annotations by name, in the order of the class."""
+    if issubclass(model, BaseModel):
+        return {name: found.annotation for name, found in model.model_fields.items()}
+    return {found.name: found.type for found in fields(model)}
 
 
-def _section(title: str, model: type[BaseModel], only: tuple[str, ...] = ()) -> str:
+def _schema(model: Model) -> dict[str, Any]:
+    if issubclass(model, BaseModel):
+        return model.model_json_schema(by_alias=True)
+    schema: dict[str, Any] = msgspec.json.schema(model)["$defs"][model.__name__]
+    for name, annotation in _fields(model).items():
+        # msgspec sorts them; the order of the class says more.
+        for kind in (annotation, *get_args(annotation)):
+            if get_origin(kind) is Literal:
+                schema["properties"][name] = {"enum": get_args(kind)}
+    return schema
+
+
+def _section(title: str, model: Model, only: tuple[str, ...] = ()) -> str:
     return f"### {title}\n\n{model_table(model, only)}"
 
 
-def model_table(model: type[BaseModel], only: tuple[str, ...] = ()) -> str:
+def model_table(model: Model, only: tuple[str, ...] = ()) -> str:
     """The keys of a model: kind, default, meaning."""
-    schema, said = model.model_json_schema(by_alias=True), field_texts(model)
-    names = only or tuple(model.model_fields)
+    schema, said = _schema(model), field_texts(model)
+    names = only or tuple(_fields(model))
     rows = ((f"`{n}`", kind_of(schema["properties"][n], schema), _default(model, n), sentence(said[n])) for n in names)
     return table(("key", "value", "default", "meaning"), rows)
 
 
-def _default(model: type[BaseModel], name: str) -> str:
-    found = model.model_fields[name]
-    if found.is_required():
-        return "required"
-    value = found.get_default(call_default_factory=True)
+def _default(model: Model, name: str) -> str:
+    if issubclass(model, BaseModel):
+        found = model.model_fields[name]
+        if found.is_required():
+            return "required"
+        value = found.get_default(call_default_factory=True)
+    else:
+        value = getattr(model(), name)
     if value is None:
         value = _engine_default(name)
     if value is None or value == [] or value == () or value == {} or isinstance(value, BaseModel):

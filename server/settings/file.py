@@ -1,24 +1,24 @@
-"""Reads `planwarden.toml`: TOML whose tables pydantic checks. A home without the file imports nothing of this."""
+"""Reads `planwarden.toml`: TOML whose tables msgspec checks. A home without the file imports nothing of this."""
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pydantic import JsonValue, ValidationError, create_model
-from pydantic.fields import FieldInfo
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import asdict, replace
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.paths import expand_home
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.given import FileSettings
-from planwarden.server.settings.options import to_invalid_arguments
 from planwarden.server.settings.reminders import REMINDERS, build_schedules
-from planwarden.server.settings.tables import ApprovalsTable, SettingsTables, ToolSettings
+from planwarden.server.settings.tables import RARE, ApprovalsTable, SettingsTables, ToolSettings
 
-# Most homes have no channels, hooks and rules.
+# Most homes have no channels, hooks and rules: pydantic, which checks those, takes as long as all the rest of `list`.
 if TYPE_CHECKING:
     from planwarden.agent.approval.rules import RuleBook
     from planwarden.server.notifications.channels import NotificationChannel
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from planwarden.server.webhooks.settings import Hook
 
 ONCE_DAYS = 90.0
+MAX_FAULTS = 10
+"""In a message."""
+
+Table = TypeVar("Table", bound=Struct)
 
 
 def read_file(path: Path, text: str, environment: Mapping[str, str]) -> FileSettings:
@@ -48,7 +52,10 @@ def read_file(path: Path, text: str, environment: Mapping[str, str]) -> FileSett
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     # Reminders decide nothing, so changing them must not make open questions stale.
     facts: dict[str, JsonValue] = {
-        "tools": {name: found.model_dump(exclude=REMINDERS) for name, found in by_name.items()}
+        "tools": {
+            name: {key: value for key, value in asdict(found).items() if key not in REMINDERS}
+            for name, found in by_name.items()
+        }
     }
     trusted: list[JsonValue] = [*sorted(name for name, found in parsed.servers.items() if found.trusted)]
     if trusted:
@@ -88,41 +95,29 @@ def read_file(path: Path, text: str, environment: Mapping[str, str]) -> FileSett
 
 
 def _read_tables(path: Path, text: str) -> SettingsTables:
-    known = SettingsTables.model_fields
-    fields: dict[str, Any] = {}
     try:
         document = tomllib.loads(text)
-        # pydantic compiles only the tables that are there: all of them would take longer than the rest of a command.
-        fields.update((name, (_find_kind(name, found), ...)) for name, found in known.items() if name in document)
-        checked = create_model("Tables", __config__=SettingsTables.model_config, **fields).model_validate(document)
-        return SettingsTables.model_construct(**{name: getattr(checked, name) for name in fields})
+        read = _check(document, SettingsTables, path, path.name)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
     except RecursionError:
         raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
-    except ValidationError as error:
-        whole = create_model("Tables", __base__=SettingsTables, **fields)
-        problem = to_invalid_arguments(error, path.name, whole).message
-        raise InvalidArguments(f"{str(path)!r}: {problem}") from None
+    rare = {name: document[name] for name in RARE if name in document}
+    if not rare:
+        return read
+    from planwarden.server.settings.rare_tables import check_rare_tables
+
+    return replace(read, **check_rare_tables(rare, path))
 
 
-def _find_kind(name: str, field: FieldInfo) -> Any:
-    """Returns what a table is; most files do not have those that are imported here."""
-    match name:
-        case "http":
-            from planwarden.server.auth.settings import HttpSettings
+def _check(table: dict[str, Any], kind: type[Table], path: Path, where: str) -> Table:
+    try:
+        return convert(table, kind)
+    except ValidationError:
+        from planwarden.server.settings.faults import list_table_faults
 
-            return HttpSettings
-        case "servers":
-            from planwarden.tools.downstream.config import ServerSettings
-
-            return dict[str, ServerSettings]
-        case "notify":
-            from planwarden.server.notifications.settings import NotifySettings
-
-            return list[NotifySettings]
-        case _:
-            return field.annotation
+        faults = list_table_faults(table, kind, where)[:MAX_FAULTS]
+        raise InvalidArguments(f"{str(path)!r}: {'; '.join(faults)}") from None
 
 
 def _read_channels(tables: "list[NotifySettings]", environment: Mapping[str, str]) -> "tuple[NotificationChannel, ...]":
@@ -136,6 +131,9 @@ def _read_channels(tables: "list[NotifySettings]", environment: Mapping[str, str
 def _read_hooks(section: Mapping[str, Any], environment: Mapping[str, str], path: Path) -> "tuple[Hook, ...]":
     if not section:
         return ()
+    from pydantic import ValidationError
+
+    from planwarden.server.settings.options import to_invalid_arguments
     from planwarden.server.webhooks.settings import HookTables, build_hooks
 
     try:
@@ -191,10 +189,5 @@ def _read_tools(section: Mapping[str, Any], path: Path) -> tuple[tuple[Path, ...
                 f"{str(path)!r}: tools.{name} is no key{did_you_mean(name, ['python'])}; settings of a tool "
                 f'with this name stand in a table of their own, [tools."{name}"]'
             )
-        try:
-            by_name[name] = ToolSettings.model_validate(entry)
-        except ValidationError as error:
-            where = f'tools."{name}"'
-            problem = to_invalid_arguments(error, where, ToolSettings).message
-            raise InvalidArguments(f"{str(path)!r}: {problem}") from None
+        by_name[name] = _check(cast("dict[str, Any]", entry), ToolSettings, path, f'tools."{name}"')
     return files, by_name

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.alarms import NO_ALARMS, Schedule
@@ -11,23 +12,22 @@ from planwarden.agent.core.alarms import NO_ALARMS, Schedule
 MAX_REMINDERS = 20
 MAX_AFTER_S = 30 * 24 * 3600.0
 
-Seconds = Annotated[float, Field(gt=0, le=MAX_AFTER_S)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+Seconds = Annotated[float, Meta(gt=0, le=MAX_AFTER_S)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class ReminderSettings(BaseModel):
+class ReminderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The keys as written; a tool takes a missing key from `[approvals]`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    remind_after_s: Annotated[list[Seconds], Field(max_length=MAX_REMINDERS)] | None = None
+    remind_after_s: Annotated[list[Seconds], Meta(max_length=MAX_REMINDERS)] | None = None
     """Seconds after a question at which people are reminded of it."""
-    escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
+    escalate_after_s: Annotated[float, Meta(ge=0, le=MAX_AFTER_S)] | None = None
     """Seconds after which the question is escalated; 0 for never, where `[approvals]` has an escalation."""
-    escalate_to: Annotated[list[Name], Field(max_length=50)] | None = None
+    escalate_to: Annotated[list[Name], Meta(max_length=50)] | None = None
     """Who is notified of an escalation; it gives nobody a right to decide."""
 
 
-REMINDERS = set(ReminderSettings.model_fields)
+REMINDERS = {entry.name for entry in fields(ReminderSettings)}
 
 
 def build_schedules(
@@ -42,7 +42,7 @@ def build_schedules(
     return general, {
         name: _build_schedule(f'tools."{name}"', found, general)
         for name, found in tools.items()
-        if found.model_fields_set & REMINDERS
+        if any(getattr(found, key) is not None for key in REMINDERS)
     }
 
 

@@ -3,6 +3,7 @@
 from math import inf, nan
 from pathlib import Path
 
+import msgspec
 import pytest
 from mcp import Client
 from pydantic import JsonValue
@@ -24,7 +25,7 @@ CONFIRM = "displayConfirmation"
 
 
 def settings(name: str = CONFIRM, /, **given: object) -> Settings:
-    tools = {name: ToolSettings.model_validate({"on_timeout": "approve", **given})}
+    tools = {name: msgspec.convert({"on_timeout": "approve", **given}, ToolSettings)}
     return Settings(home=Path("/nonexistent"), tools=tools)
 
 
