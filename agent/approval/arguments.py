@@ -1,10 +1,9 @@
 """The arguments of a call as they will run: references resolved, defaults filled in, checked."""
 
-from pydantic import JsonValue
-
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import find_binding_faults, has_bindings
 from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES

@@ -9,7 +9,6 @@ from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
@@ -26,6 +25,7 @@ from planwarden.agent.approval.questions import (
 from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.takeover import describe_earlier_runs

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.budgets import BudgetRoom
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.common.errors import DuplicateEffect
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.events import CoveredCall
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.state import SuspensionState

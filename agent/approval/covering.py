@@ -7,13 +7,13 @@ then, and each listed call may run once without another question.
 from collections.abc import Iterable
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 
-from pydantic import JsonValue
-
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.errors import DuplicateEffect
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Reference
 from planwarden.agent.core.pointers import LeadsNowhere, ParsedTexts, follow

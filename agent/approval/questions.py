@@ -7,13 +7,13 @@ and an approval digest over all of it. Any change makes a new revision with a ne
 from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_covered_calls, list_risks
 from planwarden.agent.approval.staleness import describe_change
 from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import build_alarms
 from planwarden.agent.core.plan import plan_to_json

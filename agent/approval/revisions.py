@@ -6,7 +6,6 @@ Silence approves only what was asked at first: a revision that nobody answers is
 from collections.abc import Mapping
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
@@ -14,6 +13,7 @@ from planwarden.agent.approval.covering import list_risks, update_covered_call
 from planwarden.agent.approval.questions import add_finding, bind_question, is_of_policy
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import EditRefused, InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import describe_difference
 from planwarden.agent.core.placeholders import find_placeholders

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
 from planwarden.agent.approval.batch import check_chosen_rows
@@ -29,6 +28,7 @@ from planwarden.agent.common.errors import (
     UndecidableHere,
     UnknownSuspension,
 )
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.fold import apply

@@ -7,10 +7,10 @@ because nobody knows whether it fits. So does a value that does not fit the inpu
 from collections.abc import Mapping
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import WHEN, find_bindings
 from planwarden.agent.core.pointers import ArtifactPart, ParsedTexts, PartAddress, find_list_fault

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Path, leave_out_bindings
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
 

@@ -9,11 +9,11 @@ from typing import cast
 
 import msgspec
 from jsonpointer import JsonPointer, JsonPointerException
-from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import INLINE_VALUES, JSON_TYPE, Artifact
 from planwarden.agent.common.canonical import exceeds, is_larger, measure_encoded, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Reference
 
 MAX_ARGUMENT_BYTES = 256 * 1024

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_cut_off
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import (
     INPUTS,
     ITEM,

@@ -8,10 +8,10 @@ anything. A value that no step takes is never looked at.
 from collections.abc import Iterable
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Binding, Path, find_bindings, find_bound_parts
 from planwarden.agent.core.inputs import find_bound_faults
 from planwarden.agent.core.plan import Plan

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 from jsonpointer import JsonPointer, JsonPointerException
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import (
     INPUTS,
     ITEM,

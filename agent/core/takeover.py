@@ -11,10 +11,10 @@ from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, Binding, Reference, find_bindings
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.struct import JsonValue
 
 MAX_TEMPLATE_CHARS = 20_000
 MAX_QUOTED = 40

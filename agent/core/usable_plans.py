@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.errors import UnknownPlan
+from planwarden.agent.common.struct import JsonValue
 
 MAX_LISTED = 30
 """Plans in a planning prompt."""

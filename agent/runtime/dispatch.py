@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.batch import ask_batch, find_row
@@ -32,6 +31,7 @@ from planwarden.agent.approval.rehearsing import rehearse_dispatch, rehearse_eve
 from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan, has_changed_since_question
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.rehearsal import runs_in_rehearsal

@@ -17,7 +17,6 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
@@ -34,6 +33,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.ids import RandomIds
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 import anyio
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.questions import (
@@ -30,6 +29,7 @@ from planwarden.agent.common.errors import (
     StaleDefinition,
     ToolError,
 )
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.decide import remaining_budgets

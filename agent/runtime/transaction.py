@@ -11,7 +11,6 @@ from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.budgets import BudgetRoom
 from planwarden.agent.approval.context import ApprovalContext
@@ -25,6 +24,7 @@ from planwarden.agent.common.errors import (
     LimitExceeded,
     PlanwardenError,
 )
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.actions import (
     AskModel,

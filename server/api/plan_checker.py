@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.fold import apply

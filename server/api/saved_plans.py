@@ -3,8 +3,7 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.artifact import Artifact
@@ -18,6 +17,7 @@ from planwarden.agent.common.errors import (
     LimitExceeded,
     PlanChanged,
 )
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.plan_words import MAX_ID_CHARS
@@ -36,8 +36,8 @@ from planwarden.server.api.limits import (
     check_wait,
     parse_offset,
 )
+from planwarden.server.settings.combining import check_is_run, combine_options, continue_run, parse_options
 from planwarden.server.settings.given import RETENTION_DAYS
-from planwarden.server.settings.options import check_is_run, combine_options, continue_run, parse_options
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, digest, digest_quickly
 from planwarden.agent.common.errors import KeyConflict, KeyUsed, UsageError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.server.api.limits import check_key

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ThreadBusy, UnknownThread
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.ports.store import Header
-from planwarden.server.settings.options import combine_options
+from planwarden.server.settings.combining import combine_options
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine

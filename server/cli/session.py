@@ -15,10 +15,10 @@ from typing import cast
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import Expired
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.api.service import Service

@@ -8,8 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.notifications import Notification, find_notifiable
 from planwarden.agent.core.state import ExecutionState, SuspensionState

@@ -1,7 +1,8 @@
 """The view of a saved plan: a line of the list of plans."""
 
 import msgspec
-from pydantic import JsonValue
+
+from planwarden.agent.common.struct import JsonValue
 
 
 class SavedPlanLine(msgspec.Struct, frozen=True, kw_only=True):

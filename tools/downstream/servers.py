@@ -19,15 +19,14 @@ import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
 from planwarden.tools.downstream.request_observer import (
     ObservedRequest,
     OnRequestEnd,
@@ -39,6 +38,7 @@ from planwarden.tools.registry import Registry
 # Most homes have no servers, and everybody who starts an engine waits for every import.
 if TYPE_CHECKING:
     from planwarden.tools.downstream.call import OnProgress
+    from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
     from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
     from planwarden.tools.downstream.health import ServerHealth
     from planwarden.tools.downstream.ports import Agents, DelegatingEngine
@@ -61,7 +61,7 @@ class DownstreamServers:
 
     def __init__(
         self,
-        configs: Iterable[ServerConfig],
+        configs: "Iterable[ServerConfig]",
         registry: Registry,
         *,
         home: Path | None = None,
@@ -133,7 +133,7 @@ class DownstreamServers:
         """True between entering and leaving."""
         return self._tasks is not None
 
-    def find_config(self, name: str) -> ServerConfig:
+    def find_config(self, name: str) -> "ServerConfig":
         """Returns the configured server of that name. Raises `InvalidArguments` when there is none."""
         by_name = {config.name: config for config in self.configs}
         if name not in by_name:
@@ -249,10 +249,11 @@ class DownstreamServers:
         """Names of the servers that could run and were never listed."""
         return tuple(config.name for config in self.configs if config.can_start and config.name not in self._listed)
 
-    def login_location(self, config: ServerConfig) -> LoginLocation | None:
+    def login_location(self, config: "ServerConfig") -> "LoginLocation | None":
         """Where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
+        from planwarden.tools.downstream.config import LoginLocation
         from planwarden.tools.downstream.listing_cache import file_stem
 
         command = shlex.join([*self._program, "login", config.name])
@@ -260,7 +261,7 @@ class DownstreamServers:
             find_secrets=self._find_secrets, name=f"{FOLDER}/{file_stem(config)}.login", command=command
         )
 
-    def _find_secrets(self) -> LoginSecrets:
+    def _find_secrets(self) -> "LoginSecrets":
         if self.secrets is None:
             raise ToolError("no logins are open in this process")
         return self.secrets
@@ -293,7 +294,7 @@ class DownstreamServers:
                 await self._state_changed.wait()
 
     def _register_tools(
-        self, config: ServerConfig, listing: list[JsonValue], note: str | None = None
+        self, config: "ServerConfig", listing: list[JsonValue], note: str | None = None
     ) -> Generator[None]:
         """Put the listing's tools into the catalogue at the last step, and note what cannot be used."""
         from planwarden.tools.downstream.call import DownstreamCall, log_progress
@@ -331,12 +332,12 @@ class DownstreamServers:
         # The observer may be set after the tools were built.
         return self.observe_request(request)
 
-    def _load_listing(self, config: ServerConfig) -> list[JsonValue] | None:
+    def _load_listing(self, config: "ServerConfig") -> list[JsonValue] | None:
         from planwarden.tools.downstream.listing_cache import ListingCache
 
         return ListingCache(self._folder).load(config)
 
-    def _build_connection(self, config: ServerConfig) -> "ServerConnection":
+    def _build_connection(self, config: "ServerConfig") -> "ServerConnection":
         from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
         from planwarden.tools.downstream.listing_cache import file_stem
         from planwarden.tools.downstream.transports.log import ServerLog
