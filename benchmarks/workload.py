@@ -9,7 +9,7 @@ take longer, the sides differ less.
 from dataclasses import dataclass
 from itertools import count
 
-from pydantic import JsonValue
+from planwarden.agent.common.struct import JsonValue
 
 CENTS = 1999
 

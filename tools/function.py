@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar, get_type_hints, overload
 
 from anyio import from_thread, to_thread
-from pydantic import BaseModel, ConfigDict, JsonValue, create_model
-from pydantic.errors import PydanticUserError
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, ToolDefinition
+from planwarden.tools.arguments import Arguments, Parameters
 from planwarden.tools.base import MARK, Tool, define
 
 # A tool's own types are unknown here; the tool's schema checks the values.
@@ -102,12 +102,13 @@ def _build_tool(
     on_resume: ToolFunction | None,
 ) -> Tool:
     tool_name = name or getattr(target, "__name__", "")
-    model, context_parameter = _build_argument_model(target, tool_name)
+    parameters, context_parameter = _read_signature(target, tool_name)
+    accepted = Arguments(tool_name, parameters)
     definition = define(
         ToolDefinition(
             name=tool_name,
             description=(description or inspect.getdoc(target) or tool_name).strip(),
-            input_schema=_build_schema(model),
+            input_schema=accepted.schema,
             output_schema=None,
             capabilities=capabilities,
             risk=risk,
@@ -117,12 +118,10 @@ def _build_tool(
             on_timeout=on_timeout,
         )
     )
-    fields = tuple(model.model_fields)
     run, run_resume = _make_runner(target), None if on_resume is None else _make_runner(on_resume)
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-        parsed = model.model_validate(arguments)
-        values = {field: getattr(parsed, field) for field in fields}
+        values = accepted.read(arguments)
         if context_parameter is not None:
             values[context_parameter] = context
         return await run(values, context)
@@ -152,11 +151,11 @@ def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext]
     return run_on_thread
 
 
-def _build_argument_model(target: ToolFunction, tool_name: str) -> tuple[type[BaseModel], str | None]:
-    """Returns a model of the keyword arguments, and the name of the parameter that takes the `CallContext`."""
+def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, str | None]:
+    """Returns the parameters that have arguments, and the name of the one that takes the `CallContext`."""
     hints = get_type_hints(target, include_extras=True)
     context_parameter: str | None = None
-    fields: dict[str, Any] = {}
+    found: dict[str, tuple[Any, Any]] = {}
     for parameter in inspect.signature(target).parameters.values():
         hint = hints.get(parameter.name, object)
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -164,19 +163,5 @@ def _build_argument_model(target: ToolFunction, tool_name: str) -> tuple[type[Ba
         if hint is CallContext:
             context_parameter = parameter.name
         else:
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[parameter.name] = (hint, default)
-    try:
-        return create_model(tool_name, __config__=ConfigDict(extra="forbid"), **fields), context_parameter
-    except PydanticUserError as error:
-        raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
-
-
-def _build_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
-    schema: dict[str, JsonValue] = model.model_json_schema()
-    schema.pop("title", None)
-    properties = schema.get("properties")
-    for entry in properties.values() if isinstance(properties, dict) else ():
-        if isinstance(entry, dict):
-            entry.pop("title", None)
-    return schema
+            found[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
+    return found, context_parameter

@@ -34,6 +34,7 @@ BATCH = 256
 PIECE_VALUES = 5_000
 PIECE_CHARS = 256 * 1024
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels"
 
@@ -43,10 +44,41 @@ def plain_values() -> "SchemaSerializer":
     """Returns what makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder
     refuses it; otherwise it would silently become null.
     """
-    # Made for the first result, because it takes some 20 ms, and many processes have none.
+    # Made for the first result that is not plain, because it takes as long as many a command.
     from pydantic import ConfigDict, TypeAdapter
 
     return TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
+
+
+def to_plain(value: object) -> object:
+    """Returns a copy as the log will hold it: dates and integer keys become text, tuples become lists.
+
+    Raises:
+        Exception: the value has no JSON form.
+    """
+    try:
+        return _copy_plain(value, MAX_DEPTH)
+    except _NotPlain:
+        return plain_values().to_python(value, mode="json")
+
+
+class _NotPlain(Exception):
+    """A part of the value is no JSON yet."""
+
+
+def _copy_plain(value: object, depth: int) -> object:
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if depth and kind is list:
+        return [_copy_plain(part, depth - 1) for part in cast("list[object]", value)]
+    if (
+        depth
+        and kind is dict
+        and all(type(key) is str and key.isascii() for key in cast("dict[object, object]", value))
+    ):
+        return {key: _copy_plain(part, depth - 1) for key, part in cast("dict[str, object]", value).items()}
+    raise _NotPlain
 
 
 async def store_large(box: list[object], max_bytes: int) -> dict[str, JsonValue] | ResultWithArtifacts:

@@ -30,7 +30,7 @@ from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.large_results import ENCODER, plain_values, store_large
+from planwarden.tools.large_results import ENCODER, store_large, to_plain
 
 # Most processes never search, and the index needs SQLite.
 if TYPE_CHECKING:
@@ -261,8 +261,7 @@ class Registry:
         try:
             if exceeds(box[0], INLINE_VALUES, INLINE_BYTES):
                 return await store_large(box, self._max_result_bytes)
-            # As the log will hold it: dates and integer keys become text, tuples become lists.
-            box[0] = plain_values().to_python(box[0], mode="json")
+            box[0] = to_plain(box[0])
             if is_surely_small(cast("JsonValue", box[0]), INLINE_VALUES):
                 return cast("JsonValue", box[0])
             size = len(_encode(box[0]))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import date
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, computed_field
 
 from planwarden.agent.common.artifact import INLINE_VALUES, PREVIEW_CHARS, ResultWithArtifacts
@@ -13,6 +15,7 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.tools.base import as_tool
 from planwarden.tools.function import tool
+from planwarden.tools.large_results import plain_values, to_plain
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 from tests.support.turns import MAX_TURN_S, measure_longest_turn
@@ -140,3 +143,28 @@ async def test_the_event_loop_turns_while_a_large_result_is_encoded(kind: str) -
     longest_s, turns = await measure_longest_turn(lambda: call(value))
     assert longest_s < MAX_TURN_S
     assert turns > 10
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["\ud800", date(2026, 1, 2)]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner)
+        | st.dictionaries(st.text(max_size=2) | st.integers(0, 3) | st.just("\ud800"), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(returned=PLAIN)
+def test_a_small_result_is_copied_as_pydantic_does_it(returned: object) -> None:
+    """ours: what is JSON already is copied without it, so a tool that keeps its result cannot change the log"""
+    try:
+        expected: object = plain_values().to_python(returned, mode="json")
+    except UnicodeEncodeError:
+        with pytest.raises(UnicodeEncodeError):
+            to_plain(returned)
+        return
+    copied = to_plain(returned)
+    assert repr(copied) == repr(expected)
+    assert not isinstance(copied, list | dict) or copied is not returned
