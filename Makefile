@@ -21,7 +21,7 @@ OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bundle clean format check lint types imports quick test browser postgres downstream clients guard conformance campaign \
+.PHONY: help demo bundle clean format check lint types imports quick test exhaustive browser postgres downstream clients guard conformance campaign \
 	campaign-teeth campaign-sum ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers
 
 help: ## Show this list
@@ -84,6 +84,9 @@ quick: $(READY) ## Test the most used behaviours
 ##@ Test
 test: $(READY) ## Run all tests that need neither a browser nor a registry
 	@$(RUN) pytest -n auto --dist worksteal -m "not browser"
+
+exhaustive: $(READY) ## Run all variants, crash points and many examples, of which `make test` runs a slice
+	@$(RUN) pytest -n auto --dist worksteal --exhaustive -m exhaustive
 
 browser: $(NODE_READY) ## Test the inbox in a real Chromium, with axe-core from npm; installs Chromium with apt-get where it is missing
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \

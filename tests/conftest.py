@@ -8,15 +8,18 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from planwarden.agent.ports.store import Store
 from planwarden.storage.clock import ManualClock
 from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
+from tests.support.known_work import do_once
 from tests.support.postgres import as_url, shared_server
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("planwarden", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("planwarden", PATIENT, max_examples=30)
+settings.register_profile("exhaustive", PATIENT, max_examples=400)
 settings.load_profile("planwarden")
 
 # Hundreds of tests start programs: with no bytecode kept, each would compile all it imports again, most of its time.
@@ -34,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--downstream", action="store_true", help="also start MCP servers from public registries")
     parser.addoption("--postgres", action="store_true", help="also run what needs pgbouncer or mounts")
     parser.addoption("--no-skips", action="store_true", help="fail when a test was skipped; the summary says which")
+    parser.addoption("--exhaustive", action="store_true", help="also run all variants, and many examples")
     parser.addoption("--long", action="store_true", help="also run the campaigns of many minutes (marker `long`)")
 
 
@@ -46,10 +50,20 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return (usable or 1) + 1
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--exhaustive"):
+        settings.load_profile("exhaustive")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Campaigns run only with `--long`, public servers only with `--downstream`, real clients only with `--clients`
-    or `--guard`, PgBouncer only with `--postgres`."""
-    names = ("long", "downstream", "clients", "guard", "postgres")
+    or `--guard`, PgBouncer only with `--postgres`, all variants only with `--exhaustive`."""
+    for item in items:
+        # Hypothesis has other examples each time, so more of them are more variants.
+        if config.getoption("--exhaustive") and is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.exhaustive)
+    names = ("long", "downstream", "clients", "guard", "postgres", "exhaustive")
     unwanted = [name for name in names if not config.getoption(f"--{name}")]
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in unwanted)]
     if left_out:
@@ -62,6 +76,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if session.config.getoption("--no-skips") and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_work(pytestconfig: pytest.Config) -> Iterator[None]:
+    """What needs public registries, which it reads through certificates, does everything itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(pytestconfig.getoption(f"--{name}") for name in ("clients", "guard", "downstream")):
+            do_once(patch)
+        yield
 
 
 @pytest.fixture

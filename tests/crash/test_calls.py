@@ -37,6 +37,7 @@ from tests.crash.scenario import (
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore, StoreCall, WatchedStore
+from tests.support.slices import each_once, first_only
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
 
@@ -227,7 +228,13 @@ async def broken_by_kills(
 @requirement("crash:every-call", "replay:real")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("name", "back_end"), [("plan", MortalSqlite), *((name, MortalPostgres) for name in sorted(SCENARIOS))]
+    ("name", "back_end"),
+    [
+        ("plan", MortalPostgres),
+        *(pytest.param(name, MortalPostgres, marks=pytest.mark.exhaustive) for name in ("model", "outage")),
+        # A file is killed below.
+        pytest.param("plan", MortalSqlite, marks=pytest.mark.exhaustive),
+    ],
 )
 async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
     tmp_path: Path, name: str, when: When, back_end: MakeBackEnd
@@ -239,8 +246,7 @@ async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
 
 
 @requirement("crash:every-call", "replay:real")
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+@pytest.mark.parametrize(("name", "when"), each_once(["plan", "model", "outage"], ["before", "after"]))
 async def test_a_kill_at_any_store_call_repeats_no_effect_and_loses_nothing(
     tmp_path: Path, name: str, when: When
 ) -> None:
@@ -251,7 +257,7 @@ async def test_a_kill_at_any_store_call_repeats_no_effect_and_loses_nothing(
 
 
 @requirement("crash:every-call")
-@pytest.mark.parametrize("at", [5, 10, 11, 12, 13])
+@pytest.mark.parametrize("at", first_only(11, 5, 10, 12, 13))
 async def test_a_second_crash_at_any_store_call_of_the_recovery_repeats_no_effect_either(
     tmp_path: Path, at: int
 ) -> None:

@@ -22,6 +22,7 @@ from planwarden.server.settings.rules import build_rule_book
 from tests.requirements import requirement
 from tests.storage.suite import Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore
+from tests.support.slices import each_once
 from tests.support.wardens import plan, tool_step, warden
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
@@ -93,8 +94,7 @@ async def finish(till: Till, back_end: Memory | Sqlite | Postgres, made: planwar
 
 
 @requirement("rules:once", "rules:budget", "crash:every-call")
-@pytest.mark.parametrize("kind", [Memory, Sqlite, Postgres])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("when", "kind"), each_once(["after", "before"], [Sqlite, Memory, Postgres]))
 async def test_a_crash_at_any_store_call_doubles_no_effect_and_refills_no_budget(
     tmp_path: Path, when: Literal["before", "after"], kind: type[Memory | Sqlite | Postgres]
 ) -> None:

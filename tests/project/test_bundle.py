@@ -97,7 +97,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_only_what_belongs_to_the_server_is_packed(packed: Path) -> None:
     """ours: people who install a bundle read it"""
     names = set(zipfile.ZipFile(packed).namelist())
@@ -183,7 +183,7 @@ PLAN = {
 
 
 @requirement("bundle:starts")
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.anyio
 async def test_the_unpacked_bundle_starts_in_an_empty_home_and_runs_a_plan(unpacked: Unpacked, tmp_path: Path) -> None:
     """spec: what a host does with it, by the manifest that is in it"""

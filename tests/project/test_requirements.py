@@ -1,11 +1,13 @@
 """Every guarantee in the manifest has a test, and every marked test names a guarantee."""
 
 import ast
+import functools
 
 from tests.requirements import REQUIREMENTS
 from tests.support.paths import TESTS
 
 
+@functools.cache
 def _marked() -> dict[str, set[str]]:
     """Returns the tests that name each entry, read from the sources, so that tests which a run leaves out count too."""
     found: dict[str, set[str]] = {}

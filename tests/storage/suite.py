@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from pytest import ParameterSet
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
@@ -155,6 +156,14 @@ BACK_END_NAMES = [
     pytest.param(name, marks=pytest.mark.postgres) if name == "postgres, pooled" else name for name in sorted(BACK_ENDS)
 ]
 """As parameters of a fixture; what needs a package of Debian runs only with `make postgres`."""
+
+
+def mainly(*names: str) -> list[str | ParameterSet]:
+    """All, as parameters of a test, of which `make test` runs the named ones."""
+    return [
+        name if not isinstance(name, str) or name in names else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in BACK_END_NAMES
+    ]
 
 
 @dataclass

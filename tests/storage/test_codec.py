@@ -6,7 +6,7 @@ from typing import cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -31,7 +31,6 @@ def row(*stored: JsonValue) -> str:
 
 @requirement("codec:round-trip")
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=NAMES)
-@settings(max_examples=50)
 @given(data=st.data())
 def test_an_event_decodes_to_what_was_encoded(kind: type[ev.Event], data: st.DataObject) -> None:
     """spec: ports.Store, round trip"""

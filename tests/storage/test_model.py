@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -49,6 +50,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S
 from tests.support.postgres import shared_server
+from tests.support.slices import first_only
 
 Result = TypeVar("Result")
 
@@ -518,16 +520,18 @@ class PostgresAgainstModel(StoresAgainstModel):
 
 
 @requirement("store:model")
-def test_postgres_agrees_with_the_same_model() -> None:
+@pytest.mark.parametrize("examples", first_only(4, 40))
+def test_postgres_agrees_with_the_same_model(examples: int) -> None:
     """spec: style, 34; issue 15, the whole store suite"""
     run_state_machine_as_test(
-        PostgresAgainstModel, settings=settings(max_examples=8, stateful_step_count=30, deadline=None)
+        PostgresAgainstModel, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None)
     )
 
 
 @requirement("store:model")
-def test_every_store_agrees_with_a_model_of_dictionaries() -> None:
+@pytest.mark.parametrize("examples", first_only(12, 120))
+def test_every_store_agrees_with_a_model_of_dictionaries(examples: int) -> None:
     """spec: style, 34"""
     run_state_machine_as_test(
-        StoresAgainstModel, settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+        StoresAgainstModel, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None)
     )

@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -157,7 +157,6 @@ SCHEMAS: list[tuple[Json, st.SearchStrategy[Any]]] = [
 @requirement("plan:literals")
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
 def test_arguments_that_fit_are_never_refused_whatever_of_them_is_bound(number: int, data: st.DataObject) -> None:
     """ours: bindings can only make a plan less certain, never wrong"""
     schema, fitting = SCHEMAS[number]

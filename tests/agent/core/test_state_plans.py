@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -186,7 +186,6 @@ def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> Executio
 
 
 @requirement("plan:ends", "plan:order", "state:fold")
-@settings(max_examples=150)
 @given(data=st.data(), plan=plans())
 def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
     data: st.DataObject, plan: JsonValue
@@ -208,7 +207,6 @@ def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
 
 
 @requirement("rehearsal:nothing-done", "plan:ends")
-@settings(max_examples=100)
 @given(plan=plans(), tool_mode=st.sampled_from(["strict", "flexible"]), content=st.sampled_from(["find", "book", ""]))
 def test_any_plan_can_be_rehearsed_and_then_nothing_but_reads_has_run(
     plan: JsonValue, tool_mode: ev.ToolMode, content: str

@@ -17,6 +17,7 @@ from tests.support.doubles.manners import MANNERS, Manner
 from tests.support.doubles.messages import MARKERS, PLAN_TOOL, ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import PLAN, WIRES, ProviderDouble, serve_double
+from tests.support.slices import first_only
 from tests.support.wardens import Ledger, model_step, plan, warden
 
 pytestmark = pytest.mark.anyio
@@ -81,7 +82,7 @@ async def test_after_broken_arguments_the_model_is_asked_once_more_with_the_reas
     assert second.text.startswith(first.text) and "could not be used" in second.text and second.forced == first.forced
 
 
-@every_wire
+@pytest.mark.parametrize("wire", first_only(*WIRES))
 async def test_ten_thousand_calls_are_cut_to_fifty(wire: str) -> None:
     """spec: issue, provider doubles"""
     async with serve_double(wire, MANNERS["ten thousand calls"]) as double:

@@ -22,6 +22,7 @@ from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
 from tests.support.doubles.wire import KEY
+from tests.support.slices import each_once
 from tests.support.wardens import Ledger, model_step, plan
 
 pytestmark = pytest.mark.anyio
@@ -62,8 +63,7 @@ async def test_a_rate_limited_request_waits_as_long_as_the_provider_asks(wire: s
     assert reply.content is not None and waits_s == [7.0] and len(double.requests) == 2
 
 
-@every_wire
-@pytest.mark.parametrize("status", [408, 500, 502, 503, 529])
+@pytest.mark.parametrize(("status", "wire"), each_once([408, 500, 502, 503, 529], list(WIRES)))
 async def test_transient_failures_are_retried_after_growing_waits_and_not_without_end(wire: str, status: int) -> None:
     """spec: issue, retries with back-off"""
     waits_s: list[float] = []
@@ -167,8 +167,9 @@ async def test_what_a_wait_can_change_is_told_from_what_it_cannot(
 
 
 @requirement("patience:at-once")
-@every_wire
-@pytest.mark.parametrize("name", ["breaks off", "hangs", "web page", "50 MB", "content filter"])
+@pytest.mark.parametrize(
+    ("name", "wire"), each_once(["breaks off", "hangs", "web page", "50 MB", "content filter"], list(WIRES))
+)
 async def test_a_connection_that_breaks_is_worth_a_wait_and_an_unusable_answer_is_not(wire: str, name: str) -> None:
     """spec: plans, broken connections wait"""
     async with serve_double(wire, MANNERS[name]) as double:
@@ -271,8 +272,7 @@ async def test_cancelling_an_execution_does_not_wait_for_the_model() -> None:
     assert execution.status == "cancelled"
 
 
-@every_wire
-@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+@pytest.mark.parametrize(("status", "wire"), each_once([400, 401, 404, 429, 500], list(WIRES)))
 async def test_the_key_is_in_no_message_no_log_and_no_traceback(
     wire: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:

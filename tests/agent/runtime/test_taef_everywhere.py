@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from pytest import ParameterSet
 
 import planwarden
 from planwarden.agent.models.caller import CallerModel
@@ -22,6 +23,7 @@ from tests.support.doubles.manners import MANNERS, Manner
 from tests.support.doubles.messages import Body
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
+from tests.support.slices import each_once
 from tests.support.wardens import Ledger, model_step, plan, statuses
 
 pytestmark = pytest.mark.anyio
@@ -116,8 +118,10 @@ REFUSED = Expected("suspended")
 EXPECTED_OF_CALLER = {"malformed": REFUSED, "ten thousand calls": REFUSED}
 
 
-def cases() -> list[tuple[str, str]]:
-    return [(model, name) for name in MANNERS for model in MODELS if not (model == CALLER and MANNERS[name].needs_wire)]
+def cases() -> list[ParameterSet]:
+    """Each manner with one of the models that answer over a wire, and with a caller."""
+    wired = each_once(MODELS[:-1], list(MANNERS))
+    return [*wired, *(pytest.param(CALLER, name) for name, manner in MANNERS.items() if not manner.needs_wire)]
 
 
 @pytest.mark.parametrize(("model", "name"), cases())
@@ -159,8 +163,10 @@ async def test_a_goal_is_planned_executed_and_answered_by_every_kind_of_model(mo
     assert execution.output == "Here is what the record shows."
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", ["prose only", "forged status", "half", "malformed", "placeholders", "never-ending"])
+@pytest.mark.parametrize(
+    ("model", "name"),
+    each_once(MODELS, ["prose only", "forged status", "half", "malformed", "placeholders", "never-ending"]),
+)
 async def test_what_depends_on_a_step_that_was_not_done_is_not_done_either(model: str, name: str) -> None:
     """ours: law 1"""
     steps = plan(model_step("a", "find", "note"), model_step("b", "note"))

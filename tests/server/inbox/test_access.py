@@ -29,6 +29,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.sessions import KEPT_S, InboxSession, sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
+from tests.storage.suite import mainly
 
 pytestmark = pytest.mark.anyio
 
@@ -202,6 +203,7 @@ async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path
 
 
 @requirement("inbox:passphrase")
+@pytest.mark.parametrize("back_end", mainly("postgres"), indirect=True)
 async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_path: Path) -> None:
     """ours"""
     file = tmp_path / "passphrase"

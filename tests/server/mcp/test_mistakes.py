@@ -20,6 +20,7 @@ from tests.server.mcp.mistakes import (
     list_mistakes,
 )
 from tests.server.mcp.support import ERAS, Document, Era, Served, ids_of, ok, question_of, served, text_of
+from tests.support.slices import each_once
 from tests.support.wardens import Ledger, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -36,8 +37,7 @@ def test_there_are_more_than_fifty_mistakes_with_names_of_their_own() -> None:
 
 
 @requirement("mcp:mistakes")
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize(("mistake", "era"), each_once(MISTAKES, ERAS), ids=lambda value: getattr(value, "name", value))
 async def test_a_mistake_is_understood_or_refused_before_anything_ran(
     tmp_path: Path, era: Era, mistake: Mistake
 ) -> None:

@@ -19,7 +19,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
 from tests.requirements import requirement
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
-from tests.storage.suite import BackEnd
+from tests.storage.suite import BackEnd, mainly
 from tests.support.fakes import Crash
 
 pytestmark = pytest.mark.anyio
@@ -367,6 +367,7 @@ async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started
 
 
 @requirement("schedule:times")
+@pytest.mark.parametrize("back_end", mainly("postgres"), indirect=True)
 async def test_ticks_of_a_year_start_once_each_through_both_changes_of_the_clocks(
     store: Store, clock: ManualClock
 ) -> None:

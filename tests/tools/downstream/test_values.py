@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -29,7 +29,6 @@ def count_all(document: JsonValue) -> int:
 
 
 @requirement("downstream:bounded")
-@settings(max_examples=200, deadline=None)
 @given(document=VALUES, cut=st.integers(1, 7))
 def test_values_are_counted_as_a_parser_would_wherever_the_text_is_cut(document: JsonValue, cut: int) -> None:
     """ours: text may contain quotes, backslashes and brackets"""

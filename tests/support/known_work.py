@@ -1,0 +1,52 @@
+"""Work of libraries that comes out the same for every test, and that costs more than most tests themselves.
+
+A process does it once. What a program costs that starts by itself is not touched: this is only for the tests' process.
+"""
+
+import importlib.metadata
+import json
+import ssl
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.metadata import EntryPoints
+from typing import Any
+
+import certifi
+import pytest
+from jsonschema import Draft202012Validator
+
+
+def do_once(patch: pytest.MonkeyPatch) -> None:
+    """Until `patch` is undone."""
+    _check_schemas_once(patch)
+    _read_entry_points_once(patch)
+    _trust_nobody_outside(patch)
+
+
+def _check_schemas_once(patch: pytest.MonkeyPatch) -> None:
+    """Each session of the SDK's client checks the schemas of the tools that it calls, and ours are long."""
+    check = Draft202012Validator.check_schema
+
+    @lru_cache(maxsize=256)
+    def check_text(text: str) -> None:
+        check(json.loads(text))
+
+    patch.setattr(Draft202012Validator, "check_schema", lambda schema: check_text(json.dumps(schema)))
+
+
+def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
+    """Each warden looks through the files of all installed packages for tools."""
+    read: Callable[..., EntryPoints] = lru_cache(maxsize=16)(importlib.metadata.entry_points)
+    patch.setattr("planwarden.server.settings.catalogue.entry_points", read)
+
+
+def _trust_nobody_outside(patch: pytest.MonkeyPatch) -> None:
+    """Each client of HTTP reads the certificates of all public authorities, whom no test needs to believe."""
+    load = ssl.SSLContext.load_verify_locations
+    public = {certifi.where(), ssl.get_default_verify_paths().openssl_cafile}
+
+    def load_others(context: ssl.SSLContext, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
+        if cadata is not None or cafile not in public:
+            load(context, cafile, capath, cadata)
+
+    patch.setattr(ssl.SSLContext, "load_verify_locations", load_others)
