@@ -24,6 +24,7 @@ from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
 from tests.requirements import requirement
 from tests.server.inbox.support import open_inbox
+from tests.support.forking.command import forked_command_line
 from tests.support.wardens import plan, tool_step
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
@@ -69,13 +70,14 @@ class Bob:
             {"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}},
             {"when": {"purpose": "synthesize"}, "reply": {"content": OUTPUT}},
         ]
+        command, *words = forked_command_line("serve")
         model = self.home / "model.json"
         model.write_text(json.dumps({"replies": replies}), encoding="utf-8")
         self.parent.configure(
             {
                 "bob": {
-                    "command": sys.executable,
-                    "args": ["-m", "planwarden.server.main", "serve"],
+                    "command": command,
+                    "args": words,
                     "env": {
                         "PLANWARDEN_HOME": str(home or self.home),
                         "PLANWARDEN_MODEL": f"scripted:{model}",

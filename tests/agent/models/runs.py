@@ -1,7 +1,6 @@
 """`planwarden run-goal` in its own process against a double of each provider, with tools that keep a ledger."""
 
 import re
-import sys
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from tests.server.cli.support import clean_environment
 from tests.support.doubles.manners import MANNERS
 from tests.support.doubles.messages import Body, ModelRequest
 from tests.support.doubles.server import ProviderDouble, serve_double
+from tests.support.forking.command import forked_command_line
 
 GOAL = "Find the stale records and note what they are."
 PLAN: Body = {
@@ -134,7 +134,7 @@ def finished(
 async def run_command(home: Path, environment: Mapping[str, str], *words: str) -> tuple[int, str, str]:
     """Exit code, output and errors of a command; the home is named by the environment, as operators do it."""
     done = await anyio.run_process(
-        [sys.executable, "-m", "planwarden.server.main", *words],
+        forked_command_line(*words),
         env=clean_environment({"PLANWARDEN_HOME": str(home), **environment}),
         check=False,
     )

@@ -18,6 +18,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.server.main import main
+from tests.support.forking.command import forked_command_line
 
 ANSWER_S = 60.0
 """Seconds after which a silent terminal has failed."""
@@ -116,7 +117,7 @@ class Cli:
     def spawn(self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None) -> "CommandResult":
         """Runs the command in another process, without a terminal."""
         done = subprocess.run(
-            command_line("--home", str(self.home), *words),
+            forked_command_line("--home", str(self.home), *words),
             input=stdin,
             capture_output=True,
             text=True,
@@ -214,7 +215,7 @@ Open = Callable[..., PtyTerminal]
 
 
 def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, columns: int = 110) -> PtyTerminal:
-    """Starts the command on a new terminal."""
+    """Starts the command on a new terminal. Whoever kills it reads to its end, and then it is gone."""
     import fcntl
     import pty
     import struct
@@ -223,7 +224,7 @@ def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = Non
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
     process = subprocess.Popen(
-        command_line("--home", str(cli.home), *words),
+        forked_command_line("--home", str(cli.home), *words),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -25,9 +25,10 @@ from planwarden.server.views.encoding import to_json
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.server.cli.support import ERASE, Cli, PtyTerminal, command_line, make_home, start_on_terminal
+from tests.server.cli.support import ERASE, Cli, PtyTerminal, make_home, start_on_terminal
 from tests.server.inbox.support import Person
 from tests.server.mcp.support import ok
+from tests.support.forking.command import forked_command_line
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 DESKTOP = {"DISPLAY": ":0"}
@@ -179,9 +180,8 @@ async def _make_code(home: Path, name: str = "ann") -> str:
 @requirement("inbox:any-process")
 async def test_a_stdio_server_is_answered_in_the_browser(home: Path) -> None:
     """spec: the whole way, with real processes"""
-    parameters = StdioServerParameters(
-        command=command_line()[0], args=[*command_line()[1:], "--home", str(home), "serve"]
-    )
+    command, *words = forked_command_line("--home", str(home), "serve")
+    parameters = StdioServerParameters(command=command, args=words)
     with anyio.fail_after(60):
         async with Client(parameters) as client, Person() as person:
             asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})

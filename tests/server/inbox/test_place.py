@@ -27,10 +27,11 @@ from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.server.cli.support import ERASE, Cli, command_line, make_home, start_on_terminal
+from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
 from tests.server.mcp.support import ok
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.forking.command import forked_command_line
 from tests.support.scene import launch_browser
 
 AGAIN_S = 0.05
@@ -61,7 +62,8 @@ def _make_home(folder: Path) -> Path:
 
 
 def _server(home: Path) -> StdioServerParameters:
-    return StdioServerParameters(command=command_line()[0], args=[*command_line()[1:], "--home", str(home), "serve"])
+    command, *words = forked_command_line("--home", str(home), "serve")
+    return StdioServerParameters(command=command, args=words)
 
 
 def _find_pid(home: Path) -> int:

@@ -1,6 +1,5 @@
 """What `resume_execution` does, row by row of its table in docs/security.md, with a ledger of effects."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from tests.server.mcp.support import (
     refused,
     served,
 )
+from tests.support.forking.command import forked_command_line
 from tests.support.wardens import Ledger, confirm, model_step, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -222,7 +222,7 @@ async def test_a_dangerous_call_waits_over_stdio_and_http_whatever_the_client_an
     file = tmp_path / f"danger_{era}.py"
     file.write_text(TOOLS)
     (tmp_path / "planwarden.toml").write_text(f'[tools]\npython = ["{file.name}"]\n')
-    words = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
+    command, *words = forked_command_line("--home", str(tmp_path), "serve")
 
     async def tried(client: Client) -> None:
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
@@ -231,7 +231,7 @@ async def test_a_dangerous_call_waits_over_stdio_and_http_whatever_the_client_an
             assert (still["status"], still["awaiting"]) == ("suspended", "human")
         assert (await refused(client, "resume_execution", **ids_of(asked), **NOW))["code"] == "rate_limited"
 
-    process = StdioServerParameters(command=sys.executable, args=words)
+    process = StdioServerParameters(command=command, args=words)
     async with Client(process, mode=era, elicitation_callback=Browser(content={"decision": "approve"})) as client:
         await tried(client)
     settings = Settings(home=tmp_path, python_files=(file,))

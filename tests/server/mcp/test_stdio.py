@@ -17,6 +17,7 @@ from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Era, approve_elsewhere, approving, ids_of, ok, question_of
+from tests.support.forking.command import forked_command_line
 from tests.support.slices import first_only
 from tests.support.wardens import confirm, model_step, plan, tool_step
 
@@ -52,7 +53,8 @@ def home(tmp_path: Path) -> Path:
 
 
 def _server(home: Path) -> StdioServerParameters:
-    return StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], "--home", str(home), "serve"])
+    command, *words = forked_command_line("--home", str(home), "serve")
+    return StdioServerParameters(command=command, args=words)
 
 
 def _ledger(home: Path) -> list[str]:

@@ -29,10 +29,11 @@ from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.storage.sealing import make_secret_key
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, clean_environment, command_line, make_home, start_on_terminal, step
+from tests.server.cli.support import Cli, clean_environment, make_home, start_on_terminal, step
 from tests.server.inbox.support import HOST, ORIGIN, Browser
 from tests.server.mcp.support import approve_elsewhere, approving, ok
 from tests.support.doubles.login_server import LoginServer, login_server
+from tests.support.forking.command import forked_command_line
 from tests.support.wardens import confirm, plan
 from tests.tools.downstream.support import read_error, run_call
 
@@ -63,7 +64,7 @@ class Machine:
         return Cli(self.home)
 
     def serve(self) -> StdioServerParameters:
-        command, *words = command_line("--home", str(self.home), "serve")
+        command, *words = forked_command_line("--home", str(self.home), "serve")
         return StdioServerParameters(command=command, args=words, env=clean_environment(self.environment))
 
     @asynccontextmanager

@@ -1,0 +1,46 @@
+"""The command line of a forked planwarden, for tests of what it does rather than of how it starts."""
+
+import atexit
+import functools
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+START = Path(__file__).with_name("start.py")
+
+
+def forked_command_line(*words: str) -> Sequence[str]:
+    """Like `python -m planwarden.server.main WORD...`, except that everything has been imported. Signals reach it, and
+    it is killed with the process that this starts; it has no terminal."""
+    return [sys.executable, "-S", "-E", str(START), _fork_server(), *words]
+
+
+@functools.cache
+def _fork_server() -> str:
+    """The socket of the server of this process, which ends with it."""
+    folder = tempfile.mkdtemp(prefix="planwarden-fork-")
+    path = f"{folder}/socket"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.forking.server", path],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.stdout.close()
+
+    def end() -> None:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return path

@@ -1,0 +1,138 @@
+"""`python -m tests.support.forking.server PATH` forks a process of `planwarden` for each connection to the socket.
+
+It ends, and kills what it forked, when its standard input ends. A process whose connection ends is killed as well.
+"""
+
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pkgutil import walk_packages
+
+import planwarden
+
+MAX_ORDER_BYTES = 1 << 20
+LEFT_OUT = ("provider", "telemetry")
+"""What few commands import, and what reads the environment while it is imported."""
+
+Order = tuple[list[str], dict[str, str], str]
+"""The words of a command, its environment and its folder."""
+
+
+class Server:
+    """Processes by their connections."""
+
+    def __init__(self, path: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(path)
+        self._listener.listen(64)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(sys.stdin, selectors.EVENT_READ)
+        self._woken, self._wakes = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self._wakes.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._children: dict[int, socket.socket] = {}
+
+    def wait_for_order(self) -> Order | None:
+        """Returns in each process that it forks, which has the streams of its order, and with None at the end."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is sys.stdin:
+                    for child in self._children:
+                        os.kill(child, signal.SIGKILL)
+                    return None
+                if key.fileobj is self._listener:
+                    connection, _ = self._listener.accept()
+                    self._selector.register(connection, selectors.EVENT_READ)
+                elif key.fileobj is self._woken:
+                    self._woken.recv(4096)
+                    self._tell_ends()
+                elif isinstance(key.fileobj, socket.socket) and (order := self._serve(key.fileobj)):
+                    return order
+
+    def _serve(self, connection: socket.socket) -> Order | None:
+        text, streams, _, _ = socket.recv_fds(connection, MAX_ORDER_BYTES, 3)
+        if not text:
+            self._selector.unregister(connection)
+            for child in [child for child, found in self._children.items() if found is connection]:
+                os.kill(child, signal.SIGKILL)
+            if connection not in self._children.values():
+                connection.close()
+            return None
+        child = os.fork()
+        if child == 0:
+            self._leave(streams)
+            return json.loads(text)
+        for stream in streams:
+            os.close(stream)
+        self._children[child] = connection
+        connection.send(str(child).encode())
+        return None
+
+    def _leave(self, streams: list[int]) -> None:
+        """In a new process: nothing of this server stays."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        for found in (self._listener, self._woken, self._wakes, *self._children.values()):
+            found.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+
+    def _tell_ends(self) -> None:
+        while self._children:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child == 0:
+                return
+            connection = self._children.pop(child)
+            with suppress(OSError):
+                connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+            with suppress(KeyError):
+                self._selector.unregister(connection)
+            connection.close()
+
+
+def become(order: Order) -> None:
+    """Runs the command, which ends the process."""
+    words, environment, folder = order
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    sys.argv = ["planwarden", *words]
+    gc.unfreeze()
+    from planwarden.server.main import run
+
+    run()
+
+
+def import_everything() -> None:
+    """What commands and servers import, so that no process has to."""
+    for name in ("anyio._backends._asyncio", "mcp.client.stdio", "uvicorn"):
+        import_module(name)
+    for package in ("server", "storage", "tools", "agent"):
+        for found in walk_packages([f"{planwarden.__path__[0]}/{package}"], f"planwarden.{package}."):
+            if not any(left in found.name for left in LEFT_OUT):
+                with suppress(ImportError):
+                    import_module(found.name)
+
+
+if __name__ == "__main__":
+    import_everything()
+    gc.collect()
+    gc.freeze()
+    waiting = Server(sys.argv[1])
+    print("ready", flush=True)
+    if (found := waiting.wait_for_order()) is not None:
+        become(found)
