@@ -85,7 +85,7 @@ quick: $(READY) ## Test the most used behaviours
 test: $(READY) ## Run all tests that need neither a browser nor a registry
 	@$(RUN) pytest -n auto --dist worksteal -m "not browser"
 
-exhaustive: $(READY) ## Run all variants, crash points and many examples, of which `make test` runs a slice
+exhaustive: $(READY) ## Run the variants that `make test` leaves out, and hundreds of examples for each property
 	@$(RUN) pytest -n auto --dist worksteal --exhaustive -m exhaustive
 
 browser: $(NODE_READY) ## Test the inbox in a real Chromium, with axe-core from npm; installs Chromium with apt-get where it is missing

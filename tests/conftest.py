@@ -18,7 +18,7 @@ from tests.support.postgres import as_url, shared_server
 
 # How long an example takes says how busy the machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("planwarden", PATIENT, max_examples=30)
+settings.register_profile("planwarden", PATIENT, max_examples=20)
 settings.register_profile("exhaustive", PATIENT, max_examples=400)
 settings.load_profile("planwarden")
 

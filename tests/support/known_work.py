@@ -11,7 +11,6 @@ from functools import lru_cache
 from importlib.metadata import EntryPoints
 from typing import Any
 
-import certifi
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -41,12 +40,12 @@ def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def _trust_nobody_outside(patch: pytest.MonkeyPatch) -> None:
-    """Each client of HTTP reads the certificates of all public authorities, whom no test needs to believe."""
+    """Each client of HTTP reads the files with the certificates of all public authorities, whom no test needs to
+    believe. Certificates that a test makes are given as data."""
     load = ssl.SSLContext.load_verify_locations
-    public = {certifi.where(), ssl.get_default_verify_paths().openssl_cafile}
 
-    def load_others(context: ssl.SSLContext, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
-        if cadata is not None or cafile not in public:
-            load(context, cafile, capath, cadata)
+    def load_data(context: ssl.SSLContext, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
+        if cadata is not None:
+            load(context, cadata=cadata)
 
-    patch.setattr(ssl.SSLContext, "load_verify_locations", load_others)
+    patch.setattr(ssl.SSLContext, "load_verify_locations", load_data)

@@ -156,7 +156,10 @@ EMPTY = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
 def test_a_request_that_is_too_large_is_refused_under_its_id_and_the_connection_lives_on(home: Path) -> None:
     """ours: counted before it is parsed, because parsing and checking it would make everybody wait"""
     with subprocess.Popen(
-        [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        forked_command_line("--home", str(home)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as process:
         _initialize(process)
         assert _read(process)["id"] == 1
@@ -230,7 +233,7 @@ def test_a_tools_file_that_prints_does_not_get_into_a_document(home: Path) -> No
 @pytest.mark.slow
 def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(home: Path) -> None:
     (home / "tools.py").write_text("raise RuntimeError('no such machine')\n")
-    command = [*COMMAND, "--home", str(home)]
+    command = forked_command_line("--home", str(home))
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"tools.py" in done.stderr and b"no such machine" in done.stderr and b"Traceback" not in done.stderr

@@ -1,0 +1,47 @@
+"""A forked command is a process like one that was started: its streams, its folder, its end, signals to it."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.server.cli.support import clean_environment, command_line, make_home
+from tests.support.forking.command import forked_command_line
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("words", [["--version"], ["tools", "--json"], ["call", "nosuch"], ["nosuch"]])
+def test_a_forked_command_says_and_returns_what_the_command_does(tmp_path: Path, words: list[str]) -> None:
+    """ours"""
+    environment = clean_environment({"PLANWARDEN_HOME": str(make_home(tmp_path / "home"))})
+    forked, started = (
+        subprocess.run(start(*words), capture_output=True, env=environment, cwd=tmp_path, timeout=120, check=False)
+        for start in (forked_command_line, command_line)
+    )
+    assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_signal_ends_a_forked_server_as_it_ends_one_that_was_started(tmp_path: Path, number: signal.Signals) -> None:
+    """ours; its standard output ends when it is gone"""
+    home = make_home(tmp_path / "home")
+    ends: list[int] = []
+    for start in (forked_command_line, command_line):
+        with subprocess.Popen(
+            start("serve"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=clean_environment({"PLANWARDEN_HOME": str(home)}),
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+            process.stdin.flush()
+            assert process.stdout.readline()
+            os.kill(process.pid, number)
+            assert process.stdout.read() == b""
+            ends.append(process.wait(60))
+    assert ends[0] == ends[1]
