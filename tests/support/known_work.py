@@ -6,7 +6,6 @@ A process does it once. What a program costs that starts by itself is not touche
 import importlib.metadata
 import json
 import ssl
-from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import EntryPoints
 from typing import Any
@@ -30,13 +29,20 @@ def _check_schemas_once(patch: pytest.MonkeyPatch) -> None:
     def check_text(text: str) -> None:
         check(json.loads(text))
 
-    patch.setattr(Draft202012Validator, "check_schema", lambda schema: check_text(json.dumps(schema)))
+    def check_once(schema: object) -> None:
+        check_text(json.dumps(schema))
+
+    patch.setattr(Draft202012Validator, "check_schema", check_once)
 
 
 def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
     """Each warden looks through the files of all installed packages for tools."""
-    read: Callable[..., EntryPoints] = lru_cache(maxsize=16)(importlib.metadata.entry_points)
-    patch.setattr("planwarden.server.settings.catalogue.entry_points", read)
+
+    @lru_cache(maxsize=16)
+    def read_once(*, group: str) -> EntryPoints:
+        return importlib.metadata.entry_points(group=group)
+
+    patch.setattr("planwarden.server.settings.catalogue.entry_points", read_once)
 
 
 def _trust_nobody_outside(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from typing import cast
 
 import pytest
 from pytest import ParameterSet
@@ -21,7 +22,7 @@ def each_once(*columns: Sequence[object]) -> list[ParameterSet]:
 def first_only(*cases: object, keep: int = 1) -> list[ParameterSet]:
     """`make test` runs the first `keep` cases. A tuple is a case of several parameters."""
     return [
-        _case(case if isinstance(case, tuple) else (case,), is_exhaustive=number >= keep)
+        _case(cast("tuple[object, ...]", case) if isinstance(case, tuple) else (case,), is_exhaustive=number >= keep)
         for number, case in enumerate(cases)
     ]
 

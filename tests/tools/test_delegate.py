@@ -70,7 +70,8 @@ class Bob:
             {"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}},
             {"when": {"purpose": "synthesize"}, "reply": {"content": OUTPUT}},
         ]
-        command, *words = forked_command_line("serve")
+        command, *arguments = forked_command_line("serve")
+        words: list[JsonValue] = [*arguments]
         model = self.home / "model.json"
         model.write_text(json.dumps({"replies": replies}), encoding="utf-8")
         self.parent.configure(

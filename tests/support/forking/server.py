@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pkgutil import walk_packages
+from types import FrameType
 
 import planwarden
 
@@ -38,7 +39,7 @@ class Server:
         self._wakes.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._wakes.fileno())
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _pass)
         self._children: dict[int, socket.socket] = {}
 
     def wait_for_order(self) -> Order | None:
@@ -99,6 +100,10 @@ class Server:
             with suppress(KeyError):
                 self._selector.unregister(connection)
             connection.close()
+
+
+def _pass(_: int, __: FrameType | None) -> None:
+    """A signal with a handler wakes the selector."""
 
 
 def become(order: Order) -> None:
