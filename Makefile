@@ -95,7 +95,7 @@ browser: $(NODE_READY) ## Test the inbox in a real Chromium, with axe-core from 
 
 postgres: $(READY) ## Test PostgreSQL at length, behind PgBouncer and on a full disk; installs pgbouncer with apt-get where it is missing
 	@command -v pgbouncer > /dev/null || test -x /usr/sbin/pgbouncer || { apt-get update -qq && apt-get install -y -qq pgbouncer; }
-	@$(RUN) pytest -n auto --dist worksteal --postgres -m postgres
+	@$(RUN) pytest -n auto --dist worksteal --postgres --exhaustive -m postgres
 
 downstream: $(NODE_READY) ## Test plans over public MCP servers from PyPI and npm
 	@$(RUN) pytest --downstream -m downstream

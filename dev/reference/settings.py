@@ -146,10 +146,13 @@ def _is_ours(text: str) -> bool:
 
 
 def _modules() -> Iterator[ast.Module]:
+    """Those that name a variable of ours."""
     [root] = planwarden.__path__
     for folder in ("agent", "server", "storage", "tools"):
         for path in sorted((Path(root) / folder).rglob("*.py")):
-            yield ast.parse(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            if PREFIX in text:
+                yield ast.parse(text)
 
 
 def environment() -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.slices import first_only
 
 SKIPPED = "import pytest\n\n\ndef test_a():\n    pytest.skip('there is no such program')\n"
 PASSED = "def test_a():\n    pass\n"
@@ -26,8 +25,8 @@ def run_pytest(folder: Path, content: str, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", first_only(["-n", "1"], []))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("workers", [["-n", "1"], []])
 def test_a_skipped_test_fails_a_session_that_allows_none_and_is_named(tmp_path: Path, workers: list[str]) -> None:
     """spec: issue, no leg passes by skipping"""
     code, said = run_pytest(tmp_path, SKIPPED, "--no-skips", *workers)

@@ -152,18 +152,18 @@ BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {
     "postgres": Postgres,
     "postgres, pooled": PooledPostgres,
 }
-BACK_END_NAMES = [
-    pytest.param(name, marks=pytest.mark.postgres) if name == "postgres, pooled" else name for name in sorted(BACK_ENDS)
-]
-"""As parameters of a fixture; what needs a package of Debian runs only with `make postgres`."""
+_LANES = {"postgres, pooled": pytest.mark.postgres, "sqlite, slow": pytest.mark.exhaustive}
+BACK_END_NAMES = [pytest.param(name, marks=_LANES.get(name, ())) for name in sorted(BACK_ENDS)]
+"""As parameters of a fixture. What needs a package of Debian runs only with `make postgres`. That a slow disk changes
+nothing above the laws of the store is seen only with `make exhaustive`."""
 
 
-def mainly(*names: str) -> list[str | ParameterSet]:
+def mainly(*names: str) -> list[ParameterSet]:
     """All, as parameters of a test, of which `make test` runs the named ones."""
-    return [
-        name if not isinstance(name, str) or name in names else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in BACK_END_NAMES
-    ]
+    lanes = {name: pytest.mark.exhaustive for name in BACK_ENDS if name not in names} | {
+        "postgres, pooled": pytest.mark.postgres
+    }
+    return [pytest.param(name, marks=lanes.get(name, ())) for name in sorted(BACK_ENDS)]
 
 
 @dataclass

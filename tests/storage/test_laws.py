@@ -23,9 +23,12 @@ from planwarden.agent.core.state import new_execution
 from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
-from tests.storage.suite import LEASE_S, BackEnd, Scribe, decided, guard, question
+from tests.storage.suite import LEASE_S, BackEnd, Scribe, decided, guard, mainly, question
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize("back_end", mainly("memory", "sqlite", "sqlite, slow", "postgres"), indirect=True),
+]
 
 
 async def everything(store: Store, execution_id: str) -> tuple[object, ...]:

@@ -150,20 +150,16 @@ async def test_an_unknown_model_and_a_wrong_key_are_one_sentence(wire: str) -> N
 
 
 @requirement("patience:at-once")
-@every_wire
 @pytest.mark.parametrize(
-    ("status", "is_worth_a_wait"),
-    [(400, False), (401, False), (403, False), (404, False), (413, False), (402, True), (408, True), (429, True)]
-    + [(status, True) for status in (500, 502, 503, 529)],
+    ("status", "wire"),
+    each_once([400, 401, 403, 404, 413, 402, 408, 429, 500, 502, 503, 529], list(WIRES)),
 )
-async def test_what_a_wait_can_change_is_told_from_what_it_cannot(
-    wire: str, status: int, is_worth_a_wait: bool
-) -> None:
+async def test_what_a_wait_can_change_is_told_from_what_it_cannot(wire: str, status: int) -> None:
     """spec: plans, 429, 5xx and broken connections wait, 401, 403 and 404 do not"""
     async with serve_double(wire, fails(status)) as double:
         with pytest.raises(ModelError) as caught:
             await build_provider_model(double).reply(THOUGHT, ())
-    assert caught.value.retryable == is_worth_a_wait
+    assert caught.value.retryable == (status not in (400, 401, 403, 404, 413))
 
 
 @requirement("patience:at-once")

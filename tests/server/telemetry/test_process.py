@@ -24,6 +24,7 @@ ARGUMENT = "40000+2"
 
 
 @requirement("telemetry:killed")
+@pytest.mark.exhaustive
 async def test_an_execution_whose_servers_are_killed_is_one_trace_as_the_page_shows(tmp_path: Path) -> None:
     """ours: the store keeps the trace context, and the spans of calls that a killed process began come from the log"""
     told = await killed_twice(tmp_path)
