@@ -38,7 +38,7 @@ async def test_an_execution_whose_servers_are_killed_is_one_trace_as_the_page_sh
 
 @requirement("telemetry:harmless")
 @pytest.mark.parametrize(
-    "manner", first_only(None, never_reply, reply_with(503), reply_with(400), reply_with(401), send_garbage, keep=2)
+    "manner", first_only(never_reply, None, reply_with(503), reply_with(400), reply_with(401), send_garbage)
 )
 async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
     tmp_path: Path, manner: Manner | None
