@@ -19,7 +19,7 @@ from tests.support.postgres import as_url, shared_server
 # How long an example takes says how busy the machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("planwarden", PATIENT, max_examples=20)
-settings.register_profile("exhaustive", PATIENT, max_examples=400)
+settings.register_profile("exhaustive", PATIENT, max_examples=200)
 settings.load_profile("planwarden")
 
 # Hundreds of tests start programs: with no bytecode kept, each would compile all it imports again, most of its time.

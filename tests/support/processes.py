@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from tests.support.forking.command import forked_command_line
 from tests.support.paths import ROOT
 
 WORKER = (sys.executable, "-m", "tests.crash.worker")
@@ -21,7 +22,7 @@ class Worker:
 
     def __init__(self, module: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            forked_command_line("-m", module, *arguments),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -82,7 +83,7 @@ class Worker:
             raise AssertionError(self._errors)
 
     def kill(self) -> None:
-        """Sends SIGKILL. Afterwards `lines` holds everything that the program printed."""
+        """Sends SIGKILL. Afterwards the program is gone, and `lines` holds everything that it printed."""
         self.process.kill()
         self._end()
 

@@ -6,6 +6,7 @@ It ends, and kills what it forked, when its standard input ends. A process whose
 import gc
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -16,6 +17,7 @@ from pkgutil import walk_packages
 from types import FrameType
 
 import planwarden
+from planwarden.server import main
 
 MAX_ORDER_BYTES = 1 << 20
 LEFT_OUT = ("provider", "telemetry")
@@ -107,7 +109,7 @@ def _pass(_: int, __: FrameType | None) -> None:
 
 
 def become(order: Order) -> None:
-    """Runs the command, which ends the process."""
+    """Runs a command of planwarden, or with `-m` a module as Python does."""
     words, environment, folder = order
     os.chdir(folder)
     os.environ.clear()
@@ -115,11 +117,13 @@ def become(order: Order) -> None:
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
-    sys.argv = ["planwarden", *words]
     gc.unfreeze()
-    from planwarden.server.main import run
-
-    run()
+    if words[:1] == ["-m"]:
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = ["planwarden", *words]
+        main.run()
 
 
 def import_everything() -> None:
