@@ -85,7 +85,6 @@ async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> N
         ({"OTEL_SDK_DISABLED": "true"}, set[str]()),
         ({"OTEL_TRACES_SAMPLER": "always_off"}, {"/v1/metrics"}),
         ({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}, set[str]()),
-        keep=2,
     ),
 )
 async def test_variables_for_samplers_and_switches_apply(
