@@ -17,7 +17,10 @@ START = Path(__file__).with_name("start.py")
 def forked_command_line(*words: str) -> Sequence[str]:
     """Like `python -m planwarden.server.main WORD...`, except that everything has been imported. Signals reach it, and
     it is killed with the process that this starts, and then its streams end. `-m MODULE` runs a module instead."""
-    return [sys.executable, "-S", "-E", str(START), _fork_server(), *words]
+    if sys.platform == "linux":
+        return [sys.executable, "-S", "-E", str(START), _fork_server(), *words]
+    # Others lack such sockets, or must not fork what has threads.
+    return [sys.executable, *([] if words[:1] == ("-m",) else ["-m", "planwarden.server.main"]), *words]
 
 
 @functools.cache
