@@ -6,6 +6,7 @@ They become inputs, with the value as default.
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -19,7 +20,13 @@ from planwarden.agent.core.bindings import INPUTS
 from planwarden.agent.core.plan import Plan, plan_to_json
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.plans.folders import PlanCatalogue
-from planwarden.server.plans.plan_file import MAX_FILE_BYTES, MAX_TITLE_CHARS, is_plan_name, read_plan_file
+from planwarden.server.plans.plan_file import (
+    MAX_FILE_BYTES,
+    MAX_TITLE_CHARS,
+    build_saved_plan,
+    is_plan_name,
+    parse_text,
+)
 from planwarden.server.plans.yaml_text import write_yaml
 
 MAX_PROPOSED = 20
@@ -142,29 +149,35 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
     data = format_plan(document, comment).encode()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(path, "xb", opener=lambda file, flags: os.open(file, flags, 0o600)) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        # mkstemp creates the file with mode 0600.
+        descriptor, beside = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _check_written(Path(beside), path, document)
+            # Nobody reads half a plan, and of two that write at once one is refused.
+            os.link(beside, path)
+        finally:
+            os.unlink(beside)
     except FileExistsError:
         raise InvalidArguments(f"there is a file {str(path)!r} already; choose another name") from None
     except OSError as error:
         raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-    try:
-        _check_written(path, document)
-    except PlanwardenError as error:
-        path.unlink(missing_ok=True)
-        raise StoreError(
-            f"{str(path)!r} was not written, because it would not hold the plan: {error.message}"
-        ) from None
     return path
 
 
-def _check_written(path: Path, document: dict[str, JsonValue]) -> None:
-    read, _ = read_plan_file(path, "")
+def _check_written(beside: Path, path: Path, document: dict[str, JsonValue]) -> None:
     expected = {key: value for key, value in document.items() if key != "title"}
-    if read.document != expected:
-        raise InvalidArguments("it reads back as something else")
+    try:
+        read = build_saved_plan(path.stem, parse_text(beside.read_bytes(), "yaml"), path=path, source="")
+        if read.document != expected:
+            raise InvalidArguments("it reads back as something else")
+    except PlanwardenError as error:
+        raise StoreError(
+            f"{str(path)!r} was not written, because it would not hold the plan: {error.message}"
+        ) from None
 
 
 def _build_inputs(
