@@ -11,12 +11,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from pydantic import JsonValue
-
 import planwarden
 from benchmarks.side import Executions, Side
 from benchmarks.workload import FUNCTIONS, make_order, plan_job
 from planwarden import Decision, Warden
+from planwarden.agent.common.struct import JsonValue
 
 DATABASE = "planwarden.db"
 WAIT_S = 60.0

@@ -14,10 +14,10 @@ from typing import cast
 
 import anyio
 import anyio.lowlevel
-from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress, read_parts
 
 MAX_BYTES = 8 * 1024 * 1024

@@ -3,10 +3,9 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from pydantic import JsonValue
-
 from benchmarks.scale.planwarden_side import Planwarden, ask, make_call, open_warden
 from benchmarks.scale.side import ScaleSide
+from planwarden.agent.common.struct import JsonValue
 
 
 class Front(Planwarden):

@@ -6,13 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pydantic import JsonValue
-
 import planwarden
 from benchmarks.planwarden_side import run_one
 from benchmarks.scale.side import HOLD_S, ScaleSide, report_effect, run_closed
 from benchmarks.workload import FUNCTIONS
 from planwarden import Decision, Warden
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.settings.roles import ProcessRole
 from planwarden.storage.postgres.store import PostgresStore
 

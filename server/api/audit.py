@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditRow
 from planwarden.agent.ports.store import Store
 from planwarden.server.views.suspension import to_utc

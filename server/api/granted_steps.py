@@ -6,10 +6,10 @@ The version of a plan within the plan is part of it: the outer file does not cha
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import find_bindings

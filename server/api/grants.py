@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import MAKERS, MAX_LIFE_S, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES
 from planwarden.agent.common.canonical import check_depth, digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition

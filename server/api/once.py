@@ -8,12 +8,12 @@ from datetime import datetime
 from itertools import islice, product
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.once import digest_key
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.store import Store

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import (
     InvalidArguments,
@@ -16,6 +15,7 @@ from planwarden.agent.common.errors import (
     ThreadMovedOn,
     UsageError,
 )
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.inputs import fill_inputs

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import cast
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.whereabouts import find_host
 from planwarden.agent.common.canonical import canonical_json, exceeds
 from planwarden.agent.common.errors import InvalidArguments, LogUnreadable
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.listing import ExecutionFilter

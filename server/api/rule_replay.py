@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import LogUnreadable
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import find_bindings
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition

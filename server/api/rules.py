@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 from typing import cast
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
 from planwarden.agent.approval.rules import MAX_WORK, ArgumentRule, RuleBook
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, RealPaths, Requirement

@@ -9,11 +9,11 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.approval.evidence import Evidence, gather_evidence
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.ports.grant import Grant

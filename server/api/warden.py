@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio.to_thread
-from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.imports import collector_at_rest
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.model import Model

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.channels import NotificationChannel

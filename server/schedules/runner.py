@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from pydantic import JsonValue
-
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.requester import Requester
 
 
