@@ -120,8 +120,17 @@ async def record(folder: Path) -> Recording:
         if statement.sql.startswith("BEGIN"):
             transactions.append([])
         elif not statement.sql.startswith(("COMMIT", "PRAGMA")):
-            transactions[-1].append(statement)
+            transactions[-1].append(_with_row(statement, ROW + 1))
     return Recording(transactions, execution_id, thread_id, suspension_id, ROW + 1)
+
+
+def _with_row(statement: Statement, row: int) -> Statement:
+    """The same, except that a new execution has this row number, which later statements name."""
+    columns, values = "INSERT INTO executions (", "VALUES ("
+    if columns not in statement.sql:
+        return statement
+    sql = statement.sql.replace(columns, f"{columns}number, ", 1).replace(values, f"{values}?, ", 1)
+    return Statement(sql, (row, *statement.parameters), statement.gives_rows)
 
 
 @asynccontextmanager
