@@ -41,6 +41,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     leased_until: float = 0.0
     """Steady seconds."""
 
+    def is_leased(self, steady_s: float) -> bool:
+        """True when the lease of a process is valid at that moment."""
+        return self.owner is not None and self.leased_until > steady_s
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

@@ -181,10 +181,9 @@ class Adoption:
         header = await self._store.header(execution_id)
         if header is None:
             return
-        is_valid = header.owner is not None and header.leased_until > self._store.clock.steady()
         if header.owner not in (None, self._owner):
             self._silent_owners.watch(header)
-        if not is_valid and self.count_room() > 0:
+        if not header.is_leased(self._store.clock.steady()) and self.count_room() > 0:
             await self._take_over(header)
 
     async def take_over(self, execution_id: str) -> None:

@@ -388,8 +388,8 @@ class Engine:
         else:
             log = await find_log(self.store, execution_id)
             header = log.header
-        is_valid = header.owner is not None and header.leased_until > self.store.clock.steady()
-        self._known.note_owner(execution_id, is_other=is_valid and header.owner != self.owner)
+        is_other = header.owner != self.owner and header.is_leased(self.store.clock.steady())
+        self._known.note_owner(execution_id, is_other=is_other)
         # Another process may have answered what runs here, and this one may have committed since the header was read.
         run = self._known.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:

@@ -23,7 +23,7 @@ class KnownExecutions:
         self._newest: dict[str, str] = {}
         """The newest idle execution of each thread."""
         self._elsewhere: set[str] = set()
-        """Idle ones that a process of another name owned when the store was asked last."""
+        """Ids of executions that another process owned when their header was read last."""
         self._plans: OrderedDict[tuple[str, str], PlanUnfinished] = OrderedDict()
         """By principal and digest of the plan, the last execution that was started here."""
 
