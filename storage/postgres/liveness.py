@@ -45,7 +45,7 @@ class LockLiveness:
         ]
 
     def _counts_as_dead(
-        self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, *, now: float, is_shaken: bool
+        self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, /, *, now: float, is_shaken: bool
     ) -> bool:
         if not is_announced:
             # Whoever has no row said that it ends.

@@ -81,16 +81,7 @@ def commit_intents_late() -> None:
 def count_the_living_as_dead() -> None:
     """An owner on another machine counts as dead whether or not its lock is held."""
 
-    def counts_as_dead(
-        self: LockLiveness,
-        owner: str,
-        is_announced: bool,
-        is_free: bool,
-        is_from_before: bool,
-        *,
-        now: float,
-        is_shaken: bool,
-    ) -> bool:
+    def counts_as_dead(self: LockLiveness, owner: str, *facts: bool, now: float, is_shaken: bool) -> bool:
         return owner not in self._control._owners  # pyright: ignore[reportPrivateUsage]
 
     LockLiveness._counts_as_dead = counts_as_dead  # pyright: ignore[reportPrivateUsage]
@@ -99,16 +90,7 @@ def count_the_living_as_dead() -> None:
 def count_nobody_as_dead() -> None:
     """A sign of life that never ends: whoever was killed is waited for as whoever is silent."""
 
-    def counts_as_dead(
-        self: LockLiveness,
-        owner: str,
-        is_announced: bool,
-        is_free: bool,
-        is_from_before: bool,
-        *,
-        now: float,
-        is_shaken: bool,
-    ) -> bool:
+    def counts_as_dead(self: LockLiveness, owner: str, *facts: bool, now: float, is_shaken: bool) -> bool:
         return False
 
     LockLiveness._counts_as_dead = counts_as_dead  # pyright: ignore[reportPrivateUsage]

@@ -19,23 +19,13 @@ from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
+from tests.crash.moments import MOMENTS
 from tests.requirements import requirement
 from tests.storage.suite import Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore
-from tests.support.slices import first_only
 from tests.support.wardens import plan, tool_step, warden
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
-
-CASES = first_only(
-    ("after", Sqlite),
-    ("before", Postgres),
-    ("before", Sqlite),
-    ("after", Postgres),
-    ("before", Memory),
-    ("after", Memory),
-    keep=2,
-)
 
 RULE: dict[str, JsonValue] = {
     "tool": "pay",
@@ -104,7 +94,7 @@ async def finish(till: Till, back_end: Memory | Sqlite | Postgres, made: planwar
 
 
 @requirement("rules:once", "rules:budget", "crash:every-call")
-@pytest.mark.parametrize(("when", "kind"), CASES)
+@pytest.mark.parametrize(("when", "kind"), MOMENTS)
 async def test_a_crash_at_any_store_call_doubles_no_effect_and_refills_no_budget(
     tmp_path: Path, when: Literal["before", "after"], kind: type[Memory | Sqlite | Postgres]
 ) -> None:

@@ -17,23 +17,13 @@ import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import NotRetryable, ThreadBusy
 from planwarden.agent.ports.store import Store
+from tests.crash.moments import MOMENTS
 from tests.requirements import requirement
 from tests.storage.suite import Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore
-from tests.support.slices import first_only
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
-
-CASES = first_only(
-    ("after", Sqlite),
-    ("before", Postgres),
-    ("before", Sqlite),
-    ("after", Postgres),
-    ("before", Memory),
-    ("after", Memory),
-    keep=2,
-)
 
 DONE = ["note first", "mend second", "note third"]
 
@@ -98,7 +88,7 @@ async def finish(workshop: Workshop, back_end: Memory | Sqlite | Postgres, threa
 
 
 @requirement("retry:once", "crash:every-call")
-@pytest.mark.parametrize(("when", "kind"), CASES)
+@pytest.mark.parametrize(("when", "kind"), MOMENTS)
 async def test_a_crash_at_any_store_call_of_a_retry_doubles_and_loses_nothing(
     tmp_path: Path, when: Literal["before", "after"], kind: type[Memory | Sqlite | Postgres]
 ) -> None:
