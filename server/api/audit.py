@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditRow
 from planwarden.agent.ports.store import Store
-from planwarden.server.views.suspension import to_utc
+from planwarden.server.views.instants import to_utc
 
 if TYPE_CHECKING:
     from planwarden.server.api.verification import AuditVerdict

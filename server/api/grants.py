@@ -20,7 +20,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.server.api.granted_steps import FoundStep, ReadPlan, check_values, find_granted_step
 from planwarden.server.api.saved_plans import SavedPlans
-from planwarden.server.views.suspension import to_utc
+from planwarden.server.views.instants import to_utc
 
 # Channels import the view of a grant before there is an engine.
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.store import Store
-from planwarden.server.views.suspension import to_utc
+from planwarden.server.views.instants import to_utc
 
 MAX_LISTED = 200
 MAX_READINGS = 64

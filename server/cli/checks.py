@@ -13,7 +13,6 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -43,6 +42,7 @@ from planwarden.server.settings.configuration import (
     load_settings,
 )
 from planwarden.server.settings.models import build_model
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search_service import search_endpoint_from_environment
@@ -295,7 +295,7 @@ def _check_stalls(settings: Settings) -> Iterator[HealthCheck]:
     """Yields a check if the event loop of a server of this home stood still."""
     found = read_stalls(settings.home)
     if found is not None:
-        when = datetime.fromtimestamp(found.at, UTC).isoformat(timespec="seconds")
+        when = format_instant(to_utc(found.at))
         facts: dict[str, JsonValue] = {"count": found.count, "longestSeconds": round(found.longest_s, 3), "at": when}
         text = f"{describe_stalls(found)}; the longest ended at {when}"
         yield HealthCheck(

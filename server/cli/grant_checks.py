@@ -12,7 +12,7 @@ from planwarden.server.cli.health import HealthCheck
 from planwarden.server.plans.library import build_library
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.suspension import to_utc
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 
 MAX_NAMED = 5
@@ -40,7 +40,7 @@ async def _read_grants(settings: Settings) -> tuple[Grant, ...]:
 def _check_grants(grants: Sequence[Grant], versions: Mapping[str, str]) -> HealthCheck:
     for_steps = [(grant, grant.step) for grant in grants if grant.step is not None]
     changed = [text for grant, step in for_steps if (text := _describe_change(grant, step, versions)) is not None]
-    last = to_utc(max(grant.expires_at for grant in grants)).isoformat(timespec="minutes")
+    last = format_instant(to_utc(max(grant.expires_at for grant in grants)), "minutes")
     facts: dict[str, JsonValue] = {
         "open": len(grants),
         "forSteps": len(for_steps),

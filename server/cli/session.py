@@ -10,7 +10,6 @@ import math
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import cast
 
 import msgspec
@@ -33,6 +32,7 @@ from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
 from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.suspension import Suspension, build_suspension_view
 from planwarden.server.views.voices import build_label, build_title, format_words, hash_question
 
@@ -204,7 +204,7 @@ class CliSession(msgspec.Struct, frozen=True):
             return [message, said, *(TerminalLine((command,), indent=1) for command in commands)]
         if question.expires_at is None:
             return []
-        until = datetime.fromtimestamp(question.expires_at, UTC).isoformat(timespec="seconds")
+        until = format_instant(to_utc(question.expires_at))
         server = "a planwarden server that runs then (an assistant's, or `planwarden serve`)"
         return [TerminalLine((f"waits until {until}; {server} continues it",), "waits")]
 

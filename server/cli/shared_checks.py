@@ -1,7 +1,6 @@
 """The checks of `doctor` for a store that several processes share: its secrets, who lives, and what waits for whom."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import anyio
 from pydantic import JsonValue
@@ -12,6 +11,7 @@ from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.waiting import describe_missing
 from planwarden.server.cli.health import HealthCheck, run_check
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, HasSecrets
@@ -56,7 +56,7 @@ def _check_processes(settings: Settings) -> HealthCheck:
                 "pid": found.pid,
                 "role": found.role,
                 "version": found.version,
-                "startedAt": datetime.fromtimestamp(found.started_at, UTC).isoformat(timespec="seconds"),
+                "startedAt": format_instant(to_utc(found.started_at)),
                 "policy": found.policy[:SHOWN_DIGITS],
                 "tools": len(found.tools),
             }

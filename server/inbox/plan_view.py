@@ -15,9 +15,9 @@ from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text, format_once
 from planwarden.server.views.graph.outline import SIGNS
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage_facts import format_version
 from planwarden.server.views.standing import GOES_ON_FROM, build_title, describe_progress, describe_state, find_tone
-from planwarden.server.views.suspension import to_utc
 from planwarden.server.views.voices import GOAL_CHARS
 
 VALUE_CHARS = 8_000

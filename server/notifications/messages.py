@@ -17,8 +17,9 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.channels import NotificationChannel
-from planwarden.server.notifications.outbox import build_facts, format_time
+from planwarden.server.notifications.outbox import build_facts
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_instant, to_utc
 
 MAX_TITLE_CHARS = 120
 MAX_MESSAGE_CHARS = 600
@@ -86,7 +87,7 @@ def _build_webhook(
     name = "planwarden.test" if notification.kind == "test" else f"suspension.{notification.kind}"
     document: JsonValue = {
         "type": name,
-        "timestamp": format_time(notification.created_at),
+        "timestamp": format_instant(to_utc(notification.created_at)),
         "data": {**notification.facts, "inboxUrl": link},
     }
     body = _encode_json(document)

@@ -6,7 +6,6 @@ decide: people decide in the inbox or the terminal.
 
 import hashlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -14,6 +13,7 @@ from planwarden.agent.core.notifications import Notification, find_notifiable
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.channels import NotificationChannel
+from planwarden.server.views.instants import format_instant, to_utc
 
 MAX_NAME_CHARS = 200
 """The limit for ids and names that come from plans and callers."""
@@ -55,11 +55,6 @@ def build_outbox(channels: Sequence[NotificationChannel], browsers: BrowserChann
     return Outbox(channels, browsers) if channels or browsers is not None else None
 
 
-def format_time(at: float) -> str:
-    """ISO 8601 in UTC, to the second."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
     """One event has one id per channel, whichever process writes it and however often it is sent."""
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
@@ -88,7 +83,7 @@ def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: S
         "needs": question.needs,
         "quorum": question.quorum,
         "revision": question.revision,
-        "expiresAt": None if question.expires_at is None else format_time(question.expires_at),
+        "expiresAt": None if question.expires_at is None else format_instant(to_utc(question.expires_at)),
         "onTimeout": question.on_timeout,
     }
     match event:

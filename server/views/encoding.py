@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
+from planwarden.server.views.instants import format_instant
 from planwarden.server.views.tools import ToolCall
 
 OPTIONAL_FIELDS = frozenset(
@@ -76,7 +77,7 @@ def _encode(value: Any) -> Any:
     if kind is tuple:
         return [_encode(item) for item in value]
     if kind is datetime:
-        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return format_instant(value, "milliseconds")
     if not issubclass(kind, msgspec.Struct):
         return value
     found: dict[str, Any] = {}

@@ -15,9 +15,10 @@ from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
-from planwarden.server.views.suspension import Suspension, build_suspension_view, format_instant, to_utc
+from planwarden.server.views.suspension import Suspension, build_suspension_view
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
 # A port of the engine, which a server's first answers do not need.
@@ -256,7 +257,7 @@ def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) ->
     if outage is not None:
         return f"It {outage}. Call get_execution then."
     deadlines = [f.question.expires_at for f in state.open_suspensions if f.question.expires_at is not None]
-    until = to_utc(min(deadlines)).isoformat(timespec="seconds") if deadlines else "later"
+    until = format_instant(to_utc(min(deadlines))) if deadlines else "later"
     return f"Waiting until {until}; call get_execution then."
 
 

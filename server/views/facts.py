@@ -17,7 +17,8 @@ from types import MappingProxyType
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.views.suspension import Background, Endorsement, Suspension, format_instant
+from planwarden.server.views.instants import format_instant
+from planwarden.server.views.suspension import Background, Endorsement, Suspension
 
 VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""

@@ -5,8 +5,8 @@ from datetime import datetime
 import msgspec
 
 from planwarden.agent.ports.listing import ListedExecution
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.states import STATES
-from planwarden.server.views.suspension import to_utc
 
 _WAITING = {"human": "waits for a person", "caller": "waits for the agent", "clock": "waits for a time"}
 

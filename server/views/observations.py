@@ -8,7 +8,7 @@ import msgspec
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.views.suspension import to_utc
+from planwarden.server.views.instants import to_utc
 
 _MAX_TEXT = 2_000
 _SUSPENSION_EVENTS = (

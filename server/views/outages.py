@@ -7,7 +7,7 @@ stand here as values, which cannot pass for words of planwarden.
 from planwarden.agent.core.patience import list_outages
 from planwarden.agent.core.state import ExecutionState, ModelOutage
 from planwarden.server.views.facts import format_value
-from planwarden.server.views.suspension import format_instant, to_utc
+from planwarden.server.views.instants import format_instant, to_utc
 
 ERROR_CHARS = 300
 PATIENCE = "modelPatience"

@@ -1,7 +1,7 @@
 """The view of a suspension: what is asked, about which call, and how to answer."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +13,7 @@ from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import is_of_host
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage import Lineage, build_lineage
 from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_rule_view, build_tool_view
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
-LAST_S = 253_402_300_799.0
-"""The end of the year 9999."""
 MAX_TITLE_CHARS = 80
 
 
@@ -343,16 +342,3 @@ def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
     if question.kind == "synthesis":
         return TEXT_SCHEMA
     return RECONCILE_FORM if question.kind == "reconcile" else question.form
-
-
-def to_utc(seconds: float) -> datetime:
-    """Returns Unix seconds as an aware moment in UTC; the nearest one for a number beyond the calendar.
-
-    A damaged row may hold any number, and must not stop the page or the list that shows it.
-    """
-    return datetime.fromtimestamp(min(max(seconds, 0.0), LAST_S), UTC)
-
-
-def format_instant(moment: datetime) -> str:
-    """Returns the moment in UTC, to the second."""
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

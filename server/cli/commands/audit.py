@@ -23,6 +23,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_instant
 from planwarden.storage.opening import open_store
 
 
@@ -94,7 +95,7 @@ def draw_rows(terminal: Terminal, page: AuditPage) -> None:
     if not page.rows:
         terminal.say("The audit is empty.")
     for row in page.rows:
-        at = row.at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        at = format_instant(row.at)
         kind = row.kind.replace("_", " ").ljust(18)
         terminal.say(TerminalLine(((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), _facts_text(row))))
     if page.next_cursor is not None:

@@ -16,6 +16,7 @@ from planwarden.server.settings.configuration import find_operator
 from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_instant
 from planwarden.storage.ports.keys import SigningKey
 from planwarden.storage.sealing import make_secret_key
 
@@ -75,8 +76,8 @@ def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:
     if not keys:
         terminal.say("No keys; people add theirs on the page Keys of the inbox.")
     for key in keys:
-        state = "usable" if key.revoked_at is None else f"revoked {_format_time(key.revoked_at)}"
-        last = "never signed" if key.used_at is None else f"signed {_format_time(key.used_at)}"
+        state = "usable" if key.revoked_at is None else f"revoked {format_instant(key.revoked_at)}"
+        last = "never signed" if key.used_at is None else f"signed {format_instant(key.used_at)}"
         terminal.say(
             TerminalLine(
                 (
@@ -86,7 +87,7 @@ def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:
                 ),
                 "done" if key.revoked_at is None else "waits",
             ),
-            TerminalLine(((f"for {key.rp_id} · added {_format_time(key.created_at)} · {last}", "dim"),), indent=1),
+            TerminalLine(((f"for {key.rp_id} · added {format_instant(key.created_at)} · {last}", "dim"),), indent=1),
         )
 
 
@@ -100,7 +101,3 @@ def _build_view(key: SigningKey) -> KeyView:
         used_at=None if key.used_at is None else datetime.fromtimestamp(key.used_at, UTC),
         revoked_at=None if key.revoked_at is None else datetime.fromtimestamp(key.revoked_at, UTC),
     )
-
-
-def _format_time(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

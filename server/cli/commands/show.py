@@ -34,17 +34,12 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import format_version, list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.suspension import (
-    HowToAnswer,
-    Suspension,
-    build_suspension_view,
-    format_instant,
-    to_utc,
-)
+from planwarden.server.views.suspension import HowToAnswer, Suspension, build_suspension_view
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""

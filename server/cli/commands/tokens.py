@@ -3,7 +3,6 @@
 import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import TypeVar
 
 import anyio
@@ -16,6 +15,7 @@ from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import print_json, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.complete import CompleteStore
 from planwarden.storage.ports.tokens import Role, TokenRow
@@ -114,7 +114,7 @@ def _state(row: TokenRow, now: float) -> str:
 
 
 def _format_time(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return None if at is None else format_instant(to_utc(at))
 
 
 def _with_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:

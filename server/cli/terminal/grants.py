@@ -11,6 +11,7 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.grant_words import describe_value_source
+from planwarden.server.views.instants import format_instant
 
 MAX_CALLS = 20
 """Calls of a step that are shown one by one."""
@@ -79,7 +80,7 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
         terminal.say("No standing grants.")
     for grant in grants:
         state = describe_state(grant)
-        until = grant.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        until = format_instant(grant.expires_at)
         left = f"{grant.uses_left} of {grant.uses} left{'' if grant.step is None else ' today (UTC)'}"
         terminal.say(
             TerminalLine(

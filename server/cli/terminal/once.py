@@ -6,7 +6,7 @@ from planwarden.server.api.once import OnceKeyView
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text, format_value
-from planwarden.server.views.suspension import format_instant
+from planwarden.server.views.instants import format_instant
 
 
 def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:

@@ -26,10 +26,10 @@ from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.graph.outline import write_outline
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_for_page
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.suspension import to_utc
 from planwarden.server.views.voices import AGENT_CHARS, describe_proof, format_host
 
 MAX_ENTRIES = 500

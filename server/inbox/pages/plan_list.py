@@ -22,9 +22,9 @@ from planwarden.server.inbox.question_view import format_age
 from planwarden.server.inbox.request import BadForm, InboxRequest, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.states import STATUSES
-from planwarden.server.views.suspension import to_utc
 from planwarden.server.views.voices import format_host
 from planwarden.storage.ports.schedules import HasSchedules
 

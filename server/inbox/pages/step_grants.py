@@ -32,7 +32,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_value_source, format_last_day
-from planwarden.server.views.suspension import to_utc
+from planwarden.server.views.instants import to_utc
 
 DEFAULT_USES = 5
 MAX_CALLS = 20

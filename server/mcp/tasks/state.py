@@ -19,7 +19,6 @@ Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specificatio
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -33,6 +32,7 @@ from planwarden.server.mcp.progress import format_progress
 from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskQuestion
 from planwarden.server.mcp.tasks.notes import TaskNotes
 from planwarden.server.views.execution import Execution
+from planwarden.server.views.instants import format_instant, to_utc
 
 TASKS = "io.modelcontextprotocol/tasks"
 """Identifier of the extension."""
@@ -133,8 +133,8 @@ def build_task_document(
         "taskId": execution.execution_id,
         "status": status,
         "statusMessage": _build_message(service, execution, is_running, progress),
-        "createdAt": _format_time(execution.created_at),
-        "lastUpdatedAt": _format_time(_updated_at(execution)),
+        "createdAt": format_instant(to_utc(execution.created_at), "milliseconds"),
+        "lastUpdatedAt": format_instant(to_utc(_updated_at(execution)), "milliseconds"),
         "ttlMs": _compute_ttl_ms(service, execution),
         "pollIntervalMs": WORKING_POLL_MS if is_running else WAITING_POLL_MS,
     }
@@ -157,7 +157,3 @@ def _compute_ttl_ms(service: Service, execution: ExecutionState) -> int | None:
 def _updated_at(execution: ExecutionState) -> float:
     """The last change; never before the creation, even if the clock was set back."""
     return max(execution.updated_at, execution.created_at)
-
-
-def _format_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
