@@ -349,6 +349,46 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(wor
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow", "mail"])
 
 
+@requirement("engine:two-processes")
+async def test_an_owner_does_not_give_up_what_it_took_again_since_it_asked_who_owns_it(world: World) -> None:
+    """ours: the store answers with the lease of a moment ago, which the owner itself has released and followed"""
+    first, second = Gate(), Gate()
+    slow = recording_tool(world.ledger, "slow", before=first.hold)
+    late = recording_tool(world.ledger, "late", before=second.hold)
+    is_to_hold, has_taken_again = False, anyio.Event()
+
+    async def watch(moment: StoreCall) -> None:
+        nonlocal is_to_hold
+        if (moment.call, moment.when, is_to_hold) != ("headers", "after", True):
+            return
+        is_to_hold = False
+        while (await world.stored(running)).open_suspensions:
+            await anyio.lowlevel.checkpoint()
+        first.may_pass.set()
+        asked = await owner.wait(running, 60)
+        assert asked.status == "suspended"
+        await answer(owner, asked)
+        await second.is_reached.wait()
+        has_taken_again.set()
+
+    store = WatchedStore(world.back_end.connect(), watch)
+    again = step("again", "displayConfirmation", "slow", "ask", arguments={"action": "go on again?"})
+    async with engine_on(store, Registry([slow, late, DISPLAY_CONFIRMATION]), CallerModel()) as owner:
+        async with world.process() as other:
+            running = await start(owner, SLOW, ASK, again, step("late", "late", "again"))
+            await first.is_reached.wait()
+            is_to_hold = True
+            await answer(other, running)
+            # A database may tell of the answer only later.
+            while not has_taken_again.is_set():
+                await owner.tick()
+                await anyio.lowlevel.checkpoint()
+            assert await world.fence(running) == 2
+        second.may_pass.set()
+        done = await owner.wait(running, 60)
+    assert (done.status, world.ledger.tools_run()) == ("completed", ["slow", "late"])
+
+
 # --- takeovers ---
 
 
