@@ -364,6 +364,11 @@ class StepState(FrozenStruct):
         return (*self.step.dependencies, *self.waits_for) if self.waits_for else self.step.dependencies
 
     @property
+    def is_done(self) -> bool:
+        """It is completed, was only rehearsed, or is not needed because its condition did not hold."""
+        return self.status in ("completed", "rehearsed") or (self.status == "skipped" and self.is_passed_over)
+
+    @property
     def has_begun(self) -> bool:
         """Calls that were taken over count: nothing may make the plan forget them."""
         return self.status != "pending" or self.kept is not None or any(call.origin for call in self.calls)
@@ -483,7 +488,11 @@ class ExecutionState(FrozenStruct):
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = {}
-    """In plan order."""
+    """In plan order: a dict, or a `LongMapping`."""
+    steps_over: int = 0
+    """How many have ended, in whatever way."""
+    steps_done: int = 0
+    """How many are `is_done`."""
     order: PlanOrder = NO_ORDER
     frontier: tuple[str, ...] = ()
     """Steps for which something can follow next, in plan order; see `frontier.py`."""

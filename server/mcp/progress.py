@@ -9,7 +9,7 @@ import anyio
 from mcp.server.mcpserver import Context
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.facts import escape_text
@@ -103,10 +103,9 @@ def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
     waiting_text = _describe_outage(execution)
     if not execution.steps:
         return f"planning{waiting_text}"
-    done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())
-    running = [state.step.step_id for state in execution.steps.values() if state.status == "in_progress"]
+    running = [name for name in execution.frontier if execution.steps[name].status == "in_progress"]
     running_text = f"; running {', '.join(running[:5])}" if running else ""
-    return f"{done} of {len(execution.steps)} steps done{running_text}{waiting_text}"
+    return f"{execution.steps_over} of {len(execution.steps)} steps done{running_text}{waiting_text}"
 
 
 def _describe_outage(execution: ExecutionState) -> str:

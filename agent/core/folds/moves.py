@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.frontier import move_frontier
+from planwarden.agent.core.long_mapping import replace_value
 from planwarden.agent.core.long_tuple import replace_at
 from planwarden.agent.core.state import (
     CALL_TRANSITIONS,
@@ -51,12 +52,17 @@ def next_step_status(state: StepState, event: ev.Event) -> StepStatus:
 
 def replace_step(execution: ExecutionState, state: StepState) -> Mapping[str, StepState]:
     """The steps with `state` in the place of its step."""
-    return {**execution.steps, state.step.step_id: state}
+    return replace_value(execution.steps, state.step.step_id, state)
 
 
 def end_step(execution: ExecutionState, state: StepState) -> FieldChanges:
     """The changes after a step moved to a terminal status: `state` in its place, and what may begin now."""
-    return {"steps": replace_step(execution, state), "frontier": move_frontier(execution, state.step.step_id)}
+    return {
+        "steps": replace_step(execution, state),
+        "frontier": move_frontier(execution, state.step.step_id),
+        "steps_over": execution.steps_over + 1,
+        "steps_done": execution.steps_done + state.is_done,
+    }
 
 
 def next_call_status(call: Call, event: ev.Event) -> CallStatus:

@@ -11,7 +11,7 @@ from planwarden.agent.core.folds.moves import FieldChanges, find_step, replace_s
 from planwarden.agent.core.folds.planned_calls import make_planned_calls
 from planwarden.agent.core.frontier import build_order, find_frontier
 from planwarden.agent.core.pins import map_pins
-from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState, StepState
 from planwarden.agent.core.used_plans import combine_used
 
 
@@ -83,7 +83,13 @@ def put_all_steps(steps: Mapping[str, StepState]) -> FieldChanges:
     """The changes when `steps` are all steps of the plan from now on."""
     if any(state.taken_from for state in steps.values()):
         steps = _find_waits(steps)
-    return {"steps": steps, "order": build_order(steps), "frontier": find_frontier(steps)}
+    return {
+        "steps": steps,
+        "steps_over": sum(state.status in STEP_TERMINAL for state in steps.values()),
+        "steps_done": sum(state.is_done for state in steps.values()),
+        "order": build_order(steps),
+        "frontier": find_frontier(steps),
+    }
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:

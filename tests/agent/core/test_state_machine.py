@@ -278,6 +278,18 @@ def test_outside_the_frontier_every_step_is_over_or_waits_for_others(log: tuple[
 
 @requirement("state:total")
 @given(logs())
+def test_the_numbers_of_steps_that_ended_and_are_done_are_those_of_the_steps(log: tuple[ev.Recorded, ...]) -> None:
+    """ours: they are kept up to date, so that no commit counts the steps of a long plan"""
+    execution = NEW
+    for entry in log:
+        execution = apply(execution, entry.event, entry.at)
+        states = [*execution.steps.values()]
+        assert execution.steps_over == len([state for state in states if state.status in STEP_TERMINAL])
+        assert execution.steps_done == len([state for state in states if state.is_done])
+
+
+@requirement("state:total")
+@given(logs())
 def test_a_legal_log_follows_the_tables_and_undoes_nothing(log: tuple[ev.Recorded, ...]) -> None:
     """spec: style, 34"""
     execution = NEW
