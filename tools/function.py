@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar, get_type_hints, overload
 
-from anyio import from_thread, to_thread
+import anyio.to_thread
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.struct import JsonValue
@@ -143,10 +143,13 @@ def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext]
 
         def run() -> object:
             if time.monotonic() - asked_at > THREAD_WAIT_S:
+                # Imported for the few who wait so long.
+                from anyio import from_thread
+
                 from_thread.run(context.confirm_lease)
             return target(**values)
 
-        return await to_thread.run_sync(run, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
 
     return run_on_thread
 

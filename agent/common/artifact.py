@@ -5,7 +5,6 @@ derived from the content, so that a repeated call stores nothing twice and every
 """
 
 import hashlib
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,15 +25,17 @@ _KEYS = frozenset({"truncated", "stored", "artifactId", "mediaType", "sizeBytes"
 _CUT_OFF_KEYS = frozenset({"truncated", "stored", "reason", "sizeBytes", "preview"})
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(msgspec.Struct, frozen=True):
     """Stored content of one execution."""
 
     media_type: str
     """As in MIME; `application/json` for a tool's whole result."""
-    data: bytes = field(repr=False)
+    data: bytes
     artifact_id: str
     """128 bits of SHA-256 over media type and content, in hexadecimal."""
+
+    def __repr__(self) -> str:
+        return f"Artifact({self.media_type!r}, {len(self.data)} bytes, {self.artifact_id!r})"
 
 
 class ResultWithArtifacts(msgspec.Struct, frozen=True, kw_only=True):

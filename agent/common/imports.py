@@ -15,11 +15,18 @@ def import_quickly(name: str) -> ModuleType:
 
 @contextmanager
 def collector_at_rest() -> Generator[None]:
-    """The collector of cycles finds nothing in what is only being defined, and takes a tenth of the time."""
+    """The collector of cycles finds nothing in what is only being defined, and takes a tenth of the time.
+
+    At the end it counts all that lives as old, or its next turn would look through what was defined.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                # Together they move every object to the oldest generation, and look at none.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

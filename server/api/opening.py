@@ -11,7 +11,6 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.observer import close_at_end
-from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
@@ -69,7 +68,12 @@ async def open_service(
     if observer is not None:
         downstream.observe_request = observer.observe_exchange
     registry = registry_of(store)
-    peers = None if registry is None else StorePeers(registry, store.clock, tools, settings.policy.policy_digest)
+    peers = None
+    if registry is not None:
+        # Imported for a store that several processes share.
+        from planwarden.server.api.peers import StorePeers
+
+        peers = StorePeers(registry, store.clock, tools, settings.policy.policy_digest)
     browsers = None
     if isinstance(store, HasBrowsers):
         browsers = BrowserChannels(store.browsers, store.clock, settings.policy, downstream.secrets)

@@ -4,8 +4,9 @@ The URL of a webhook and the topic of an ntfy server can be secret, so planwarde
 and the host of a channel.
 """
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from planwarden.agent.core.notifications import NotificationKind
 
@@ -14,20 +15,22 @@ if TYPE_CHECKING:
     from planwarden.storage.ports.browsers import NotifiedBrowser
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationChannel:
+class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
     """A channel to which notifications go. This process can deliver to it unless it has a `problem`."""
 
     name: str
     kind: Literal["webhook", "ntfy", "browser"]
-    url: str = field(repr=False)
+    url: str
     host: str
     events: frozenset[NotificationKind]
-    key: bytes = field(default=b"", repr=False)
+    key: bytes = b""
     """For a webhook and a browser: the key that signs its messages."""
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
     """For an ntfy server that requires an access token."""
-    browser: "NotifiedBrowser | None" = field(default=None, repr=False)
+    browser: "NotifiedBrowser | None" = None
     """A person's browser, which chose the address itself."""
     problem: str | None = None
     """Why this process cannot deliver to it."""
+
+    def __repr__(self) -> str:
+        return f"NotificationChannel({self.name!r}, {self.kind}, {self.host!r}, problem={self.problem!r})"

@@ -21,12 +21,12 @@ from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.notifications.browsers import LOOK_S, BrowserChannels
 from planwarden.server.notifications.channels import NotificationChannel
-from planwarden.server.notifications.messages import OutgoingRequest, build_request
 from planwarden.storage.ports.notifications import NotificationQueue
 
 if TYPE_CHECKING:
     # Importing the HTTP client takes a tenth of a second, and most processes never send anything.
     from planwarden.server.notifications.delivery import DeliveryReceipt
+    from planwarden.server.notifications.messages import OutgoingRequest
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ GIVE_UP_AFTER_S = 24 * 3600.0
 MIN_ATTEMPTS = 5
 """A notification gets this many attempts even if it was a day old before any process could send it."""
 
-Post = Callable[[OutgoingRequest, float], Awaitable["DeliveryReceipt"]]
+Post = Callable[["OutgoingRequest", float], Awaitable["DeliveryReceipt"]]
 """Sends a request now; never raises for an error of the receiver."""
 
 
@@ -155,6 +155,9 @@ class NotificationSender:
             await self._notifications.delivered(notification.notification_id)
             return
         sent_at = self._store.clock.now()
+        # Imported for what is sent: most processes send nothing.
+        from planwarden.server.notifications.messages import build_request
+
         receipt = await self._post(build_request(channel, notification, sent_at, self._inbox()), sent_at)
         if receipt.is_delivered:
             await self._notifications.delivered(notification.notification_id)
@@ -224,7 +227,7 @@ class NotificationSender:
         return has_more
 
 
-async def _post(message: OutgoingRequest, now: float) -> "DeliveryReceipt":
+async def _post(message: "OutgoingRequest", now: float) -> "DeliveryReceipt":
     from planwarden.server.notifications.delivery import post
 
     return await post(message, now=now)

@@ -7,12 +7,11 @@ policy comes from the file alone and cannot be changed through MCP.
 import getpass
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
-from platformdirs import user_data_path
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.imports import collector_at_rest
@@ -53,19 +52,15 @@ MODEL_VARIABLE = "PLANWARDEN_MODEL"
 """`caller`, `scripted:FILE`, or a provider's model as `PROVIDER:MODEL`; default `model` in `planwarden.toml`."""
 
 
-_NO_TOOLS: "Mapping[str, ToolSettings]" = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a process."""
 
     home: Path
     model: str = CALLER
-    options: ev.Options = field(default_factory=ev.Options)
+    options: ev.Options = msgspec.field(default_factory=ev.Options)
     max_steps: int = MAX_STEPS
-    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
-    tools: "Mapping[str, ToolSettings]" = field(default_factory=lambda: _NO_TOOLS)
+    policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
+    tools: "Mapping[str, ToolSettings]" = {}
     python_files: tuple[Path, ...] = ()
     plan_folders: tuple[tuple[str, Path], ...] = ()
     """Folders of saved plans besides the home's, each as the operator wrote it and where it is."""
@@ -84,7 +79,7 @@ class Settings:
     """Where the inbox is on this machine; None for where it was, at first 8766."""
     passphrase_file: Path | None = None
     """File with the hash of the passphrase that the inbox asks for besides a one-time code."""
-    servers: ServerList = field(default_factory=ServerList)
+    servers: ServerList = msgspec.field(default_factory=ServerList)
     """Downstream MCP servers."""
     servers_file: Path | None = None
     """Where they are configured."""
@@ -92,10 +87,13 @@ class Settings:
     """Where questions to people are announced."""
     hooks: "tuple[Hook, ...]" = ()
     """Requests from elsewhere that start saved plans."""
-    observation: TelemetrySettings = field(default_factory=TelemetrySettings)
+    observation: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
     """Where spans, metrics and log lines are sent."""
-    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    environment: Mapping[str, str] = {}
     """May hold keys, so `repr` leaves it out."""
+
+    def __repr__(self) -> str:
+        return repr(replace(self, environment={})) if self.environment else super().__repr__()
 
     @property
     def store(self) -> "StoreLocation":
@@ -200,5 +198,12 @@ def find_operator() -> str:
 def find_home(home: Path | None, environment: Mapping[str, str]) -> Path:
     """Returns the folder of database and settings: `home`, else `PLANWARDEN_HOME`, else the platform's data folder."""
     named = environment.get(HOME_VARIABLE)
-    folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
+    folder = home or (Path(named) if named else _find_default_home())
     return expand_home(folder).absolute()
+
+
+def _find_default_home() -> Path:
+    # Imported for those who do not say where their home is.
+    from platformdirs import user_data_path
+
+    return user_data_path("planwarden", appauthor=False)

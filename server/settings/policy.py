@@ -5,10 +5,10 @@ is part of every approval digest and of every row of the audit.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import force_setattr, replace
 
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.struct import JsonValue
@@ -46,8 +46,7 @@ _STRENGTH: dict[ev.Assurance, int] = {
 _REQUIRED_STRENGTH: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second": 4}
 
 
-@dataclass(frozen=True)
-class OperatorPolicy:
+class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Implements the engine's `Policy` port."""
 
     trust_caller: bool = False
@@ -60,16 +59,16 @@ class OperatorPolicy:
     """Who may approve critical calls; if empty, anybody of sufficient assurance."""
     same_person: frozenset[str] = frozenset()
     """Names of the same person: the owner of local executions, and the operating system's user at the terminal."""
-    facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    facts: dict[str, JsonValue] = {}
     """The settings of the operator's file that the digest covers."""
     rules: "RuleBook | None" = None
     """The operator's rules on arguments; `facts` has what the digest covers of them."""
-    once: Mapping[str, OnceRule] = field(default_factory=dict[str, OnceRule])
+    once: Mapping[str, OnceRule] = {}
     """By the name of a tool; `facts` has what the digest covers of them."""
-    schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
+    schedules: Mapping[str, Schedule] = {}
     """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
-    _digest: str = field(init=False, repr=False, compare=False, default="")
+    _digest: str = ""
 
     def requirement(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
@@ -151,7 +150,7 @@ class OperatorPolicy:
             },
             context="policy/v1",
         )
-        object.__setattr__(self, "_digest", found)
+        force_setattr(self, "_digest", found)
 
     @property
     def policy_digest(self) -> str:

@@ -6,7 +6,7 @@ transactions, so the others may go through a pooler such as PgBouncer.
 
 import re
 from collections.abc import Generator, Sequence
-from importlib.resources import files
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -214,6 +214,5 @@ def migrate(connection: Connection, url: str) -> None:
 
 
 def _read_migrations() -> list[str]:
-    folder = files("planwarden.storage.postgres").joinpath("migrations")
-    found = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return [entry.read_text(encoding="utf-8") for entry in found]
+    found = sorted(Path(__file__).with_name("migrations").glob("*.sql"))
+    return [path.read_text(encoding="utf-8") for path in found]

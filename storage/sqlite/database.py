@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.resources import files
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
@@ -224,9 +223,8 @@ def latest_version() -> int:
 
 def migrations() -> list[str]:
     """The scripts that bring a file from one schema to the next, oldest first."""
-    folder = files("planwarden.storage.sqlite").joinpath("migrations")
-    found = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return [entry.read_text(encoding="utf-8") for entry in found]
+    found = sorted(Path(__file__).with_name("migrations").glob("*.sql"))
+    return [path.read_text(encoding="utf-8") for path in found]
 
 
 def _statements(script: str) -> list[str]:

@@ -1,5 +1,7 @@
 """The SQL of the SQLite file, by name."""
 
+from pathlib import Path
+
 from planwarden.storage.sql.statements import load_statements
 
-SQL: dict[str, str] = load_statements("planwarden.storage.sqlite")
+SQL: dict[str, str] = load_statements(Path(__file__).parent)

@@ -3,15 +3,15 @@
 A process does it once. What a program costs that starts by itself is not touched: this is only for the tests' process.
 """
 
-import importlib.metadata
 import json
 import ssl
-from functools import lru_cache
-from importlib.metadata import EntryPoints
+from functools import cache, lru_cache
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+
+from planwarden.server.settings.entry_points import find_entry_points
 
 
 def do_once(patch: pytest.MonkeyPatch) -> None:
@@ -38,11 +38,7 @@ def _check_schemas_once(patch: pytest.MonkeyPatch) -> None:
 def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
     """Each warden looks through the files of all installed packages for tools."""
 
-    @lru_cache(maxsize=16)
-    def read_once(*, group: str) -> EntryPoints:
-        return importlib.metadata.entry_points(group=group)
-
-    patch.setattr("planwarden.server.settings.catalogue.entry_points", read_once)
+    patch.setattr("planwarden.server.settings.catalogue.find_entry_points", cache(find_entry_points))
 
 
 def _trust_nobody_outside(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ old one. A server that is down makes its own tools unavailable, with the reason,
 import logging
 import shlex
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -68,12 +68,12 @@ class DownstreamServers:
         apply_settings: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
         on_progress: "OnProgress | None" = None,
         timing: "ConnectionTiming | None" = None,
-        program: Sequence[str] = ("planwarden",),
+        program: Callable[[], tuple[str, ...]] = lambda: ("planwarden",),
     ) -> None:
         """`home` keeps listings and logs; `apply_settings` adds the operator's settings to a definition.
 
-        `on_progress` is told what calls report; by default it is logged. `program` is the start of a command line that
-        works on this home.
+        `on_progress` is told what calls report; by default it is logged. `program` returns the start of a command line
+        that works on this home.
         """
         self.configs = tuple(configs)
         self._registry = registry
@@ -84,7 +84,7 @@ class DownstreamServers:
         self.observe_request: RequestObserver = ignore_request
         """Called for each request of a tool's call."""
         self._timing = timing
-        self._program = tuple(program)
+        self._program = program
         self._folder = None if home is None else home / FOLDER
         self._other_tools = frozenset(definition.name for definition in registry.definitions())
         """Names of the tools that come from no server."""
@@ -256,7 +256,7 @@ class DownstreamServers:
         from planwarden.tools.downstream.config import LoginLocation
         from planwarden.tools.downstream.listing_cache import file_stem
 
-        command = shlex.join([*self._program, "login", config.name])
+        command = shlex.join([*self._program(), "login", config.name])
         return LoginLocation(
             find_secrets=self._find_secrets, name=f"{FOLDER}/{file_stem(config)}.login", command=command
         )

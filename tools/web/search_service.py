@@ -1,8 +1,9 @@
 """The search service that the operator configured for `webSearch`, read from the environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+import msgspec
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.tools.web.access import host_and_port
@@ -24,15 +25,17 @@ HOW_TO_CONFIGURE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchEndpoint:
+class SearchEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A search service. Raises `UsageError` when key or address cannot be right."""
 
     provider: Provider
     base_url: str
     """Scheme, host and optional path, to which the path of the service's API is added."""
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | None = None
     """Required by brave and tavily; sent to SearXNG as a bearer token, for a proxy in front of it."""
+
+    def __repr__(self) -> str:
+        return f"SearchEndpoint({self.provider}, {self.base_url!r})"
 
     def __post_init__(self) -> None:
         if self.api_key is None and self.provider != "searxng":

@@ -1,12 +1,12 @@
 """Where the server listens, and which names it answers to: the Host and Origin matrix over real HTTP."""
 
 import http.client
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 import pytest
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.auth.settings import HttpSettings

@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from msgspec.structs import replace
 
 from planwarden.server.inbox import place as place_module
 from planwarden.server.inbox.place import InboxPlace

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec.structs import replace
 from pydantic import JsonValue
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
