@@ -60,7 +60,7 @@ class PlainScreen:
     def lines(self, lines: Sequence[TerminalLine]) -> None:
         for line in lines:
             sign = "" if line.mark is None else mark_sign(line.mark, is_unicode=self._is_unicode)[0] + " "
-            text = line.text if self._is_unicode else line.text.translate(_ASCII)
+            text = line.text if self._is_unicode else write_in_ascii(line.text)
             self._out.write(f"{'    ' * line.indent}{sign}{text}".rstrip() + "\n")
         self._out.flush()
 
@@ -68,7 +68,7 @@ class PlainScreen:
         self.lines([TerminalLine((f"== {title} ==",)), *lines])
 
     def prompt(self, text: str) -> None:
-        self._out.write(text if self._is_unicode else text.translate(_ASCII))
+        self._out.write(text if self._is_unicode else write_in_ascii(text))
         self._out.flush()
 
     @contextmanager
@@ -92,6 +92,11 @@ class PlainScreen:
         if key not in self._waiting and (waits := execution_lines(execution)):
             self._waiting.add(key)
             self.lines(waits)
+
+
+def write_in_ascii(text: str) -> str:
+    """Returns the text with what stands for our own signs on a screen without them."""
+    return text.translate(_ASCII)
 
 
 def mark_sign(mark: Mark, *, is_unicode: bool = True) -> tuple[str, Style]:

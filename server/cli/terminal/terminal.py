@@ -1,7 +1,7 @@
 """The terminal of a person: lines, a frame, a live list of steps, and questions typed at the keyboard.
 
-`Terminal` decides once how to draw. rich draws on a real terminal and is imported only then. In a pipe, a log or a dumb
-terminal, plain lines appear as steps settle. Questions are asked only where somebody can both read and type. Input that
+`Terminal` decides once how to draw: with colours and frames on a real terminal; in a pipe, a log or a dumb terminal as
+plain lines, which appear as steps settle. Questions are asked only where somebody can both read and type. Input that
 was typed before the question appeared is discarded, so that nobody agrees to what they have not seen.
 """
 
@@ -31,11 +31,11 @@ class Terminal:
     @property
     def screen(self) -> Screen:
         if self._screen is None:
-            if _is_terminal(self.out) and os.environ.get("TERM") != "dumb":
-                # The import takes a twentieth of a second, and piped output does not need it.
-                from planwarden.server.cli.terminal.rich import RichScreen
+            if _is_terminal(self.out) and _knows_control_sequences():
+                # Piped output does not need it.
+                from planwarden.server.cli.terminal.ansi import AnsiScreen
 
-                self._screen = RichScreen(self.out)
+                self._screen = AnsiScreen(self.out)
             else:
                 self._screen = PlainScreen(self.out)
         return self._screen
@@ -80,3 +80,15 @@ def _is_terminal(stream: TextIO) -> bool:
     with suppress(ValueError, AttributeError):
         return stream.isatty()
     return False
+
+
+def _knows_control_sequences() -> bool:
+    if os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    if sys.platform != "win32":
+        return True
+    import ctypes
+
+    # https://learn.microsoft.com/windows/console/setconsolemode: output that is processed, with control sequences.
+    console = ctypes.windll.kernel32
+    return bool(console.SetConsoleMode(console.GetStdHandle(-11), 7))

@@ -1,0 +1,201 @@
+"""The screen of a real terminal: rows that fit, colours, frames, and the list of steps while they run."""
+
+import io
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.cli.terminal import live
+from planwarden.server.cli.terminal.ansi import AnsiScreen
+from planwarden.server.cli.terminal.lines import Style, TerminalLine
+from planwarden.server.cli.terminal.wrapping import Span, break_rows, count_cells, cut_to_cells
+from tests.requirements import requirement
+from tests.server.cli.support import ERASE, Cli, clean_environment
+from tests.server.cli.test_terminal_drawing import RecordedStream, ran
+from tests.support.wardens import plan, tool_step
+
+SEQUENCE = re.compile(r"\x1b\[\??[0-9;]*[a-z]")
+LETTERS = st.text(st.sampled_from("ab -\n日本́👍\u2066x"), max_size=60)
+STYLES: list[Style] = ["plain", "bold", "good"]
+
+
+def cells_of(letter: str) -> int:
+    """Returns the cells of a letter as the standard tells them."""
+    if unicodedata.combining(letter) or unicodedata.category(letter) == "Cf":
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[AnsiScreen, RecordedStream]]:
+    """Makes screens of 24 columns."""
+    monkeypatch.setenv("COLUMNS", "24")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def make(encoding: str = "utf-8") -> tuple[AnsiScreen, RecordedStream]:
+        paper = RecordedStream(encoding)
+        return AnsiScreen(paper), paper
+
+    return make
+
+
+@given(st.lists(st.tuples(LETTERS, st.sampled_from(STYLES)), max_size=4), st.integers(2, 30))
+def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple[str, Style]], cells: int) -> None:
+    """ours: a row that is too long moves everything below it"""
+    written = [Span(text, style) for text, style in spans]
+    rows = [*break_rows(written, cells)]
+    for row in rows:
+        text = "".join(span.text for span in row)
+        assert count_cells(text) == sum(map(cells_of, text)) <= cells
+        assert text == text.rstrip()
+    shown = [(letter, span.style) for row in rows for span in row for letter in span.text if not letter.isspace()]
+    assert shown == [(letter, span.style) for span in written for letter in span.text if not letter.isspace()]
+    assert len(rows) >= sum(span.text.count("\n") for span in written) + 1
+
+
+@given(LETTERS, st.integers(0, 30))
+def test_a_text_is_cut_to_the_longest_beginning_that_fits(text: str, cells: int) -> None:
+    """ours"""
+    cut = cut_to_cells(text, cells)
+    assert text.startswith(cut) and count_cells(cut) <= cells
+    assert cut == text or count_cells(text[: len(cut) + 1]) > cells
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("one two three", ["one two", "three"]),
+        ("  one two", ["  one", "two"]),
+        ("abcdefghijklm no", ["abcdefgh", "ijklm no"]),
+        ("one abcdefghijklm", ["one", "abcdefgh", "ijklm"]),
+        ("日本語日本語", ["日本語日", "本語"]),
+        ("", [""]),
+        ("a\n\nb", ["a", "", "b"]),
+    ],
+)
+def test_rows_end_between_words_where_they_can(text: str, rows: list[str]) -> None:
+    """ours"""
+    assert ["".join(span.text for span in row) for row in break_rows([Span(text, "plain")], 8)] == rows
+
+
+def test_what_follows_a_mark_hangs_below_its_text_and_a_frame_has_straight_sides(
+    screen: Callable[..., tuple[AnsiScreen, RecordedStream]],
+) -> None:
+    """ours: people read what they approve in it"""
+    drawn, paper = screen()
+    line = TerminalLine((("pay", "bold"), "  the invoice of 日本語 today"), "asks", 1)
+    drawn.lines([line, TerminalLine(("quiet",), indent=1)])
+    drawn.panel("Confirm? " + "x" * 40, [line], "warn")
+    drawn.prompt("Approve? ")
+    text = paper.getvalue()
+    assert SEQUENCE.sub("", text).splitlines() == [
+        "     ? pay  the invoice",
+        "       of 日本語 today",
+        "    quiet",
+        "╭─ Confirm? xxxxxxxxx ─╮",
+        "│      ? pay  the      │",
+        "│        invoice of    │",
+        "│        日本語 today  │",
+        "╰──────────────────────╯",
+        "Approve? ",
+    ]
+    assert "\x1b[1;33m?\x1b[0m" in text and "\x1b[1mpay\x1b[0m" in text and "\x1b[33m│\x1b[0m" in text
+
+
+def test_without_colours_there_is_only_weight_and_without_unicode_only_ascii(
+    screen: Callable[..., tuple[AnsiScreen, RecordedStream]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: https://no-color.org"""
+    monkeypatch.setenv("NO_COLOR", "1")
+    drawn, paper = screen("ascii")
+    drawn.panel("Confirm?", [TerminalLine((("a → b", "good"),), "done")], "warn")
+    assert paper.getvalue().splitlines() == [
+        "+- \x1b[1mConfirm?\x1b[0m -----------+",
+        "|  \x1b[1m+\x1b[0m a -> b            |",
+        "+----------------------+",
+    ]
+
+
+class NoTimer:
+    """Never begins."""
+
+    def __init__(self, seconds: float, begin: Callable[[], None]) -> None:
+        self.begin = begin
+
+    def start(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def join(self) -> None: ...
+
+
+class EarlyTimer(NoTimer):
+    """Begins at once."""
+
+    def start(self) -> None:
+        self.begin()
+
+
+def show(drawn: AnsiScreen, execution: ExecutionState) -> None:
+    with drawn.live() as update:
+        update(execution)
+        print("a tool prints this")
+        update(execution, "an answer")
+        update(execution)
+
+
+@pytest.mark.parametrize("timer", [NoTimer, EarlyTimer])
+def test_the_last_state_of_a_run_stays_on_the_screen_however_long_it_took(
+    screen: Callable[..., tuple[AnsiScreen, RecordedStream]],
+    monkeypatch: pytest.MonkeyPatch,
+    timer: type[NoTimer],
+) -> None:
+    """ours: a short run is drawn once, at its end"""
+    monkeypatch.setattr(live, "Timer", timer)
+    # So that rich takes the paper for a terminal.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    drawn, paper = screen()
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    execution = ran(plan(tool_step("a", "find", {"topic": "t"})))
+    show(drawn, execution)
+    text = paper.getvalue()
+    end = text.rpartition("\x1b[2K")[2] if timer is EarlyTimer else text
+    shown = '✓ a  use find find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"'
+    assert SEQUENCE.sub("", end).split() == shown.split()
+    assert ("\x1b[2K" in text) is (timer is EarlyTimer), "what changes is cleared first"
+    show(drawn, execution)
+    assert paper.getvalue().count("✓") == text.count("✓"), "what is settled is not drawn again"
+
+
+@pytest.mark.slow
+@requirement("start:commands")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
+def test_commands_that_run_nothing_draw_on_a_terminal_without_rich(cli: Cli) -> None:
+    """ours: importing it took a quarter of the time of `list`"""
+    import pty
+    import subprocess
+
+    cli.run_to_question(ERASE)
+    code = "import sys\nfrom planwarden.server.main import main\nmain(sys.argv[1:])\nsys.exit('rich' in sys.modules)"
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "--home", str(cli.home), "list"],
+            stdout=theirs,
+            env=clean_environment({"TERM": "xterm-256color"}),
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0
+        assert b"\x1b[1;33m?" in os.read(ours, 65_536)
+    finally:
+        os.close(theirs)
+        os.close(ours)
