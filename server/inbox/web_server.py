@@ -19,6 +19,10 @@ SHUTDOWN_GRACE_S = 1
 async def until_cancelled(server: "uvicorn.Server", sockets: Sequence[socket.socket]) -> None:
     """Serve on the sockets until cancelled or stopped; return when open requests have ended or their grace is over."""
     stopped = anyio.Event()
+    for listener in sockets:
+        # Or the second part of an answer waits for the client, up to 40 ms. Connections inherit it; asyncio sets it
+        # only on sockets that name their protocol, and those of `socket.create_server` do not.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     async def run() -> None:
         with anyio.CancelScope(shield=True):

@@ -88,7 +88,9 @@ async def _pass(_: StoreCall) -> None:
 
 
 @pytest.fixture(params=BACK_END_NAMES)
-async def team(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Team]:
+async def team(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Team]:
+    # What one process leaves to others waits for their next turns, and those of a test come sooner.
+    monkeypatch.setattr("planwarden.agent.runtime.scheduler.TICK_S", 0.02)
     back_end = BACK_ENDS[request.param](tmp_path / "home")
     try:
         with anyio.fail_after(60):

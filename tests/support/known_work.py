@@ -3,12 +3,15 @@
 A process does it once. What a program costs that starts by itself is not touched: this is only for the tests' process.
 """
 
+import asyncio
 import json
 import ssl
 from functools import cache, lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn.server
 from jsonschema import Draft202012Validator
 
 from planwarden.server.settings.entry_points import find_entry_points
@@ -19,6 +22,7 @@ def do_once(patch: pytest.MonkeyPatch) -> None:
     _check_schemas_once(patch)
     _read_entry_points_once(patch)
     _trust_nobody_outside(patch)
+    _stop_serving_soon(patch)
 
 
 def _check_schemas_once(patch: pytest.MonkeyPatch) -> None:
@@ -51,3 +55,12 @@ def _trust_nobody_outside(patch: pytest.MonkeyPatch) -> None:
             load(context, cadata=cadata)
 
     patch.setattr(ssl.SSLContext, "load_verify_locations", load_data)
+
+
+def _stop_serving_soon(patch: pytest.MonkeyPatch) -> None:
+    """A server of uvicorn looks ten times a second whether it shall end, and waits as long once more when it does."""
+
+    async def sleep(delay_s: float) -> None:
+        await asyncio.sleep(delay_s / 10)
+
+    patch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))

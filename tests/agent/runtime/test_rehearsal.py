@@ -22,6 +22,7 @@ from tests.support.wardens import (
     PausingTool,
     calls,
     confirm,
+    end_at_once,
     model_step,
     plan,
     says,
@@ -289,7 +290,7 @@ async def test_a_read_that_was_cut_off_runs_again_unless_its_tool_writes_now() -
         begun = await w.execute_plan(plan(tool_step("a", "gate")), options=REHEARSE, wait_seconds=0)
         with anyio.fail_after(60):
             await first.started.wait()
-        w.service.engine._grace_s = 0  # pyright: ignore[reportPrivateUsage]
+        end_at_once(w)
     async with warden(tools=[writing], store=store) as w:
         await w.service.engine.tick()
         done = await w.service.engine.wait(await w.service.engine.find(begun.execution_id), 60)

@@ -21,6 +21,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
+from tests.support.wardens import end_at_once
 from tests.tools.downstream.support import wait_until
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
@@ -177,6 +178,7 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
 
     async def approve_and_stop() -> None:
         async with planwarden.Warden(cli.home) as warden:
+            end_at_once(warden)
             await warden.resume_execution(thread_id, suspension_id, Decision(approved=True), wait_seconds=0)
             await wait_until((cli.home / "started").exists)
 

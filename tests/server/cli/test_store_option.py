@@ -144,7 +144,8 @@ def test_the_block_for_a_host_names_the_key_and_does_not_hold_it(cli: Cli, monke
     assert "PLANWARDEN_SECRET_KEY" not in cli.main("config", "print", "codex").err
 
 
-def test_what_no_process_can_run_says_whom_it_waits_for(cli: Cli, url: str) -> None:
+def test_what_no_process_can_run_says_whom_it_waits_for(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planwarden.server.cli.context.LEFT_S", 0.1)
     plan = cli.write("plan.json", {"todoList": [step("a", "erase", {"ids": [1]})]})
     assert cli.spawn("--store", url, "run", plan, "--json").code == 3
     suspension = cli.main("--store", url, "list", "--json").json["suspensions"][0]["suspensionId"]

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 from mcp import Client
@@ -14,6 +15,7 @@ from mcp import Client
 import planwarden
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sockets import open_sockets, pair_socket
+from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.server.transports.http import serve_http
@@ -156,4 +158,19 @@ async def test_over_http_the_inbox_is_at_localhost_unless_somebody_else_has_half
             for name in addressed:
                 answer = await client.get(f"{base.replace('127.0.0.1', name)}/inbox/pair")
                 assert answer.status_code == 200
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_no_part_of_an_answer_waits_until_the_client_has_confirmed_the_one_before() -> None:
+    """ours: the second part came up to 40 ms later; connections inherit it from the socket that listens"""
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        raise AssertionError("nobody sends a request")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve_app, app, listener)
+            while not listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY):
+                await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()

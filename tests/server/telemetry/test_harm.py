@@ -34,7 +34,7 @@ from tests.requirements import requirement
 from tests.server.mcp.support import ok
 from tests.server.mcp.tasks_support import code_of
 from tests.server.telemetry.support import Watching, attributes
-from tests.support.wardens import Ledger, PausingTool, calls, model_step, plan, says, statuses, tool_step
+from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, plan, says, statuses, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +213,7 @@ async def test_an_observer_that_fails_at_the_end_keeps_no_program_from_ending(ho
     )
     with anyio.fail_after(60):
         async with made:
+            end_at_once(made)
             await made.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)
             await gate.started.wait()
 

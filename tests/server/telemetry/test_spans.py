@@ -29,7 +29,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
 from tests.support.receiver import reply_with, serve_receiver
-from tests.support.wardens import Ledger, calls, model_step, plan, says, tool_step
+from tests.support.wardens import Ledger, calls, end_at_once, model_step, plan, says, tool_step
 from tests.tools.downstream.support import Place
 
 pytestmark = pytest.mark.anyio
@@ -134,6 +134,7 @@ async def test_a_refused_execution_leaves_no_span_and_closing_ends_open_spans() 
 
     with anyio.fail_after(60):
         async with watching.warden(tools=[stuck]) as w:
+            end_at_once(w)
             going = await w.execute_plan(plan(tool_step("a", "stuck")), wait_seconds=0)
             await started.wait()
             with pytest.raises(planwarden.PlanwardenError):
@@ -157,6 +158,7 @@ async def test_an_interrupted_read_that_runs_again_is_marked_as_repeated(tmp_pat
     store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
     with anyio.fail_after(60):
         async with first.warden(tools=[look], store=store) as w:
+            end_at_once(w)
             going = await w.execute_plan(plan(tool_step("a", "look")), wait_seconds=0)
             await started.wait()
         await store.close()
