@@ -13,7 +13,7 @@ import msgspec
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, UsageError
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.agent.ports.store import SuspensionRowPage
+from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, WAITING
@@ -64,7 +64,7 @@ def handle_reject(arguments: Namespace) -> int:
 def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -> int:
     code = session.finish(arguments, result.execution)
     own = [found for found in result.execution.open_suspensions if found.question.addressee == "human"]
-    others = asyncio.run(_read_waiting(session.context, None)).total - len(own)
+    others = _read_waiting(session.context, None).total - len(own)
     if others > 0:
         words = "1 other question waits" if others == 1 else f"{others} other questions wait"
         text = f"{words} for a person: {session.context.command('approve')} asks about them, one by one"
@@ -76,7 +76,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
     """Asks about every open question, oldest first, and about those that come up meanwhile."""
     decided: list[str] = []
     last: str | None = None
-    while (page := asyncio.run(_read_waiting(session.context, last))).rows:
+    while (page := _read_waiting(session.context, last)).rows:
         if not session.terminal.can_ask:
             raise UsageError(NEEDS_TERMINAL)
         if last is None:
@@ -93,7 +93,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         if result.is_recorded:
             decided.append(last)
             session.draw_outcome(result.execution)
-    left = asyncio.run(_read_waiting(session.context, None)).total
+    left = _read_waiting(session.context, None).total
     if last is None:
         session.terminal.say(TerminalLine((("Nothing waits for a person.", "good"),), "done"))
     else:
@@ -103,10 +103,13 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
     return WAITING if left else DONE
 
 
-async def _read_waiting(context: CliContext, after: str | None) -> SuspensionRowPage:
+def _read_waiting(context: CliContext, after: str | None) -> SuspensionRowPage:
     """Returns the number of questions that wait for a person, and the oldest one that was asked after that one."""
-    async with context.open_lookups() as store:
+
+    async def read(store: Lookups) -> SuspensionRowPage:
         return await store.suspensions(addressee="human", limit=1, cursor=after)
+
+    return context.read(read)
 
 
 def approve(session: CliSession, beginning: str) -> DecisionResult:
@@ -116,7 +119,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         UsageError: nobody can be asked here, or the question cannot be answered at a terminal.
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, owner = asyncio.run(_read_suspension(session.context, beginning))
+    execution, found, owner = _read_suspension(session.context, beginning)
     suspension_id = found.question.suspension_id
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=True)
@@ -152,7 +155,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     Raises:
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, _ = asyncio.run(_read_suspension(session.context, beginning))
+    execution, found, _ = _read_suspension(session.context, beginning)
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=False)
     suspension = session.build_view(execution, found)
@@ -177,12 +180,15 @@ async def _record_without_running(session: CliSession, suspension: Suspension, d
         return await session.record(service, suspension, decision)
 
 
-async def _read_suspension(context: CliContext, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
+def _read_suspension(context: CliContext, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
     """Returns the suspension whose id begins so, its execution, and the principal that owns both."""
-    async with context.open_lookups() as store:
+
+    async def read(store: Lookups) -> tuple[ExecutionState, SuspensionState, str]:
         row = await context.find_suspension(store, beginning)
         execution = await find_execution(store, row.execution_id)
         return execution, execution.suspensions[row.suspension_id], row.principal
+
+    return context.read(read)
 
 
 def _repeat_decision(
