@@ -50,6 +50,8 @@ def measure(home: Path, times: int) -> dict[str, list[float]]:
     """Seconds from start to exit of each command, the first of each left out, because it finds no bytecode."""
     made = subprocess.run([sys.executable, "-m", "benchmarks.commands", str(home)], check=True, stdout=subprocess.PIPE)
     waiting: list[tuple[str, str]] = json.loads(made.stdout)
+    # The disk still writes what was made.
+    os.sync()
     found: dict[str, list[float]] = {"list": [], "show": [], "approve": []}
     for turn, (thread, suspension) in enumerate(waiting[: times + 1]):
         words = {"list": ("list",), "show": ("show", thread), "approve": ("approve", suspension)}

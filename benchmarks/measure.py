@@ -5,6 +5,7 @@ of the machine hits all of them. Nothing is asserted and nothing is thrown away:
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -183,6 +184,8 @@ def sizes(started: Iterable[Child]) -> list[tuple[str, str]]:
 
 def cold_resume(home: Path, waiting: list[tuple[str, str]]) -> dict[str, Any]:
     """Measures whole-process seconds of resuming one of many in a fresh process, and of Python alone."""
+    # The disk still writes what was made for the figures before.
+    os.sync()
     resumed: list[float] = []
     bare: list[float] = []
     says: dict[str, Any] = {}
