@@ -54,6 +54,7 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
+from planwarden.agent.runtime.job_tasks import JobTasks
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.perform import LookAtPlans, Performer
@@ -118,7 +119,7 @@ class Engine:
         )
         self._max_steps = max_steps
         self._performer = Performer(self._approval, model, self._look_at_plans, max_steps=max_steps)
-        self._transactions = TransactionContext(self._approval, self.tool_facts, max_steps)
+        self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._known = KnownExecutions()
         self._watches = Watches()
@@ -148,6 +149,8 @@ class Engine:
         self._all_done = anyio.Event()
         """Set when the engine closes and nothing runs."""
         self._tasks: TaskGroup | None = None
+        """Of the scheduler, and of what brings the engine down."""
+        self._jobs = JobTasks(self._raise_fault)
         self._context: RunContext | None = None
 
     async def __aenter__(self) -> Self:
@@ -161,7 +164,7 @@ class Engine:
             performer=self._performer,
             find_earlier=self.find_earlier,
             look_at_plans=self._look_at_plans,
-            tasks=self._tasks,
+            tasks=self._jobs,
             owner=self.owner,
             policy=self._policy_digest,
             outbox=self._outbox,
@@ -190,6 +193,8 @@ class Engine:
             if not is_wrecked and self._known.is_busy:
                 await self._all_done.wait()
         try:
+            with anyio.CancelScope(shield=True):
+                await self._jobs.end()
             await cancel_tasks(self._tasks, error)
         finally:
             with anyio.CancelScope(shield=True):
@@ -205,7 +210,18 @@ class Engine:
             await self._scheduler.run()
         except StoreReplaced as error:
             self._lost_store = error
+            self._jobs.cancel()
             self._tasks.cancel_scope.cancel()
+
+    def _raise_fault(self, fault: BaseException) -> None:
+        """What no run can handle ends the engine, in the task that entered it."""
+
+        async def fail() -> None:
+            raise fault
+
+        assert self._tasks is not None
+        self._jobs.cancel()
+        self._tasks.start_soon(fail)
 
     async def create(
         self,

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-import anyio
 import msgspec
 from msgspec.structs import replace
 
@@ -42,6 +41,7 @@ from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob
+from planwarden.agent.runtime.job_scope import JobScope
 
 logger = logging.getLogger(__name__)
 
@@ -77,14 +77,13 @@ class Performer:
         self,
         execution: ExecutionState,
         job: CallJob,
-        scope: anyio.CancelScope,
+        scope: JobScope,
         confirm_lease: Callable[[], Coroutine[object, object, None]],
     ) -> CallOutcome:
         """How the call ended. Cancelling `scope` stops the call and is recorded.
 
         `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
         """
-        limit_s = self.limit_s(job)
         call = job.call
         with scope:
             outcome = await self._attempt(execution, job, confirm_lease)
@@ -92,11 +91,10 @@ class Performer:
                 # What reads may still ask in the middle of its call.
                 return CallOutcome(rehearse_question(execution, call, outcome.event.question))
             return outcome
-        is_late = limit_s is not None and anyio.current_time() >= scope.deadline
-        why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
+        why = f"gave no result within {self.limit_s(job):g} s" if scope.is_late else "was cancelled while running"
         if call.effect == "effect":
             return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
-        return _fail(call, "timeout" if is_late else "cancelled", f"{call.tool_name} {why}")
+        return _fail(call, "timeout" if scope.is_late else "cancelled", f"{call.tool_name} {why}")
 
     def limit_s(self, job: CallJob) -> float | None:
         """Seconds that the call may take, or None."""

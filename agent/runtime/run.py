@@ -17,7 +17,7 @@ from functools import partial
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.common.errors import (
@@ -46,6 +46,8 @@ from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
+from planwarden.agent.runtime.job_scope import JobScope
+from planwarden.agent.runtime.job_tasks import JobTasks
 from planwarden.agent.runtime.perform import LookAtPlans, Performer
 from planwarden.agent.runtime.transaction import (
     Command,
@@ -54,6 +56,7 @@ from planwarden.agent.runtime.transaction import (
     JobOutcome,
     ListingJob,
     LookedUp,
+    Needed,
     PromptJob,
     Transaction,
     TransactionContext,
@@ -83,7 +86,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
     """What the thread's earlier executions have for the references of an execution's plan."""
     look_at_plans: LookAtPlans
-    tasks: TaskGroup
+    tasks: JobTasks
     owner: str
     policy: str
     """Digest of the policy, for the audit."""
@@ -133,7 +136,7 @@ class Run:
         """Steady seconds of a moment when the lease was certainly this process's."""
         self._waiting: list[JobOutcome | Command] = []
         self._is_committing = False
-        self._inflight: dict[str, anyio.CancelScope] = {}
+        self._inflight: dict[str, JobScope] = {}
         """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
         self._unstored: list[JobOutcome] = []
         """Outcomes that could not be stored; `_retry` brings them again."""
@@ -157,7 +160,7 @@ class Run:
             self._waiting.append(fact)
         if not self._is_committing:
             self._is_committing = True
-            self._context.tasks.start_soon(self._work, None)
+            self._context.tasks.start(self._work(None))
 
     def refresh(self) -> None:
         """Read what another process appended, and continue from there."""
@@ -182,7 +185,7 @@ class Run:
                     self._is_committing = True
                 jobs = await self._commit_waiting()
                 for other in jobs[1:]:
-                    self._context.tasks.start_soon(self._work, other)
+                    self._context.tasks.start(self._work(other))
                 job = jobs[0] if jobs else None
                 if job is None:
                     return
@@ -239,7 +242,7 @@ class Run:
                 if not self._waiting:
                     return jobs
                 for job in jobs:
-                    self._context.tasks.start_soon(self._work, job)
+                    self._context.tasks.start(self._work(job))
         finally:
             self._is_committing = False
             self._context.on_commit(self)
@@ -255,7 +258,7 @@ class Run:
                 await self._catch_up()
             if not (facts or self.execution.version):
                 return []
-            found = LookedUp()
+            found = LookedUp(self._context.transactions.approval)
             for _ in range(MAX_RETRIES):
                 jobs = await self._attempt(facts, found)
                 if jobs is not None:
@@ -276,31 +279,27 @@ class Run:
         """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         follows = self._context.follows(self.execution)
-        transaction = await self._build_transaction(facts, arrived, found, follows=follows)
+        # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
+        while (transaction := self._build_transaction(facts, arrived, found, follows=follows)).missing is not None:
+            await self._look_up(transaction, transaction.missing, found)
         is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
+        append = None
         try:
             if transaction.recorded:
-                await self._commit(transaction, arrived, follows=follows, is_over=is_over)
-            elif is_over and self.lease is not None:
-                lease, self.lease = self.lease, None
-                await self._context.store.release(lease)
-            elif transaction.jobs and self.lease is None:
-                await self._claim()
-        except (VersionConflict, GuardFailed) as refusal:
-            self._learn(refusal, found)
-            # Another writer was first, or a deadline passed: judge again on what the log says now.
-            await self._catch_up()
-            return None
-        except LeaseLost:
-            if transaction.recorded and self._may_acquire(follows=follows) and await self._takes_from_dead():
-                return None
-            await self._lose_lease(facts)
-            return None if facts else []
-        except (UsageError, StartRefused) as refused:
-            # The store knows a rule that the state does not show, such as one unfinished execution per thread.
-            self._refuse(facts, refused)
-            return []
-        await _follow_commands(transaction)
+                append = self._build_append(transaction, follows=follows, is_over=is_over)
+                confirmed_at = self._context.store.clock.steady()
+                self.lease = await self._context.store.append(append)
+                self._confirmed_at = confirmed_at
+            elif is_over or (transaction.jobs and self.lease is None):
+                await self._own_without_append(is_over=is_over)
+        except CommitUnknown:
+            if append is not None:
+                self._doubt = _Doubt(append, transaction, arrived)
+            raise
+        except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
+            return await self._attend_to(refusal, facts, transaction, found, follows=follows)
+        if transaction.commands:
+            await _follow_commands(transaction)
         for key in arrived:
             del self._inflight[key]
         self._apply_commit(transaction)
@@ -308,51 +307,83 @@ class Run:
             await self._take_if_owner_is_gone()
         return transaction.jobs
 
+    async def _own_without_append(self, *, is_over: bool) -> None:
+        """Give the execution up, or own it before repeating a call that needs no new event."""
+        if not is_over:
+            await self._claim()
+        elif self.lease is not None:
+            lease, self.lease = self.lease, None
+            await self._context.store.release(lease)
+
+    async def _attend_to(
+        self,
+        refusal: UsageError | StartRefused | LeaseLost | VersionConflict | GuardFailed,
+        facts: list[JobOutcome | Command],
+        transaction: Transaction,
+        found: LookedUp,
+        *,
+        follows: bool,
+    ) -> list[Job] | None:
+        """What the attempt comes to that the store refused, as `_attempt` returns it."""
+        if isinstance(refusal, VersionConflict | GuardFailed):
+            self._learn(refusal, found)
+            # Another writer was first, or a deadline passed: judge again on what the log says now.
+            await self._catch_up()
+            return None
+        if isinstance(refusal, LeaseLost):
+            if transaction.recorded and self._may_acquire(follows=follows) and await self._takes_from_dead():
+                return None
+            await self._lose_lease(facts)
+            return None if facts else []
+        # The store knows a rule that the state does not show, such as one unfinished execution per thread.
+        self._refuse(facts, refusal)
+        return []
+
     def _learn(self, refusal: VersionConflict | GuardFailed, found: LookedUp) -> None:
         """Remember what the store refused, so that the next attempt wants something else."""
         if isinstance(refusal, GrantUsedUp):
             self._context.on_grant_refused(refusal.grant_id)
         elif isinstance(refusal, BudgetSpent):
-            found.spent[refusal.budget] = refusal
+            found.spent = {**found.spent, refusal.budget: refusal}
         elif isinstance(refusal, DuplicateEffect):
-            found.once[refusal.key] = refusal
+            found.approval = replace(found.approval, once={**found.approval.once, refusal.key: refusal})
 
-    async def _build_transaction(
+    def _build_transaction(
         self, facts: list[JobOutcome | Command], arrived: set[str], found: LookedUp, *, follows: bool
     ) -> Transaction:
-        """The transaction. When its references need what is not read yet, reads it into `found` and builds it again.
+        transaction = Transaction(
+            self._context.transactions,
+            self.execution,
+            found,
+            now=self._context.store.clock.now(),
+            inflight=self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else (),
+            follow=follows and not (self.is_foreign or self._context.is_closing()),
+            is_owner_gone=self._is_owner_gone,
+        )
+        transaction.build(facts)
+        return transaction
 
-        Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
-        """
-        while True:
-            transaction = Transaction(
-                self._context.transactions,
-                self.execution,
-                found,
-                now=self._context.store.clock.now(),
-                inflight=self._inflight.keys() - arrived,
-                follow=follows and not (self.is_foreign or self._context.is_closing()),
-                is_owner_gone=self._is_owner_gone,
-            )
-            try:
-                transaction.build(facts)
-            except PartsNeeded as needed:
-                new = {found.artifact_id: found for found in transaction.artifacts}
-                found.parts |= await read_wanted(self._context.store, self.execution.thread_id, needed.wanted, new)
-            except OnceNeeded as needed:
-                held = await self._context.store.find_once(needed.wanted)
-                found.once |= dict.fromkeys(needed.wanted) | {key.key: key.as_refusal() for key in held}
-            except PathsNeeded as needed:
+    async def _look_up(self, transaction: Transaction, missing: Needed, found: LookedUp) -> None:
+        """Read into `found` what the transaction needs."""
+        approval = found.approval
+        match missing:
+            case PartsNeeded(wanted=wanted):
+                new = {artifact.artifact_id: artifact for artifact in transaction.artifacts}
+                parts = await read_wanted(self._context.store, self.execution.thread_id, wanted, new)
+                found.approval = replace(approval, parts={**(approval.parts or {}), **parts})
+            case OnceNeeded(wanted=wanted):
+                held = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
+                found.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **held})
+            case PathsNeeded(wanted=wanted):
                 # Few homes have rules on paths.
                 from planwarden.agent.runtime.real_paths import find_real_paths
 
-                found.paths |= await find_real_paths(needed.wanted)
-            except EarlierNeeded as needed:
-                found.earlier |= await self._context.find_earlier(self.execution, needed.wanted)
-            except UsablePlansNeeded:
+                paths = await find_real_paths(wanted)
+                found.approval = replace(approval, paths={**(approval.paths or {}), **paths})
+            case EarlierNeeded(wanted=wanted):
+                found.earlier = {**found.earlier, **await self._context.find_earlier(self.execution, wanted)}
+            case UsablePlansNeeded():
                 found.plans = await self._context.look_at_plans()
-            else:
-                return transaction
 
     def _apply_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""
@@ -367,17 +398,14 @@ class Run:
         for command in transaction.commands:
             command.settle()
 
-    def _build_scope(self, job: Job) -> anyio.CancelScope:
+    def _build_scope(self, job: Job) -> JobScope:
         """The scope that stops the job. Its time limit runs from its announcement."""
-        limit_s = self._context.performer.limit_s(job) if isinstance(job, CallJob) else None
-        # `anyio.CancelScope` finds out for each scope which library runs the loop; the task group knows.
-        build = type(self._context.tasks.cancel_scope)
-        return build(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
+        return JobScope(self._context.performer.limit_s(job) if isinstance(job, CallJob) else None)
 
-    async def _commit(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
+    def _build_append(self, transaction: Transaction, *, follows: bool, is_over: bool) -> Append:
         """With `is_over` this process gives the execution up, because others must continue it."""
         status, outbox = transaction.execution.status, self._context.outbox
-        append = Append(
+        return Append(
             execution=transaction.execution,
             recorded=transaction.recorded,
             expected_version=self.execution.version,
@@ -391,13 +419,6 @@ class Run:
             artifacts=transaction.artifacts,
             notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
         )
-        confirmed_at = self._context.store.clock.steady()
-        try:
-            self.lease = await self._context.store.append(append)
-        except CommitUnknown:
-            self._doubt = _Doubt(append, transaction, arrived)
-            raise
-        self._confirmed_at = confirmed_at
 
     async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
         """Look whether the transaction was stored. If so, go on from it as after any commit: nobody else will, and its
@@ -422,7 +443,7 @@ class Run:
                 self.lease = Lease(header.execution_id, self._context.owner, header.fence)
         self._apply_commit(doubt.transaction)
         for job in doubt.transaction.jobs:
-            self._context.tasks.start_soon(self._work, job)
+            self._context.tasks.start(self._work(job))
         return facts
 
     def _may_acquire(self, *, follows: bool) -> bool:
@@ -529,7 +550,7 @@ class Run:
         self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
         if (self._unstored or self._doubt or self.lease is not None) and not self._is_retrying:
             self._is_retrying = True
-            self._context.tasks.start_soon(self._retry)
+            self._context.tasks.start(self._retry())
 
     async def _leave(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
         """Give the execution to a process that can read it, once the calls that run here are over.

@@ -6,8 +6,10 @@ more follows. It is thrown away when its commit is refused; nothing in it has ha
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import islice
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -36,14 +38,13 @@ from planwarden.agent.core.actions import (
     WaitForModel,
 )
 from planwarden.agent.core.beginning import begin_step
-from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.decide import decide, find_exhausted_budget, find_running_calls
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.loops import has_open_batch
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_words import MAX_STEPS
-from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.prompts import (
     Prompt,
     build_planning_prompt,
@@ -51,10 +52,12 @@ from planwarden.agent.core.prompts import (
     build_synthesis_prompt,
     may_revise,
 )
+from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.holdings import name_holder
+from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
@@ -62,6 +65,7 @@ from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_cal
 logger = logging.getLogger(__name__)
 
 PLANNING_TOOLS = 50
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class EventBatch(msgspec.Struct, frozen=True):
@@ -142,19 +146,41 @@ class TransactionContext(msgspec.Struct, frozen=True):
 class LookedUp(msgspec.Struct):
     """What was read for one transaction."""
 
-    parts: dict[PartAddress, ArtifactPart] = {}
-    paths: dict[str, str | None] = {}
-    earlier: dict[Reference, EarlierResult | str] = {}
+    approval: ApprovalContext
+    """With parts of artifacts, paths and business keys, as far as they were read."""
+    earlier: Mapping[Reference, EarlierResult | str] = NOTHING
     plans: UsablePlans | None = None
     """None as long as nobody has read the saved plans."""
-    once: dict[str, DuplicateEffect | None] = {}
-    """Who has business keys, None for nobody."""
-    spent: dict[str, BudgetSpent] = {}
+    spent: Mapping[str, BudgetSpent] = NOTHING
     """By budget, what the store refused."""
 
 
+Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | UsablePlansNeeded
+"""Not errors: what must be read before the transaction can be built."""
+
+
 class Transaction:
-    """Build once; then read `execution`, `recorded`, `guards`, `start`, `artifacts`, `jobs` and `commands`."""
+    """Build once; then read `missing`. If it is None, read the others."""
+
+    __slots__ = (
+        "_approval",
+        "_context",
+        "_follow",
+        "_found",
+        "_inflight",
+        "_is_owner_gone",
+        "_now",
+        "_once_needed",
+        "_room",
+        "artifacts",
+        "commands",
+        "execution",
+        "guards",
+        "jobs",
+        "missing",
+        "recorded",
+        "start",
+    )
 
     def __init__(
         self,
@@ -169,29 +195,34 @@ class Transaction:
     ) -> None:
         self._context = context
         self._found = found
-        self._once = dict(found.once)
         self._room = BudgetRoom(dict(found.spent)) if found.spent else None
-        self._approval = replace(
-            context.approval, parts=found.parts, once=self._once, room=self._room, paths=found.paths
-        )
-        self._once_needed: set[str] = set()
+        self._approval = found.approval if self._room is None else replace(found.approval, room=self._room)
+        self._once_needed: frozenset[str] = frozenset()
         self._now = now
         self._inflight = inflight
         self._follow = follow
         self._is_owner_gone = is_owner_gone
         """The process that had the execution before ended or gave it up; False when it is only silent."""
+        self.missing: Needed | None = None
+        """Read this, and build another one."""
         self.execution = execution
         """The state after everything recorded here."""
         self.recorded: list[ev.Recorded] = []
-        self.guards: list[Guard] = []
+        self.guards: tuple[Guard, ...] = ()
         self.start: StartRequest | None = None
-        self.artifacts: list[Artifact] = []
+        self.artifacts: tuple[Artifact, ...] = ()
         self.jobs: list[Job] = []
         """To perform after the commit."""
-        self.commands: list[Command] = []
+        self.commands: tuple[Command, ...] = ()
         """To settle after the commit, the refused ones included."""
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
+        try:
+            self._build(facts)
+        except (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded, UsablePlansNeeded) as needed:
+            self.missing = needed
+
+    def _build(self, facts: list[JobOutcome | Command]) -> None:
         for fact in facts:
             if isinstance(fact, Command):
                 self._apply_command(fact)
@@ -202,7 +233,7 @@ class Transaction:
             while self._decide():
                 pass
         if self._once_needed:
-            raise OnceNeeded(frozenset(self._once_needed))
+            raise OnceNeeded(self._once_needed)
 
     def _apply_command(self, command: Command) -> None:
         before, length = self.execution, len(self.recorded)
@@ -210,21 +241,21 @@ class Transaction:
         try:
             batch = command.build(self.execution, self._now)
             self._record(batch.events)
-            self.artifacts.extend(batch.artifacts)
+            self.artifacts += batch.artifacts
             if batch.guard is not None:
-                self.guards.append(batch.guard)
+                self.guards += (batch.guard,)
             self.start = batch.start or self.start
         except PlanwardenError as error:
             self.execution = before
             del self.recorded[length:]
             command.error = error
-        self.commands.append(command)
+        self.commands += (command,)
 
     def _apply_outcome(self, outcome: JobOutcome) -> None:
         before, length = self.execution, len(self.recorded)
         try:
             self._record(outcome.events)
-            self.artifacts.extend(outcome.artifacts)
+            self.artifacts += outcome.artifacts
         except PlanwardenError as error:
             # The execution ended or was taken over meanwhile; its log already says what became of the call.
             self.execution = before
@@ -372,7 +403,9 @@ class Transaction:
                 if self._room is not None:
                     self._room.take(event.shares)
                 if event.once is not None:
-                    self._once[event.once.key] = self._name_holder(prepared.job.call, event.once)
+                    holder = self._name_holder(prepared.job.call, event.once)
+                    known = {**self._approval.once, event.once.key: holder}
+                    self._approval = replace(self._approval, once=known)
 
     def _name_holder(self, call: Call, once: ev.OnceKey) -> DuplicateEffect:
         """What another call of this transaction with the same key is told."""

@@ -1,0 +1,40 @@
+"""The tasks in which an engine's runs work.
+
+A task group of anyio does the same for four times the work, and an execution begins two of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from planwarden.agent.runtime.job_scope import AGAIN_S
+
+
+class JobTasks:
+    """Belongs to one event loop. `on_fault` is called with what a task raised."""
+
+    def __init__(self, on_fault: Callable[[BaseException], None]) -> None:
+        self._on_fault = on_fault
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[object, object, None]) -> None:
+        """Begin in a new task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """Cancel every task; does not wait for its end."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def end(self) -> None:
+        """Returns when every task has ended, cancelled as often as it takes."""
+        while self._tasks:
+            self.cancel()
+            await asyncio.wait(self._tasks, timeout=AGAIN_S)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_fault(error)

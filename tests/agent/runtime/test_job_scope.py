@@ -1,0 +1,164 @@
+"""What stops a job, and only that job."""
+
+import asyncio
+from contextlib import suppress
+
+import anyio
+import pytest
+
+from planwarden.agent.runtime import job_scope, job_tasks
+from planwarden.agent.runtime.job_scope import JobScope
+from planwarden.agent.runtime.job_tasks import JobTasks
+
+pytestmark = pytest.mark.anyio
+
+
+def stop_soon(scope: JobScope) -> None:
+    asyncio.get_running_loop().call_soon(scope.cancel)
+
+
+async def test_a_job_that_ends_in_time_is_left_alone() -> None:
+    """ours"""
+    with JobScope(0.0) as scope:
+        ended = True
+    await anyio.sleep(0)
+    assert ended and not scope.is_cancelled and not scope.is_late
+
+
+async def test_a_job_without_a_limit_ends_when_it_is_cancelled() -> None:
+    """ours"""
+    with anyio.fail_after(60), JobScope(None) as scope:
+        stop_soon(scope)
+        await anyio.sleep_forever()
+    assert scope.is_cancelled and not scope.is_late
+
+
+async def test_a_job_that_takes_longer_than_its_limit_is_late() -> None:
+    """ours"""
+    with anyio.fail_after(60), JobScope(0.0) as scope:
+        await anyio.sleep_forever()
+    assert scope.is_cancelled and scope.is_late
+
+
+async def test_the_limit_runs_before_the_job_begins() -> None:
+    """ours: its call was announced then"""
+    scope = JobScope(-1.0)
+    with anyio.fail_after(60), scope:
+        await anyio.sleep_forever()
+    assert scope.is_late
+
+
+async def test_a_job_that_was_cancelled_before_it_began_ends_where_it_first_waits() -> None:
+    """ours"""
+    scope = JobScope(None)
+    scope.cancel()
+    has_begun = False
+    with anyio.fail_after(60), scope:
+        has_begun = True
+        await anyio.sleep_forever()
+    assert has_begun
+
+
+async def test_a_job_that_is_over_without_waiting_leaves_no_cancellation_behind() -> None:
+    """ours: its outcome is committed by the same task"""
+    scope = JobScope(None)
+    scope.cancel()
+    with scope:
+        pass
+    await anyio.sleep(0)
+    with JobScope(0.0) as late:
+        pass
+    await anyio.sleep(0)
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0 and not late.is_cancelled
+
+
+async def test_a_job_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: a tool may swallow what should end it"""
+    monkeypatch.setattr(job_scope, "AGAIN_S", 0.0)
+    swallowed = 0
+    with anyio.fail_after(60), JobScope(0.0) as scope:
+        for _ in range(2):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed += 1
+        await asyncio.Event().wait()
+    task = asyncio.current_task()
+    assert (swallowed, scope.is_late) == (2, True)
+    assert task is not None and task.cancelling() == 0
+
+
+async def test_a_cancellation_of_somebody_else_passes_through() -> None:
+    """ours: the process ends, and recovery settles the call"""
+    has_begun = asyncio.Event()
+
+    async def work(scope: JobScope) -> None:
+        with scope:
+            has_begun.set()
+            await asyncio.Event().wait()
+
+    for is_cancelled_too in (False, True):
+        has_begun.clear()
+        scope = JobScope(None)
+        task = asyncio.get_running_loop().create_task(work(scope))
+        with anyio.fail_after(60):
+            await has_begun.wait()
+            if is_cancelled_too:
+                scope.cancel()
+                # Its own cancellation is on its way.
+                await anyio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        assert task.cancelled()
+
+
+async def test_an_error_of_the_job_is_its_own() -> None:
+    """ours"""
+    with pytest.raises(ZeroDivisionError), JobScope(0.0) as scope:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            1 / 0  # noqa: B018 (raises)
+    assert scope.is_late
+
+
+async def test_tasks_end_however_often_they_have_to_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: an engine that closes waits for its jobs"""
+    monkeypatch.setattr(job_tasks, "AGAIN_S", 0.0)
+    faults: list[BaseException] = []
+    tasks, has_begun, has_ended = JobTasks(faults.append), asyncio.Event(), False
+
+    async def swallow() -> None:
+        nonlocal has_ended
+        has_begun.set()
+        for _ in range(3):
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        has_ended = True
+
+    tasks.start(swallow())
+    with anyio.fail_after(60):
+        await has_begun.wait()
+        await tasks.end()
+    assert has_ended and not faults
+
+
+async def test_what_a_task_raises_is_told_once() -> None:
+    """ours"""
+    faults: list[BaseException] = []
+    is_told = asyncio.Event()
+
+    def note(fault: BaseException) -> None:
+        faults.append(fault)
+        is_told.set()
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    tasks = JobTasks(note)
+    tasks.start(fail())
+    with anyio.fail_after(60):
+        await is_told.wait()
+        await tasks.end()
+    assert [type(fault) for fault in faults] == [ZeroDivisionError]
