@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from planwarden.agent.runtime import job_scope, job_tasks
@@ -21,7 +22,7 @@ async def test_a_job_that_ends_in_time_is_left_alone() -> None:
     """ours"""
     with JobScope(0.0) as scope:
         ended = True
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     assert ended and not scope.is_cancelled and not scope.is_late
 
 
@@ -65,10 +66,10 @@ async def test_a_job_that_is_over_without_waiting_leaves_no_cancellation_behind(
     scope.cancel()
     with scope:
         pass
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     with JobScope(0.0) as late:
         pass
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     task = asyncio.current_task()
     assert task is not None and task.cancelling() == 0 and not late.is_cancelled
 
@@ -107,7 +108,7 @@ async def test_a_cancellation_of_somebody_else_passes_through() -> None:
             if is_cancelled_too:
                 scope.cancel()
                 # Its own cancellation is on its way.
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             task.cancel()
             await asyncio.wait([task])
         assert task.cancelled()
