@@ -113,26 +113,31 @@ _ASKING: frozenset[type[ev.Event]] = frozenset(
 
 def project(append: Append) -> Projection:
     """What the append changes beside the log."""
-    execution, kinds = append.execution, {type(recorded.event) for recorded in append.recorded}
+    execution = append.execution
     changes: list[RowChange] = []
-    is_renamed = not kinds.isdisjoint(_RENAMING)
-    if not kinds.isdisjoint(_ASKING):
-        changes += [
-            _project_question(execution, recorded) for recorded in append.recorded if type(recorded.event) in _ASKING
-        ]
-    if ev.ToolCallIntended in kinds:
-        calls = [recorded.event for recorded in append.recorded if type(recorded.event) is ev.ToolCallIntended]
-        changes += [GrantUsed(intended.grant_id) for intended in calls if intended.grant_id is not None]
-        is_renamed = is_renamed or _calls_beside_the_plan(execution, calls)
-    if execution.is_finished and any(found.status == "withdrawn" for found in execution.suspensions.values()):
+    is_renamed = goes_on = False
+    is_further = not append.expected_version
+    for recorded in append.recorded:
+        event = recorded.event
+        kind = type(event)
+        is_further = is_further or kind in _PROGRESSING
+        if kind in _ASKING:
+            changes.append(_project_question(execution, recorded))
+        elif isinstance(event, ev.ToolCallIntended):
+            if event.grant_id is not None:
+                changes.append(GrantUsed(event.grant_id))
+            is_renamed = is_renamed or _is_beside_the_plan(execution, event)
+        elif kind in _RENAMING:
+            is_renamed = True
+        elif kind is ev.ExecutionStarted:
+            goes_on = append.expected_version > 0
+    is_finished = execution.is_finished
+    if is_finished and any(found.status == "withdrawn" for found in execution.suspensions.values()):
         changes.append(PendingWithdrawn(execution.updated_at))
     if is_renamed:
         changes.append(SynopsisWritten(build_synopsis(execution)))
-    if execution.is_finished:
-        changes.append(ExecutionEnded(describe_fault(execution)))
-    elif append.expected_version and ev.ExecutionStarted in kinds:
-        changes.append(ExecutionEnded(goes_on=True))
-    is_further = not append.expected_version or not kinds.isdisjoint(_PROGRESSING)
+    if is_finished or goes_on:
+        changes.append(ExecutionEnded(describe_fault(execution)) if is_finished else ExecutionEnded(goes_on=True))
     return Projection(tuple(changes), count_progress(execution) if is_further else None)
 
 
@@ -154,12 +159,10 @@ def _project_question(execution: ExecutionState, recorded: ev.Recorded) -> RowCh
             raise AssertionError(f"{recorded.event!r} is not about a suspension")
 
 
-def _calls_beside_the_plan(execution: ExecutionState, intended: list[ev.ToolCallIntended]) -> bool:
+def _is_beside_the_plan(execution: ExecutionState, intended: ev.ToolCallIntended) -> bool:
     """A model calls a tool that its step does not name."""
-    calls = [call for call in [execution.call(event.call_id) for event in intended] if call.by_model]
-    return bool(calls) and any(
-        call.tool_name not in list_step_tools(execution.steps[call.step_id].step) for call in calls
-    )
+    call = execution.call(intended.call_id)
+    return call.by_model and call.tool_name not in list_step_tools(execution.steps[call.step_id].step)
 
 
 def count_grant_uses(changes: Iterable[RowChange]) -> Mapping[str, int]:

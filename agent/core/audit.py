@@ -8,7 +8,7 @@ row before it, and each row about an event has a digest of all of that event.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -93,10 +93,9 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 of this row and of the hash of the row before it."""
 
 
-def build_audit_entries(
-    recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str
-) -> Iterator[AuditEntry]:
-    """Yields the rows that one transaction's events add, in order. `execution` is the state after the events."""
+def build_audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str) -> list[AuditEntry]:
+    """Returns the rows that one transaction's events add, in order. `execution` is the state after the events."""
+    entries: list[AuditEntry] = []
     for item in recorded:
         event = item.event
         describe = _ROWS.get(type(event))
@@ -104,12 +103,14 @@ def build_audit_entries(
         if found is not None:
             kind, suspension_id, facts = found
             event_digest = digest(msgspec.to_builtins(event, enc_hook=plain_value))[:DIGEST_CHARS]
-            yield AuditEntry(
+            entry = AuditEntry(
                 kind=kind,
                 execution_id=execution.execution_id,
                 suspension_id=suspension_id,
                 facts={**facts, "event": event_digest, "policy": policy[:POLICY_CHARS]},
             )
+            entries.append(entry)
+    return entries
 
 
 def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:

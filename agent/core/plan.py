@@ -4,7 +4,7 @@ A plan is a list of steps that form a directed acyclic graph. `planwarden.agent.
 with every default filled in and every dependency explicit.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from planwarden.agent.core.bindings import (
     Path,
     Reference,
     find_bindings,
+    is_plain,
 )
 from planwarden.agent.core.plan_words import SCOPE_SCHEMAS, SCOPES, OnReject, StepType, ValidationMode
 from planwarden.agent.core.step_control import Condition, Loop, RetryPolicy, StepControl, control_to_json
@@ -81,15 +82,18 @@ class PlanStep(StoredStruct):
     def retry(self) -> RetryPolicy | None:
         return None if self.control is None else self.control.retry
 
-    def list_bindings(self) -> Iterator[Binding]:
-        """Yields every binding of the step, those of its conditions and its loop included."""
+    def list_bindings(self) -> list[Binding]:
+        """Returns every binding of the step, those of its conditions and its loop included."""
+        found: list[Binding] = []
         for call in self.tool_calls:
-            yield from find_bindings(call.arguments)
+            if not is_plain(call.arguments):
+                found.extend(find_bindings(call.arguments))
         if self.control is not None:
             for condition in self.control.when:
-                yield from find_bindings(condition.value)
+                found.extend(find_bindings(condition.value))
             if self.control.loop is not None:
-                yield from find_bindings(self.control.loop.items)
+                found.extend(find_bindings(self.control.loop.items))
+        return found
 
 
 class Plan(StoredStruct):

@@ -91,10 +91,11 @@ class Performer:
                 # What reads may still ask in the middle of its call.
                 return CallOutcome(rehearse_question(execution, call, outcome.event.question))
             return outcome
-        why = f"gave no result within {self.limit_s(job):g} s" if scope.is_late else "was cancelled while running"
+        is_late = scope.is_late
+        why = f"gave no result within {self.limit_s(job):g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
             return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
-        return _fail(call, "timeout" if scope.is_late else "cancelled", f"{call.tool_name} {why}")
+        return _fail(call, "timeout" if is_late else "cancelled", f"{call.tool_name} {why}")
 
     def limit_s(self, job: CallJob) -> float | None:
         """Seconds that the call may take, or None."""

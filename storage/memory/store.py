@@ -170,7 +170,7 @@ class MemoryStore:
         if holdings is not None:
             self._holdings.write(holdings, now)
         self._rows[execution_id].progress = projected.progress or self._rows[execution_id].progress
-        entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
+        entries = build_audit_entries(append.recorded, append.execution, append.policy)
         if entries:
             self._add_entries(entries, append.recorded[0].at, append.policy)
         self._notifications.add(append.notifications)

@@ -1,10 +1,14 @@
 """One append to the SQLite file: the conditions it depends on, its events, and the rows derived from them."""
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
+
+import msgspec
 
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, StoreError, ThreadBusy, VersionConflict
 from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Guard, Lease
 from planwarden.storage.holdings import Holdings
 from planwarden.storage.projection import (
@@ -33,25 +37,32 @@ _Progress = tuple[int | None, int | None]
 """How many steps there are and are done; None for what is as before."""
 
 
-def write_append(
-    connection: sqlite3.Connection,
-    append: Append,
-    body: str,
-    projected: Projection,
-    entries: tuple[AuditEntry, ...],
-    holdings: Holdings | None,
-    *,
-    now: float,
-    leased_until: float,
+class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
+    """An append with everything that is derived from it before its transaction begins."""
+
+    append: Append
+    body: str
+    projected: Projection
+    entries: Sequence[AuditEntry]
+    holdings: Holdings | None
+    clock: Clock
+    lease_s: float
+
+    def write(self, connection: sqlite3.Connection) -> Lease | None:
+        """Write it inside the open transaction; returns the lease that the writer holds afterwards.
+
+        Raises:
+            VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, BudgetSpent, DuplicateEffect, StartRefused,
+            ThreadBusy: a condition does not hold; the caller rolls back.
+        """
+        return _write(connection, self, now=self.clock.now(), leased_until=self.clock.steady() + self.lease_s)
+
+
+def _write(
+    connection: sqlite3.Connection, prepared: PreparedAppend, *, now: float, leased_until: float
 ) -> Lease | None:
-    """Write one append inside the open transaction; returns the lease that the writer holds afterwards.
-
-    `now` is in Unix seconds, `leased_until` in steady seconds.
-
-    Raises:
-        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, BudgetSpent, DuplicateEffect, StartRefused, ThreadBusy: a
-            condition does not hold; the caller rolls back.
-    """
+    """`now` is in Unix seconds, `leased_until` in steady seconds."""
+    append, projected, entries, holdings = prepared.append, prepared.projected, prepared.entries, prepared.holdings
     _check(connection, append, projected.changes, holdings, now)
     progress = projected.progress and (projected.progress.step_count, projected.progress.steps_done)
     try:
@@ -59,8 +70,8 @@ def write_append(
     except sqlite3.IntegrityError as error:
         raise _explain_duplicate(append, error) from error
     first, at = append.expected_version + 1, append.recorded[0].at
-    checksum = checksum_of(append.execution.execution_id, first, float(at), body)
-    connection.execute(SQL["add_events"], (number, first, at, body, checksum))
+    checksum = checksum_of(append.execution.execution_id, first, float(at), prepared.body)
+    connection.execute(SQL["add_events"], (number, first, at, prepared.body, checksum))
     sqlite_starts.keep_start(connection, append, number)
     for change in projected.changes:
         _write_row(connection, number, append, change, now)
@@ -86,11 +97,11 @@ def _check(
     for guard in append.guards:
         _check_guard(connection, guard, now)
     sqlite_starts.check_start(connection, append)
-    if uses := count_grant_uses(changes):
+    if changes and (uses := count_grant_uses(changes)):
         sql_grants.check_uses(SqliteTransaction(connection), uses, now)
     if holdings is not None:
         sql_holdings.check_holdings(SqliteTransaction(connection), holdings, now)
-    if [True for change in changes if isinstance(change, ExecutionEnded) and change.goes_on]:
+    if changes and isinstance(ended := changes[-1], ExecutionEnded) and ended.goes_on:
         _check_thread(connection, append)
 
 

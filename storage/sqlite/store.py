@@ -9,7 +9,8 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -32,7 +33,7 @@ from planwarden.storage.sql.notifications import SqlNotifications
 from planwarden.storage.sql.rows import read_header
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.append import write_append
+from planwarden.storage.sqlite.append import PreparedAppend
 from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.transaction import FileLiveness, SqliteDatabase, SqliteTransaction
@@ -138,26 +139,21 @@ class SqliteStore(SqlLookups):
 
         return SqlKeys(self._database)
 
-    async def append(self, append: Append) -> Lease | None:
+    def append(self, append: Append) -> "CoroutineType[Any, Any, Lease | None]":
+        # Not a coroutine of its own, which would be one more object for as long as the commit takes.
         if append.acquire:
             self._liveness.announce(append.owner)
         body = encode_events([recorded.event for recorded in append.recorded])
-        projected = project(append)
-        entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
-        holdings = project_holdings(append)
-        return await self._writer.run(
-            lambda connection: write_append(
-                connection,
-                append,
-                body,
-                projected,
-                entries,
-                holdings,
-                now=self._clock.now(),
-                leased_until=self._leased_until(),
-            ),
-            is_large=bool(append.artifacts) or len(body) > LARGE_CHARS,
+        prepared = PreparedAppend(
+            append,
+            body,
+            project(append),
+            build_audit_entries(append.recorded, append.execution, append.policy),
+            project_holdings(append),
+            self._clock,
+            self._lease_s,
         )
+        return self._writer.run(prepared.write, is_large=bool(append.artifacts) or len(body) > LARGE_CHARS)
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         self._liveness.announce(owner)

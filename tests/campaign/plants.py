@@ -10,13 +10,15 @@ from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.store import Append, Lease
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.run import Run
-from planwarden.agent.runtime.transaction import Transaction
+from planwarden.agent.runtime.transaction import Job, Transaction
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.postgres.liveness import LockLiveness
 from planwarden.storage.postgres.statements import SQL as SHARED_SQL
 from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
 
 
@@ -47,18 +49,23 @@ def ignore_the_lock() -> None:
 
 def commit_intents_late() -> None:
     """A tool runs before the intent of its call is stored, and its result is recorded afterwards."""
-    commit, call, early = Run._commit, Registry.call, dict[str, JsonValue | ResultWithArtifacts | Suspend]()  # pyright: ignore[reportPrivateUsage]
+    build, store, call = Run._build_append, SqliteStore.append, Registry.call  # pyright: ignore[reportPrivateUsage]
+    early = dict[str, JsonValue | ResultWithArtifacts | Suspend]()
+    announced = dict[int, tuple[Registry, list[Job]]]()
 
-    async def committing(
-        self: Run, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool
-    ) -> None:
-        execution_id, tools = self.execution.execution_id, self._context.performer._tools  # pyright: ignore[reportPrivateUsage]
+    def building(self: Run, transaction: Transaction, *, follows: bool, is_over: bool) -> Append:
+        tools, append = self._context.performer._tools, build(self, transaction, follows=follows, is_over=is_over)  # pyright: ignore[reportPrivateUsage]
         assert isinstance(tools, Registry)
-        for job in transaction.jobs:
-            key = f"{execution_id}:{job.key}"
+        announced[id(append)] = tools, transaction.jobs
+        return append
+
+    async def storing(self: SqliteStore, append: Append) -> Lease | None:
+        tools, jobs = announced.pop(id(append))
+        for job in jobs:
+            key = f"{append.execution.execution_id}:{job.key}"
             if isinstance(job, CallJob) and job.call.effect == "effect" and job.kind == "call" and key not in early:
                 context = CallContext(
-                    execution_id=execution_id,
+                    execution_id=append.execution.execution_id,
                     step_id=job.call.step_id,
                     call_id=job.call.call_id,
                     idempotency_key=key,
@@ -66,7 +73,7 @@ def commit_intents_late() -> None:
                 )
                 with suppress(PlanwardenError):
                     early[key] = await call(tools, job.call.tool_name, job.call.arguments or {}, context)
-        await commit(self, transaction, arrived, follows=follows, is_over=is_over)
+        return await store(self, append)
 
     async def calling(
         self: Registry, name: str, arguments: dict[str, JsonValue], context: CallContext
@@ -75,7 +82,7 @@ def commit_intents_late() -> None:
             return early.pop(context.idempotency_key)
         return await call(self, name, arguments, context)
 
-    Run._commit, Registry.call = committing, calling  # pyright: ignore[reportPrivateUsage]
+    Run._build_append, SqliteStore.append, Registry.call = building, storing, calling  # pyright: ignore[reportPrivateUsage]
 
 
 def count_the_living_as_dead() -> None:

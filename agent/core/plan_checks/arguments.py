@@ -17,6 +17,7 @@ from planwarden.agent.core.bindings import (
     EarlierResult,
     Path,
     Reference,
+    is_plain,
     leave_out_bindings,
 )
 from planwarden.agent.core.placeholders import find_placeholders
@@ -27,8 +28,6 @@ MAX_BOUND = 1_000
 """Bindings of one plan to earlier executions."""
 MAX_EARLIER_BYTES = 1024 * 1024
 """Of the values of these bindings together."""
-_CONTAINERS = (dict, list)
-"""Only they can have bindings."""
 CHECK_LIMIT = 800_000
 """Units of `schema_work` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
 
@@ -55,10 +54,9 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
         if left <= 0 or len(faults) >= MAX_FAULTS:
             break
         bound: list[Path] = []
-        filled = {
-            key: leave_out_bindings(value, bound, (key,)) if isinstance(value, _CONTAINERS) else value
-            for key, value in call.arguments.items()
-        }
+        filled = call.arguments
+        if not is_plain(filled):
+            filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in filled.items()}
         found, work = check(filled, bound, left)
         left -= work
         if found:

@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.bindings import WHEN, Earlier, Reference, find_binding_faults
+from planwarden.agent.core.bindings import WHEN, Earlier, Reference, find_binding_faults, is_plain
 from planwarden.agent.core.plan import Plan, PlanStep, list_own_names
 from planwarden.agent.core.plan_checks.arguments import find_foreign_faults
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, join_faults, quote_some
@@ -41,8 +41,8 @@ def check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], e
             names = quote_some(dict.fromkeys(dangling))
             problems.append(f"step {step.step_id!r} refers to unknown step(s) {names}")
         for call in step.tool_calls:
-            for fault in find_binding_faults(call.arguments):
-                problems.append(f"step {step.step_id!r}: {fault}")
+            if not is_plain(call.arguments):
+                problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_binding_faults(call.arguments))
     if not problems or earlier is None:
         problems.extend(find_foreign_faults(foreign, earlier))
     if problems:
