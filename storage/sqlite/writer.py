@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
 
 MAX_GROUP = 256
-CHECKPOINT_ROWS = 1_600
-"""Changed rows after which the thread moves the log into the database, in some 3,000 pages of the log at most."""
+CHECKPOINT_ESTIMATE = 4_000
+"""Pages of the log, as `_estimate_pages` has them, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
 """Pages of the log after which a commit does that itself, such as one of a large artifact."""
 
@@ -92,8 +92,10 @@ class Writer:
         """One entry whenever the thread has to look; False is the last."""
         self._turning: asyncio.AbstractEventLoop | None = None
         """The loop that will commit when its present turn is over."""
-        self._moved_rows = 0
-        """Changed rows when the log was last moved into the database."""
+        self._rows = 0
+        """Changed in this connection so far."""
+        self._pages = 0
+        """An estimate of what this connection has added to the log since that was last moved into the database."""
         self._foreign_changes = 0
         """As last read by `read_foreign_changes`."""
         self._thread: threading.Thread | None = None
@@ -298,6 +300,7 @@ class Writer:
                         request.error = refusal
                 worked_s = perf_counter() - began
                 self._connection.execute("COMMIT")
+                self._count_pages()
             except BaseException:
                 # SQLite has already rolled back after some errors, a full disk among them.
                 if self._connection.in_transaction:
@@ -322,15 +325,27 @@ class Writer:
                 raise _Busy(*error.args) from error
             raise
 
+    def _count_pages(self) -> None:
+        rows, self._rows = self._rows, self._connection.total_changes
+        self._pages += _estimate_pages(self._rows - rows)
+
     def _needs_checkpoint(self) -> bool:
-        return self._connection.total_changes - self._moved_rows >= CHECKPOINT_ROWS
+        return self._pages >= CHECKPOINT_ESTIMATE
 
     def _checkpoint(self) -> None:
         """Moves the log into the database, as far as readers allow. What fails here is tried again with later rows."""
-        self._moved_rows = self._connection.total_changes
+        self._pages = 0
         with suppress(StoreError, *FAULTS), self._lock.held():
             self._check()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _estimate_pages(rows: int) -> int:
+    """How many pages of the log a transaction takes that changed so many rows, rather too many than too few.
+
+    A row alone takes up to three, with its indexes. Rows of a group share pages; indexes over random ids do not.
+    """
+    return min(3 * rows, 40 + rows // 2)
 
 
 class _Busy(sqlite3.OperationalError):

@@ -14,7 +14,7 @@ import pytest
 from planwarden.agent.common.errors import StoreError, ThreadBusy
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.sqlite import database, pace
-from planwarden.storage.sqlite.writer import CHECKPOINT_PAGES, CHECKPOINT_ROWS, MAX_GROUP, Writer
+from planwarden.storage.sqlite.writer import CHECKPOINT_ESTIMATE, CHECKPOINT_PAGES, MAX_GROUP, Writer
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -359,10 +359,10 @@ async def test_a_large_operation_is_left_to_the_thread(writer: Writer, gate: Gat
 async def test_the_log_is_moved_into_the_database_as_rows_come(writer: Writer, gate: Gate, tmp_path: Path) -> None:
     """ours: without it the log grows for ever"""
     gate.open()
-    for number in range(CHECKPOINT_ROWS * 4):
+    for number in range(count := CHECKPOINT_ESTIMATE):
         await writer.run(insert(number))
     assert (tmp_path / "t.db-wal").stat().st_size < CHECKPOINT_PAGES * 4096 // 2
-    assert len(stored(tmp_path / "t.db")) == CHECKPOINT_ROWS * 4
+    assert len(stored(tmp_path / "t.db")) == count
 
 
 async def test_a_lock_that_the_system_refuses_fails_the_request_instead_of_leaving_it_waiting(tmp_path: Path) -> None:
