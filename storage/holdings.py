@@ -62,8 +62,8 @@ class Holdings(msgspec.Struct, frozen=True):
         return sorted({crc32(name.encode()) % LOCKS for name in names})
 
 
-_HOLDING: frozenset[type[ev.Event]] = frozenset({ev.ToolCallIntended, ev.ToolFailed, ev.CallAttemptFailed})
-"""Events that may take something, or give it back."""
+_GIVING_BACK = (ev.ToolFailed, ev.CallAttemptFailed)
+"""Events that may give something back."""
 
 
 def project_holdings(append: Append) -> Holdings | None:
@@ -72,8 +72,7 @@ def project_holdings(append: Append) -> Holdings | None:
     Raises:
         DuplicateEffect: two calls of the append want the same key.
     """
-    events = [recorded.event for recorded in append.recorded if type(recorded.event) in _HOLDING]
-    if not events or not any(_changes_holdings(append, event) for event in events):
+    if not [True for recorded in append.recorded if _changes_holdings(append, recorded.event)]:
         return None
     freed: list[str] = []
     shares: dict[tuple[str, str], tuple[ev.BudgetShare, TakenShare]] = {}
@@ -117,7 +116,7 @@ def project_holdings(append: Append) -> Holdings | None:
 def _changes_holdings(append: Append, event: ev.Event) -> bool:
     if isinstance(event, ev.ToolCallIntended):
         return bool(event.shares) or event.once is not None
-    if isinstance(event, ev.ToolFailed | ev.CallAttemptFailed) and event.nothing_happened:
+    if isinstance(event, _GIVING_BACK) and event.nothing_happened:
         call = append.execution.call(event.call_id)
         return bool(call.shares) or call.once is not None
     return False

@@ -16,7 +16,7 @@ from planwarden.agent.ports.store import Append
 RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
 
 
-class SuspensionOpened(msgspec.Struct, frozen=True):
+class SuspensionOpened(msgspec.Struct, frozen=True, gc=False):
     question: ev.Question
 
     @property
@@ -24,40 +24,40 @@ class SuspensionOpened(msgspec.Struct, frozen=True):
         return self.question.alarms[0].at if self.question.alarms else None
 
 
-class SuspensionRowRevised(msgspec.Struct, frozen=True):
+class SuspensionRowRevised(msgspec.Struct, frozen=True, gc=False):
     question: ev.Question
     alarm_at: float | None
 
 
-class SuspensionRowReminded(msgspec.Struct, frozen=True):
+class SuspensionRowReminded(msgspec.Struct, frozen=True, gc=False):
     suspension_id: str
     alarm_at: float | None
     """When the next alarm is due."""
 
 
-class SuspensionClosed(msgspec.Struct, frozen=True):
+class SuspensionClosed(msgspec.Struct, frozen=True, gc=False):
     suspension_id: str
     status: RowStatus
     at: float
 
 
-class PendingWithdrawn(msgspec.Struct, frozen=True):
+class PendingWithdrawn(msgspec.Struct, frozen=True, gc=False):
     """Every suspension that was pending when the execution ended."""
 
     at: float
 
 
-class GrantUsed(msgspec.Struct, frozen=True):
+class GrantUsed(msgspec.Struct, frozen=True, gc=False):
     grant_id: str
 
 
-class SynopsisWritten(msgspec.Struct, frozen=True):
+class SynopsisWritten(msgspec.Struct, frozen=True, gc=False):
     """What a list shows of the execution, from its creation on, or after its plan changed."""
 
     synopsis: Synopsis
 
 
-class ExecutionEnded(msgspec.Struct, frozen=True):
+class ExecutionEnded(msgspec.Struct, frozen=True, gc=False):
     """The execution is finished, or goes on after it was."""
 
     fault: str = ""
@@ -76,7 +76,7 @@ RowChange = (
 )
 
 
-class Projection(msgspec.Struct, frozen=True):
+class Projection(msgspec.Struct, frozen=True, gc=False):
     """What one append changes beside the log."""
 
     changes: tuple[RowChange, ...]

@@ -10,7 +10,8 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec.structs import replace
 
@@ -212,10 +213,10 @@ class Registry:
         tool = self._tools.get(name)
         return tool is not None and tool.resume is not None
 
-    async def call(
+    def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
-    ) -> JsonValue | ResultWithArtifacts | Suspend:
-        return await self._run(name, partial(self._find_tool(name, context).call, arguments, context))
+    ) -> "CoroutineType[Any, Any, JsonValue | ResultWithArtifacts | Suspend]":
+        return self._run(name, partial(self._find_tool(name, context).call, arguments, context))
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext

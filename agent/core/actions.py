@@ -13,24 +13,24 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call
 
 
-class RecordEvent(msgspec.Struct, frozen=True):
+class RecordEvent(msgspec.Struct, frozen=True, gc=False):
     event: ev.Event
 
 
-class BeginStep(msgspec.Struct, frozen=True):
+class BeginStep(msgspec.Struct, frozen=True, gc=False):
     step_id: str
 
 
-class DispatchCall(msgspec.Struct, frozen=True):
+class DispatchCall(msgspec.Struct, frozen=True, gc=False):
     call: Call
 
 
-class AskModel(msgspec.Struct, frozen=True):
+class AskModel(msgspec.Struct, frozen=True, gc=False):
     purpose: ev.Purpose
     step_id: str | None = None
 
 
-class WaitForModel(msgspec.Struct, frozen=True):
+class WaitForModel(msgspec.Struct, frozen=True, gc=False):
     """Suspend the prompt: its provider failed or was out of reach."""
 
     step_id: str | None
@@ -41,11 +41,11 @@ class WaitForModel(msgspec.Struct, frozen=True):
     """Unix seconds."""
 
 
-class AskReview(msgspec.Struct, frozen=True):
+class AskReview(msgspec.Struct, frozen=True, gc=False):
     """Ask a person whether the plan may start, or go on as a model revised it."""
 
 
-class RevisePlan(msgspec.Struct, frozen=True):
+class RevisePlan(msgspec.Struct, frozen=True, gc=False):
     """Check a model's patch of the plan, and accept or refuse it."""
 
     step_id: str

@@ -72,7 +72,7 @@ DIGEST_CHARS = 32
 GENESIS = b"planwarden audit/v1"
 
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row before it has a place in the chain."""
 
     kind: Kind

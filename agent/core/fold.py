@@ -78,7 +78,10 @@ def apply(execution: ExecutionState, event: ev.Event, at: float) -> ExecutionSta
             f"{kind.__name__} cannot follow: execution {execution.execution_id!r} is {execution.status}"
         )
     fold_event = _FOLDS.get(kind)
-    changes = fold_event(execution, event, at) if fold_event is not None else {}
+    changes: FieldChanges = fold_event(execution, event, at) if fold_event is not None else {}
     if execution.status == "running" and at > execution.updated_at:
         changes["active_s"] = execution.active_s + (at - execution.updated_at)
-    return replace(execution, status=status, version=execution.version + 1, updated_at=at, **changes)
+    changes["status"] = status
+    changes["version"] = execution.version + 1
+    changes["updated_at"] = at
+    return replace(execution, **changes)

@@ -11,7 +11,7 @@ from planwarden.agent.core.alarms import Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class Requirement(msgspec.Struct, frozen=True, gc=False):
     """What the policy asks of one call."""
 
     risk: Risk

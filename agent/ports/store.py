@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from planwarden.agent.ports.holdings import HeldKey
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the store keeps beside the log of one execution."""
 
     execution_id: str
@@ -62,7 +62,7 @@ class Lease:
     """Where the store that gave it keeps the execution, if that spares it a look."""
 
 
-class Guard(msgspec.Struct, frozen=True, kw_only=True):
+class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Conditions on a suspension that must hold in the transaction which answers it."""
 
     suspension_id: str
@@ -71,7 +71,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions are too late after the deadline; a time-out is too early before it."""
 
 
-class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a store keeps of a request to start an execution, to know the request when it is sent again."""
 
     key: str | None = None
@@ -96,7 +96,7 @@ class StartedExecution(msgspec.Struct, frozen=True, kw_only=True):
     """As in `StartRequest`."""
 
 
-class Append(msgspec.Struct, frozen=True, kw_only=True):
+class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One transaction: all of its events or none."""
 
     execution: ExecutionState

@@ -45,7 +45,7 @@ ASKED_BY_TOOL: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delega
 """Questions that a tool asked itself; a call that runs after one of these is resumed, not started."""
 
 
-class CallJob(msgspec.Struct, frozen=True):
+class CallJob(msgspec.Struct, frozen=True, gc=False):
     """A call to perform once the events that announce it are committed."""
 
     kind: Literal["call", "resume"]
@@ -57,7 +57,7 @@ class CallJob(msgspec.Struct, frozen=True):
         return self.call.call_id
 
 
-class PreparedCall(msgspec.Struct, frozen=True):
+class PreparedCall(msgspec.Struct, frozen=True, gc=False):
     """What to record for a call, and what to perform after the commit."""
 
     events: tuple[ev.Event, ...] = ()

@@ -53,7 +53,7 @@ LookAtPlans = Callable[[], Awaitable[UsablePlans]]
 """Returns the saved plans as they are now. Raises nothing for what is in a file, and never blocks the event loop."""
 
 
-class CallOutcome(msgspec.Struct, frozen=True):
+class CallOutcome(msgspec.Struct, frozen=True, gc=False):
     """How a call ended."""
 
     event: ev.Event

@@ -10,7 +10,7 @@ Not promised: that a cancelled tool stops. A plain function on a thread is aband
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -194,28 +194,36 @@ class Run:
             logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
             await self._abandon()
 
-    async def _perform(self, job: Job) -> JobOutcome:
+    def _perform(self, job: Job) -> Coroutine[object, object, JobOutcome]:
         if isinstance(job, ListingJob):
-            with self._inflight[job.key]:
-                await self._context.transactions.approval.tools.wait_for_tools(job.tools)
-            return JobOutcome(job.key, ())
-        observer = self._context.observer
-        if observer is None:
-            return await self._perform_unobserved(job)
+            return self._wait_for_tools(job)
+        return self._perform_observed(job) if self._context.observer is not None else self._perform_unobserved(job)
+
+    async def _wait_for_tools(self, job: ListingJob) -> JobOutcome:
+        with self._inflight[job.key]:
+            await self._context.transactions.approval.tools.wait_for_tools(job.tools)
+        return JobOutcome(job.key, ())
+
+    async def _perform_observed(self, job: CallJob | PromptJob) -> JobOutcome:
+        assert self._context.observer is not None
         prompt = None if isinstance(job, CallJob) else job.prompt
-        with observer.performing(self.execution, job.key, prompt, self._context.store.clock.now()):
+        now = self._context.store.clock.now()
+        with self._context.observer.performing(self.execution, job.key, prompt, now):
             return await self._perform_unobserved(job)
 
-    async def _perform_unobserved(self, job: CallJob | PromptJob) -> JobOutcome:
-        scope = self._inflight[job.key]
-        if isinstance(job, CallJob):
-            confirm = partial(self.confirm_lease, job.key)
-            outcome = await self._context.performer.call(self.execution, job, scope, confirm)
-            events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
-            return JobOutcome(job.key, events, outcome.artifacts)
+    def _perform_unobserved(self, job: CallJob | PromptJob) -> Coroutine[object, object, JobOutcome]:
+        return self._call(job) if isinstance(job, CallJob) else self._prompt(job)
+
+    async def _call(self, job: CallJob) -> JobOutcome:
+        confirm = partial(self.confirm_lease, job.key)
+        outcome = await self._context.performer.call(self.execution, job, self._inflight[job.key], confirm)
+        events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
+        return JobOutcome(job.key, events, outcome.artifacts)
+
+    async def _prompt(self, job: PromptJob) -> JobOutcome:
         replied: tuple[ev.Event, ...] = ()
         try:
-            with scope:
+            with self._inflight[job.key]:
                 replied = await self._context.performer.prompt(
                     job.prompt,
                     self._context.transactions.facts,

@@ -68,7 +68,7 @@ PLANNING_TOOLS = 50
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
-class EventBatch(msgspec.Struct, frozen=True):
+class EventBatch(msgspec.Struct, frozen=True, gc=False):
     """Events to append, with the conditions under which they may be appended."""
 
     events: tuple[ev.Event, ...] = ()
@@ -78,7 +78,7 @@ class EventBatch(msgspec.Struct, frozen=True):
     """Artifacts that the events name."""
 
 
-class JobOutcome(msgspec.Struct):
+class JobOutcome(msgspec.Struct, gc=False):
     """The outcome of a performed call or prompt; it must not be lost."""
 
     key: str

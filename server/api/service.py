@@ -4,7 +4,7 @@ A principal sees only its own threads; those of another principal look as if the
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -62,6 +62,7 @@ ASKED_WITHIN_S = 5.0
 """How long `ask_person` waits until the question is asked, whatever the caller says: nobody can answer before."""
 LOOK_AGAIN_S = 3.0
 """How often `ask_person` looks whether another process recorded the answer."""
+_NUMBERS = (int, float)
 
 
 class InboxOpener(Protocol):
@@ -219,10 +220,7 @@ class Service:
         # A key is looked up before the plan is checked: its tools may be gone since the plan ran.
         request = None if key is None else self._starts.build_plan_request(key, goal, plan, inputs, call)
         await self._check_chain(requester)
-
-        async def start(request: StartRequest | None) -> ExecutionState:
-            return await self._start_plan(plan, inputs, goal, call, thread_id, requester, request)
-
+        start = partial(self._start_plan, plan, inputs, goal, call, thread_id, requester)
         execution = await self._starts.start_once(requester.principal, request, start)
         return await self._wait(execution, wait_seconds, call)
 
@@ -636,7 +634,7 @@ class Service:
     ) -> Execution:
         """The view when the execution stops running; waits as `wait_seconds`, the call's or its own options say."""
         chosen = (wait_seconds, (call or {}).get("wait_seconds"), execution.options.wait_seconds)
-        seconds = next(found for found in chosen if isinstance(found, int | float))
+        seconds = next(found for found in chosen if isinstance(found, _NUMBERS))
         return self.build_view(await self.engine.wait(execution, seconds) if seconds else execution)
 
 
