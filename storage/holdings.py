@@ -64,6 +64,8 @@ class Holdings(msgspec.Struct, frozen=True):
 
 _GIVING_BACK = (ev.ToolFailed, ev.CallAttemptFailed)
 """Events that may give something back."""
+_HOLDING: frozenset[type[ev.Event]] = frozenset({ev.ToolCallIntended, *_GIVING_BACK})
+"""Events that may take something, or give it back."""
 
 
 def project_holdings(append: Append) -> Holdings | None:
@@ -72,7 +74,8 @@ def project_holdings(append: Append) -> Holdings | None:
     Raises:
         DuplicateEffect: two calls of the append want the same key.
     """
-    if not [True for recorded in append.recorded if _changes_holdings(append, recorded.event)]:
+    events = [recorded.event for recorded in append.recorded if type(recorded.event) in _HOLDING]
+    if not [True for event in events if _changes_holdings(append, event)]:
         return None
     freed: list[str] = []
     shares: dict[tuple[str, str], tuple[ev.BudgetShare, TakenShare]] = {}

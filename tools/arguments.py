@@ -127,7 +127,7 @@ def _find_plain_parameter(annotation: Any, default: Any) -> _Parameter | None:
 
 def _is_json(value: object) -> bool:
     """False for half of a surrogate pair, and for what is no number."""
-    if isinstance(value, str):
+    if isinstance(value, str) and not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
@@ -150,7 +150,9 @@ def _read_plain(arguments: dict[str, JsonValue], parameters: Mapping[str, _Param
     values: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if name in arguments:
-            values[name] = parameter.read(arguments[name])
+            value = arguments[name]
+            is_of_kind = type(value) is parameter.kind and not parameter.is_list
+            values[name] = value if is_of_kind and _is_json(value) else parameter.read(value)
         elif parameter.default is ...:
             raise _NotPlain
         else:

@@ -70,15 +70,18 @@ def _copy_plain(value: object, depth: int) -> object:
     kind = type(value)
     if kind in _SCALARS:
         return value
-    if depth and kind is list:
-        return [_copy_plain(part, depth - 1) for part in cast("list[object]", value)]
-    if (
-        depth
-        and kind is dict
-        and all(type(key) is str and key.isascii() for key in cast("dict[object, object]", value))
-    ):
-        return {key: _copy_plain(part, depth - 1) for key, part in cast("dict[str, object]", value).items()}
-    raise _NotPlain
+    if not depth or kind not in (dict, list):
+        raise _NotPlain
+    if kind is list:
+        return [
+            part if type(part) in _SCALARS else _copy_plain(part, depth - 1) for part in cast("list[object]", value)
+        ]
+    copied: dict[str, object] = {}
+    for key, part in cast("dict[object, object]", value).items():
+        if type(key) is not str or not key.isascii():
+            raise _NotPlain
+        copied[key] = part if type(part) in _SCALARS else _copy_plain(part, depth - 1)
+    return copied
 
 
 async def store_large(box: list[object], max_bytes: int) -> dict[str, JsonValue] | ResultWithArtifacts:

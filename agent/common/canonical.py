@@ -9,6 +9,7 @@ import json
 import math
 from _json import make_encoder
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ MAX_DEPTH = 64
 
 _TEXTS = (str, bytes)
 _NODES = (dict, list)
+_NUMBERS = (int, float, bool)
 _DICT: type[Any] = dict
 _BEGINNINGS = (b'"{', b'"[', b'" ', b"\\")
 """Of text with JSON of an object or a list in it: white space may come before, escaped but for the space."""
@@ -154,15 +156,17 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
         node = stack.pop()
         if isinstance(node, _TEXTS):
             chars += len(node)
-            if chars > max_chars:
-                return True
         elif isinstance(node, _CONTAINERS):
             values += len(node)
             if values > max_values:
                 return True
-            stack.extend(node)
-            if isinstance(node, _DICT):
-                stack.extend(node.values())
+            for part in chain(node, node.values()) if isinstance(node, _DICT) else node:
+                if type(part) is str:
+                    chars += len(part)
+                elif part is not None and type(part) not in _NUMBERS:
+                    stack.append(part)
+        if chars > max_chars:
+            return True
     return False
 
 

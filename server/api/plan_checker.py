@@ -92,10 +92,11 @@ class PlanChecker:
             UnknownThread: it takes results from the thread, and the principal has no such thread.
         """
         document, used_plans = await self.expand(plan, name)
-        names = self._parser.read_tool_names(document)
-        if missing := names - self._engine.tool_facts().keys():
-            await self.wait_for_tools(missing)
-            self.check_servers(names)
+        if self._downstream is not None:
+            names = self._parser.read_tool_names(document)
+            if missing := names - self._engine.tool_facts().keys():
+                await self.wait_for_tools(missing)
+                self.check_servers(names)
         earlier: dict[Reference, EarlierResult | str] = {}
         while True:
             try:
