@@ -45,7 +45,7 @@ class WriteLock:
             StoreError: another process held the lock for `timeout_s`.
         """
         pause, deadline = 0.0005, time.monotonic() + self._timeout_s
-        while not self._try():
+        while not self.try_to_take():
             if time.monotonic() > deadline:
                 raise StoreError(
                     f"another process has held {self._path.name} for {self._timeout_s:.0f} s; "
@@ -56,28 +56,42 @@ class WriteLock:
         try:
             yield
         finally:
-            unlock(self._descriptor)
+            self.give_back()
 
-    @contextmanager
-    def held_if_free(self) -> Generator[bool]:
+    def held_if_free(self) -> "HeldIfFree":
         """Does not block. Gives False when somebody else, in this process or another one, holds the lock."""
-        if not self._try():
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            unlock(self._descriptor)
+        return HeldIfFree(self)
 
-    def _try(self) -> bool:
+    def try_to_take(self) -> bool:
         """Raises `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
         try:
             return try_lock(self._descriptor)
         except OSError as error:
             raise StoreError(f"cannot lock {str(self._path)!r}: {error.strerror}; nothing was stored") from error
 
+    def give_back(self) -> None:
+        unlock(self._descriptor)
+
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+class HeldIfFree:
+    """The lock for the time of a `with`, where it was free. Every commit takes it, and a generator takes longer."""
+
+    __slots__ = ("_is_held", "_lock")
+
+    def __init__(self, lock: WriteLock) -> None:
+        self._lock = lock
+        self._is_held = False
+
+    def __enter__(self) -> bool:
+        self._is_held = self._lock.try_to_take()
+        return self._is_held
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_held:
+            self._lock.give_back()
 
 
 class LivenessFile:

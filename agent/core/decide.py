@@ -44,8 +44,8 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
     """Returns the first budget of the options that is used up, or None."""
     options, usage = execution.options, execution.usage
-    tokens = usage.input_tokens + usage.output_tokens
-    if options.budget_model_tokens is not None and tokens >= options.budget_model_tokens:
+    tokens = options.budget_model_tokens
+    if tokens is not None and usage.input_tokens + usage.output_tokens >= tokens:
         return "modelTokens"
     if options.budget_tool_calls is not None and usage.tool_calls >= options.budget_tool_calls:
         return "toolCalls"

@@ -124,5 +124,6 @@ def _join(descriptions: Iterable[str]) -> str:
 
 def _fold(text: str) -> str:
     """The text as it is compared: no difference of case, of width or of white space."""
-    folded = unicodedata.normalize("NFKC", clean_text(text, SEARCH_CHARS)).casefold()
+    cut = clean_text(text, SEARCH_CHARS)
+    folded = cut.lower() if cut.isascii() else unicodedata.normalize("NFKC", cut).casefold()
     return " ".join(folded.split())[: 2 * SEARCH_CHARS]

@@ -5,8 +5,11 @@ them. This one cancels the task as `asyncio.timeout` does, so tools may use eith
 """
 
 import asyncio
-from types import TracebackType
-from typing import Self
+from collections.abc import Coroutine, Generator
+from types import TracebackType, coroutine
+from typing import Any, Self, TypeVar
+
+Result = TypeVar("Result")
 
 AGAIN_S = 1.0
 """After so many seconds, what goes on although it was cancelled is cancelled again. So long it may clean up."""
@@ -36,6 +39,16 @@ class JobScope:
         if not self.is_cancelled:
             self.is_cancelled = True
             self._cancel_soon()
+
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result | None:
+        """Returns what the work comes to; None when this scope has stopped it. Work that never waits costs no timer."""
+        try:
+            waited_for = work.send(None)
+        except StopIteration as over:
+            return over.value
+        with self:
+            return await _go_on(work, waited_for)
+        return None
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -76,3 +89,21 @@ class JobScope:
             self._cancels += 1
             self._task.cancel()
             self._handle = self._loop.call_later(AGAIN_S, self._cancel_task)
+
+
+@coroutine
+def _go_on(work: Coroutine[Any, Any, Result], waited_for: object) -> Generator[object, Any, Result]:
+    """Goes on with work that has begun and waits for something, as `await` does with work that has not."""
+    while True:
+        try:
+            try:
+                sent = yield waited_for
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 (whatever it is, it is the work's)
+                waited_for = work.throw(error)
+            else:
+                waited_for = work.send(sent)
+        except StopIteration as over:
+            return over.value

@@ -85,8 +85,8 @@ class Performer:
         `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
         """
         call = job.call
-        with scope:
-            outcome = await self._attempt(execution, job, confirm_lease)
+        outcome = await scope.run(self._attempt(execution, job, confirm_lease))
+        if outcome is not None:
             if execution.options.rehearse and isinstance(outcome.event, ev.Suspended):
                 # What reads may still ask in the middle of its call.
                 return CallOutcome(rehearse_question(execution, call, outcome.event.question))

@@ -30,6 +30,8 @@ OF_ONE_RUN = frozenset({"rehearse", "review"})
 
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
     """Combines call over thread over server; a call inherits only what the thread was given explicitly."""
+    if thread is None and not call and not server.given:
+        return server
     inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
     explicit = {**inherited, **call}
     known = {name: explicit[name] for name in explicit if name in _OPTIONS}

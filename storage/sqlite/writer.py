@@ -56,11 +56,11 @@ class _NoLock:
 class _Request(Generic[Result]):
     __slots__ = ("error", "future", "is_large", "loop", "operation", "value")
 
-    def __init__(self, operation: Operation[Result], *, is_large: bool) -> None:
+    def __init__(self, operation: Operation[Result], loop: asyncio.AbstractEventLoop, *, is_large: bool) -> None:
         self.operation = operation
         self.is_large = is_large
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Result] = self.loop.create_future()
+        self.loop = loop
+        self.future: asyncio.Future[Result] = asyncio.Future(loop=loop)
         self.value: Result | None = None
         self.error: BaseException | None = None
 
@@ -113,10 +113,11 @@ class Writer:
         """
         if self._closed:
             raise StoreError("the store is closed")
-        request = _Request(operation, is_large=is_large)
+        loop = asyncio.get_running_loop()
+        request = _Request(operation, loop, is_large=is_large)
         self._requests.append(request)
-        if self._turning is not request.loop:
-            self._turning = request.loop
+        if self._turning is not loop:
+            self._turning = loop
             await self._commit_after_turn(request)
         return await request.future
 
@@ -161,11 +162,13 @@ class Writer:
 
     def _perform_if_free(self, batch: list[_Request[Any]]) -> bool:
         """False, with nothing done, when another process or connection writes, or the lock cannot be taken."""
-        with suppress(_Busy, StoreError), self._lock.held_if_free() as is_free:
-            if is_free:
-                self._perform(batch, self.pace.note)
-                return True
-        return False
+        try:
+            with self._lock.held_if_free() as is_free:
+                if is_free:
+                    self._perform(batch, self.pace.note)
+                return is_free
+        except (_Busy, StoreError):
+            return False
 
     def read_foreign_changes(self) -> int:
         """Returns a number that differs once another connection has changed the file; what this one wrote is not in it.

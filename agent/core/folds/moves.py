@@ -78,7 +78,7 @@ def put_call(execution: ExecutionState, moved: Call, event: ev.Event) -> Mapping
     before = execution.steps[moved.step_id]
     calls = replace_at(before.calls, moved.place, moved)
     state = replace(before, status=next_step_status(before, event), calls=calls)
-    return replace_step(execution, state if state.items is None else _count_items(state, moved))
+    return replace_value(execution.steps, moved.step_id, state if state.items is None else _count_items(state, moved))
 
 
 def _count_items(state: StepState, moved: Call) -> StepState:

@@ -115,6 +115,78 @@ async def test_a_cancellation_of_somebody_else_passes_through() -> None:
         assert task.cancelled()
 
 
+async def test_work_that_never_waits_is_over_before_anything_can_stop_it() -> None:
+    """ours: most calls are"""
+
+    async def work() -> str:
+        return "done"
+
+    scope = JobScope(-1.0)
+    scope.cancel()
+    assert await scope.run(work()) == "done" and not scope.is_late
+    await anyio.lowlevel.checkpoint()
+
+
+async def test_work_that_waits_goes_on_with_what_it_waited_for() -> None:
+    """ours: its first part runs before the scope begins"""
+    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def work() -> list[str]:
+        heard: list[str] = []
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(told.set_result, "first")
+        heard.append(await told)
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        with anyio.move_on_after(0):
+            await anyio.sleep_forever()
+        return [*heard, "last"]
+
+    async def fail() -> None:
+        await anyio.lowlevel.checkpoint()
+        raise ZeroDivisionError
+
+    with anyio.fail_after(60):
+        assert await JobScope(None).run(work()) == ["first", "last"]
+
+
+async def test_work_that_waits_too_long_comes_to_nothing() -> None:
+    """ours: also where it holds scopes of its own"""
+    is_cleaned = False
+
+    async def work() -> str:
+        nonlocal is_cleaned
+        try:
+            with anyio.CancelScope():
+                await anyio.sleep_forever()
+        finally:
+            is_cleaned = True
+        return "done"
+
+    scope = JobScope(0.0)
+    with anyio.fail_after(60):
+        assert await scope.run(work()) is None
+    task = asyncio.current_task()
+    assert scope.is_late and is_cleaned and task is not None and task.cancelling() == 0
+
+
+async def test_work_that_is_given_up_is_closed() -> None:
+    """ours: its loop ended while it waited"""
+    is_cleaned = False
+
+    async def work() -> None:
+        nonlocal is_cleaned
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_cleaned = True
+
+    running = JobScope(None).run(work())
+    running.send(None)
+    running.close()
+    assert is_cleaned
+
+
 async def test_an_error_of_the_job_is_its_own() -> None:
     """ours"""
     with pytest.raises(ZeroDivisionError), JobScope(0.0) as scope:
