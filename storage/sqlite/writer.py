@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
 
 MAX_GROUP = 256
-CHECKPOINT_ESTIMATE = 4_000
+CHECKPOINT_ESTIMATE = 5_000
 """Pages of the log, as `_estimate_pages` has them, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
 """Pages of the log after which a commit does that itself, such as one of a large artifact."""
