@@ -1,18 +1,21 @@
 """What stops one job: its time limit, or somebody who wants it stopped.
 
 A scope of anyio does the same and more, for three times the work, and most jobs are over before anything could stop
-them. This one cancels the task as `asyncio.timeout` does, so tools may use either library inside of it.
+them. This one cancels the task as `asyncio.timeout` does, so tools may use either library inside of it. It waits for
+the end of what is shielded by anyio, as a scope of anyio does.
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Mapping
 from types import TracebackType, coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 Result = TypeVar("Result")
 
 AGAIN_S = 1.0
 """After so many seconds, what goes on although it was cancelled is cancelled again. So long it may clean up."""
+LOOK_S = 0.01
+"""After so many seconds, what was shielded is looked at again."""
 
 
 class JobScope:
@@ -85,10 +88,31 @@ class JobScope:
         self._handle = None if self._task is None else self._loop.call_soon(self._cancel_task)
 
     def _cancel_task(self) -> None:
-        if self._task is not None:
+        if self._task is None:
+            return
+        is_delayed = is_shielded(self._task)
+        if not is_delayed:
             self._cancels += 1
             self._task.cancel()
-            self._handle = self._loop.call_later(AGAIN_S, self._cancel_task)
+        self._handle = self._loop.call_later(LOOK_S if is_delayed else AGAIN_S, self._cancel_task)
+
+
+def is_shielded(task: "asyncio.Task[Any]") -> bool:
+    """Whether the task is where `anyio.CancelScope(shield=True)` keeps cancellations of outer scopes from it.
+
+    anyio says so to nobody else: https://github.com/agronholm/anyio, `_backends/_asyncio.py`.
+    """
+    # Most jobs are never cancelled.
+    from anyio._backends import _asyncio
+
+    states = cast("Mapping[object, Any]", getattr(_asyncio, "_task_states", {}))
+    state = states.get(task)
+    scope = None if state is None else state.cancel_scope
+    while scope is not None:
+        if scope.shield:
+            return True
+        scope = scope._parent_scope
+    return False
 
 
 @coroutine

@@ -6,7 +6,7 @@ A task group of anyio does the same for four times the work, and an execution be
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from planwarden.agent.runtime.job_scope import AGAIN_S
+from planwarden.agent.runtime.job_scope import AGAIN_S, LOOK_S, is_shielded
 
 
 class JobTasks:
@@ -23,15 +23,17 @@ class JobTasks:
         task.add_done_callback(self._end)
 
     def cancel(self) -> None:
-        """Cancel every task; does not wait for its end."""
+        """Cancel every task that is not shielded; does not wait for its end."""
         for task in self._tasks:
-            task.cancel()
+            if not is_shielded(task):
+                task.cancel()
 
     async def end(self) -> None:
         """Returns when every task has ended, cancelled as often as it takes."""
         while self._tasks:
             self.cancel()
-            await asyncio.wait(self._tasks, timeout=AGAIN_S)
+            is_delayed = any(map(is_shielded, self._tasks))
+            await asyncio.wait(self._tasks, timeout=LOOK_S if is_delayed else AGAIN_S)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

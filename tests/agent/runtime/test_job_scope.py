@@ -91,6 +91,41 @@ async def test_a_job_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyP
     assert task is not None and task.cancelling() == 0
 
 
+@pytest.mark.parametrize("how", ["scope", "tasks"])
+async def test_what_anyio_shields_is_over_before_it_is_cancelled(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: a large result is stored and a token kept although the call is late; nothing else looks into anyio so"""
+    monkeypatch.setattr(job_scope, "LOOK_S", 0.0)
+    monkeypatch.setattr(job_tasks, "LOOK_S", 0.0)
+    has_begun, may_end, seen = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def work() -> None:
+        await anyio.lowlevel.checkpoint()
+        with anyio.CancelScope(shield=True), anyio.CancelScope():
+            has_begun.set()
+            await may_end.wait()
+            seen.append("over")
+        await anyio.sleep_forever()
+
+    async def look() -> None:
+        await has_begun.wait()
+        # It is looked at in each of these turns.
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        may_end.set()
+
+    with anyio.fail_after(60):
+        looking = asyncio.get_running_loop().create_task(look())
+        if how == "scope":
+            assert await JobScope(0.0).run(work()) is None
+        else:
+            tasks = JobTasks(lambda fault: None)
+            tasks.start(work())
+            await has_begun.wait()
+            await tasks.end()
+        await looking
+    assert seen == ["over"]
+
+
 async def test_a_cancellation_of_somebody_else_passes_through() -> None:
     """ours: the process ends, and recovery settles the call"""
     has_begun = asyncio.Event()
