@@ -150,9 +150,7 @@ def _read_plain(arguments: dict[str, JsonValue], parameters: Mapping[str, _Param
     values: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if name in arguments:
-            value = arguments[name]
-            is_of_kind = type(value) is parameter.kind and not parameter.is_list
-            values[name] = value if is_of_kind and _is_json(value) else parameter.read(value)
+            values[name] = parameter.read(arguments[name])
         elif parameter.default is ...:
             raise _NotPlain
         else:

@@ -4,7 +4,7 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import find_binding_faults, has_bindings, is_plain
+from planwarden.agent.core.bindings import find_binding_faults, has_bindings
 from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.references import list_sources, resolve
@@ -26,7 +26,7 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
         step = execution.steps[call.step_id].step
         faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
     resolved = call.proposed
-    if not is_plain(resolved) and has_bindings(resolved):
+    if has_bindings(resolved):
         item = execution.steps[call.step_id].find_item(call)
         resolved = resolve(resolved, list_sources(execution, context.parts, item))
     _check_size(resolved)

@@ -108,6 +108,8 @@ def is_plain(value: dict[str, JsonValue]) -> bool:
 
 def has_bindings(value: JsonValue) -> bool:
     """Whether the value takes anything from elsewhere."""
+    if isinstance(value, dict) and is_plain(value):
+        return False
     return next(find_bindings(value), None) is not None
 
 

@@ -193,9 +193,11 @@ class Engine:
             if not is_wrecked and self._known.is_busy:
                 await self._all_done.wait()
         try:
-            with anyio.CancelScope(shield=True):
-                await self._jobs.end()
-            await cancel_tasks(self._tasks, error)
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self._jobs.end()
+            finally:
+                await cancel_tasks(self._tasks, error)
         finally:
             with anyio.CancelScope(shield=True):
                 for run in self._known.runs.values():

@@ -111,7 +111,7 @@ def is_shielded(task: "asyncio.Task[Any]") -> bool:
     while scope is not None:
         if scope.shield:
             return True
-        scope = scope._parent_scope
+        scope = getattr(scope, "_parent_scope", None)
     return False
 
 

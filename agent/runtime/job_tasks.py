@@ -31,12 +31,18 @@ class JobTasks:
     async def end(self) -> None:
         """Returns when every task has ended, cancelled as often as it takes."""
         while self._tasks:
-            self.cancel()
-            is_delayed = any(map(is_shielded, self._tasks))
-            await asyncio.wait(self._tasks, timeout=LOOK_S if is_delayed else AGAIN_S)
+            await asyncio.gather(*map(_end_one, self._tasks))
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._on_fault(error)
+
+
+async def _end_one(task: asyncio.Task[None]) -> None:
+    while not task.done():
+        is_delayed = is_shielded(task)
+        if not is_delayed:
+            task.cancel()
+        await asyncio.wait([task], timeout=LOOK_S if is_delayed else AGAIN_S)

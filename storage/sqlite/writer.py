@@ -60,7 +60,7 @@ class _Request(Generic[Result]):
         self.operation = operation
         self.is_large = is_large
         self.loop = loop
-        self.future: asyncio.Future[Result] = asyncio.Future(loop=loop)
+        self.future: asyncio.Future[Result] = loop.create_future()
         self.value: Result | None = None
         self.error: BaseException | None = None
 

@@ -14,7 +14,6 @@ def make_planned_calls(step: PlanStep) -> tuple[Call, ...]:
     """The calls of a step that begins with the plan; those of a loop come with its items."""
     if step.loop is not None:
         return ()
-    # A generator would be an object that lives for one plan's worth of calls.
     return tuple([_make_call(step, number, planned) for number, planned in enumerate(step.tool_calls, 1)])
 
 

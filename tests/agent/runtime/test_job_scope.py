@@ -253,6 +253,37 @@ async def test_tasks_end_however_often_they_have_to_be_cancelled(monkeypatch: py
     assert has_ended and not faults
 
 
+async def test_a_task_that_cleans_up_is_not_cancelled_again_for_another_one_that_is_shielded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ours: each has its own time to clean up"""
+    monkeypatch.setattr(job_tasks, "LOOK_S", 0.0)
+    tasks, seen = JobTasks(lambda fault: None), list[str]()
+    is_shielded, is_clean = asyncio.Event(), asyncio.Event()
+
+    async def be_shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            is_shielded.set()
+            await is_clean.wait()
+
+    async def clean_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            # The other one is looked at in each of these turns.
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+            seen.append("clean")
+            is_clean.set()
+
+    tasks.start(be_shielded())
+    tasks.start(clean_up())
+    with anyio.fail_after(60):
+        await is_shielded.wait()
+        await tasks.end()
+    assert seen == ["clean"]
+
+
 async def test_what_a_task_raises_is_told_once() -> None:
     """ours"""
     faults: list[BaseException] = []
