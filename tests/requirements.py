@@ -75,21 +75,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A run counts as a version of a saved plan while its plan is exactly that one; a retry keeps this, a change "
         "ends it.",
     ),
-    "plans:use": Requirement(
-        "docs/reference/plans",
-        "A used plan's steps stand in the place of its step, take only what it gives them, and are recorded.",
-    ),
-    "plans:use-model": Requirement(
-        "docs/reference/plans",
-        "A model's plan, its revision and a person's edit can use saved plans; each step's origin is in the log.",
-    ),
     "loop:large": Requirement(
         "docs/reference/plans",
         "A loop goes through a list of 10,000 items and 4 MiB out of a large result; each item fits into arguments.",
-    ),
-    "plans:use-checked": Requirement(
-        "docs/reference/plans",
-        "What bindings bring to a used plan is checked by its inputs before a step that takes it does anything.",
     ),
     "plans:read-only": Requirement("docs/reference/plans", "Nothing that comes over MCP writes or changes a plan."),
     "hook:starts": Requirement(
@@ -912,7 +900,7 @@ REQUIREMENTS: dict[str, Requirement] = {
         "console, saved plans", "A form that is sent twice starts one run and adds one schedule."
     ),
     "saved:as-shown": Requirement(
-        "console, saved plans", "The versions that were shown are started; after a change the page is shown again."
+        "console, saved plans", "The version that was shown is started; after a change the page is shown again."
     ),
     "saved:forecast": Requirement("console, saved plans", "Beside the form stands which calls will ask whom and why."),
     "saved:schedules": Requirement(

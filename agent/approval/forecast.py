@@ -19,7 +19,7 @@ from planwarden.agent.approval.staleness import has_changed_since_plan
 from planwarden.agent.common.canonical import canonical_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import INPUTS, ITEM, find_bindings
+from planwarden.agent.core.bindings import INPUTS, ITEM, find_references, has_bindings
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition
@@ -149,11 +149,11 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
     plan, loop = execution.plan, execution.steps[call.step_id].step.loop
     assert plan is not None
     takes_inputs = plan.inputs is not None
-    sources = [taken.step_id for taken in plan.find_needs(find_bindings(call.proposed))]
+    sources = [taken.step_id for taken in find_references(call.proposed)]
     if loop is not None:
         # How many calls there will be follows from the items.
         yield ITEM
-        sources += [taken.step_id for taken in plan.find_needs(find_bindings(loop.items))]
+        sources += [taken.step_id for taken in find_references(loop.items)]
     for step_id in dict.fromkeys(sources):
         state = execution.steps.get(step_id)
         is_open = state is not None and state.status != "completed"
@@ -225,7 +225,7 @@ def _find_likely_grant(
     before: list[CallForecast],
 ) -> str | None:
     """The grant that lets the call through whatever the values will be that are not there yet."""
-    literal = {name: value for name, value in call.proposed.items() if not any(find_bindings(value))}
+    literal = {name: value for name, value in call.proposed.items() if not has_bindings(value)}
     requirement = context.find_requirement(definition, literal)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None

@@ -5,9 +5,9 @@ time. It is worth what its maker's assurance is worth: a grant made at `human` l
 counts a use in the transaction that records the intent, so several processes together cannot use a grant more often
 than it says. This module only holds a copy to choose from.
 
-A grant for a step of a saved plan lives longer, so more must hold: the run is one of exactly that version, and of the
-same versions of the plans within it, from its beginning and with nothing changed, and the plan itself writes the call.
-Retries and forks are other runs. No such grant lets a critical call through, whoever made it.
+A grant for a step of a saved plan lives longer, so more must hold: the run is one of exactly that version, from its
+beginning and with nothing changed, and the plan itself writes the call. Retries and forks are other runs. No such grant
+lets a critical call through, whoever made it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -128,8 +128,6 @@ class GrantCache(msgspec.Struct):
         if saved.digest != step.plan_digest:
             versions = f"{step.plan_digest[:VERSION_DIGITS]}, and this is version {saved.digest[:VERSION_DIGITS]}"
             return f"{allowed} as it was in version {versions}."
-        if not is_same_version(step, execution):
-            return f"{allowed}, but a plan within it has changed since."
         if not is_from_step(step, execution, call):
             return f"{allowed}, but not in a run whose plan or calls were changed, nor calls that a model writes."
         if count_uses_left(grant, now) == 0 or self._refused.get(grant.grant_id, now) > now:
@@ -170,8 +168,4 @@ def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bo
 
 def is_same_version(step: GrantedStep, execution: ExecutionState) -> bool:
     saved = execution.saved_plan
-    return (
-        saved is not None
-        and (saved.name, saved.digest) == (step.plan_name, step.plan_digest)
-        and {used.name: used.digest for used in execution.used_plans} == step.used_plans
-    )
+    return saved is not None and (saved.name, saved.digest) == (step.plan_name, step.plan_digest)

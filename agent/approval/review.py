@@ -25,7 +25,6 @@ from planwarden.agent.core.question import ArgumentEdit
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Risk, highest_risk
-from planwarden.agent.core.usable_plans import UsablePlans
 
 MAX_MESSAGE_CHARS = 20_000
 MAX_NAMED = 20
@@ -153,24 +152,18 @@ def edit_plan(
     tools: Mapping[str, ToolFacts],
     max_steps: int,
     earlier: Earlier,
-    plans: UsablePlans | None,
 ) -> ev.PlanRevised | None:
     """The plan that a person wrote instead, checked as any plan; None if it is the same plan.
 
     Raises:
         InvalidPlan, LimitExceeded, EarlierNeeded: as `parse_plan`; also if its inputs or a step that began differ.
-        UsablePlansNeeded: as `expand_uses`.
     """
-    # Few plans are edited, and a cold resume waits for every import.
-    from planwarden.agent.core.uses import expand_uses
-
     before = execution.plan
     assert before is not None
     # What the person left out stays as it is.
     kept = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
-    expanded, used = expand_uses({**document, **kept}, plans, max_steps=max_steps)
     known: Earlier = {**earlier, **execution.earlier}
-    plan, _ = parse_plan(expanded, author="caller", tools=tools, max_steps=max_steps, earlier=known)
+    plan, _ = parse_plan({**document, **kept}, author="caller", tools=tools, max_steps=max_steps, earlier=known)
     if plan.inputs != before.inputs:
         raise InvalidPlan("the plan was given its inputs before, so 'inputs' cannot be edited; leave it as it is")
     after = {step.step_id: step for step in plan.steps}
@@ -185,7 +178,6 @@ def edit_plan(
         **_find_differences(before, plan),
         pins=build_pins(plan, tools),
         earlier=tuple(found for found in list_earlier_results(plan, known) if found.reference not in execution.earlier),
-        used_plans=used,
     )
 
 

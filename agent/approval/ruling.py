@@ -35,7 +35,6 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.agent.core.usable_plans import UsablePlans
 from planwarden.agent.ports.store import Guard
 
 
@@ -62,15 +61,13 @@ def rule_on_answer(
     max_steps: int,
     now: float,
     earlier: Earlier | None = None,
-    plans: UsablePlans | None = None,
 ) -> Ruling:
-    """The events that the answer causes; `tools`, `max_steps`, `earlier` and `plans` are for a plan in it, as in
-    `parse_plan` and `expand_uses`.
+    """The events that the answer causes; `tools`, `max_steps` and `earlier` are for a plan in it, as in `parse_plan`.
 
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
             LimitExceeded: nothing changes.
-        EarlierNeeded, UsablePlansNeeded: as in `parse_plan` and `expand_uses`.
+        EarlierNeeded: as in `parse_plan`.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
@@ -88,7 +85,7 @@ def rule_on_answer(
         )
     guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
     if question.addressee == "caller":
-        events = _build_caller_events(question, answer, authority, tools, max_steps, earlier, plans)
+        events = _build_caller_events(question, answer, authority, tools, max_steps, earlier)
         return Ruling(events=events, guard=guard)
     if question.kind == "review" and answer.approved is not False:
         known: Earlier = {} if earlier is None else earlier
@@ -102,7 +99,6 @@ def rule_on_answer(
             tools=tools,
             max_steps=max_steps,
             earlier=known,
-            plans=plans,
         )
     return _rule_on_person(context, execution, suspension, answer, authority, guard)
 
@@ -114,7 +110,6 @@ def _build_caller_events(
     tools: Mapping[str, ToolFacts],
     max_steps: int,
     earlier: Earlier | None,
-    plans: UsablePlans | None,
 ) -> tuple[ev.Event, ...]:
     if answer.approved is False and answer.content is None:
         decision = ev.RecordedDecision(approved=False, reason=answer.reason)
@@ -132,8 +127,6 @@ def _build_caller_events(
         max_steps=max_steps,
         suspension_id=question.suspension_id,
         earlier=earlier,
-        plans=plans,
-        shown=question.plans,
     )
     return (decided, *replied)
 
@@ -189,7 +182,6 @@ def _rule_on_review(
     tools: Mapping[str, ToolFacts],
     max_steps: int,
     earlier: Earlier,
-    plans: UsablePlans | None,
 ) -> Ruling:
     """An approval of a plan, perhaps of an edited one. Who may not approve it may not edit it either."""
     # A command that decides waits for every import, and most decide about a call.
@@ -211,14 +203,12 @@ def _rule_on_review(
     if worth is None:
         return Ruling(is_accepted=False)
     if document is not None:
-        edit = edit_plan(execution, document, tools=tools, max_steps=max_steps, earlier=earlier, plans=plans)
+        edit = edit_plan(execution, document, tools=tools, max_steps=max_steps, earlier=earlier)
         if edit is not None:
             edited = apply(execution, edit, context.clock.now())
             final = show_edited_plan(context, edited, question, edit, authority)
             reason = f"plan edited by {authority.principal} through {authority.channel}"
             events = (edit, ev.SuspensionRevised(question=final, reason=reason))
-            if covers and edit.used_plans:
-                return _ask_to_look_again(final, events, guard)
     if covers:
         needs = find_cover_needs(context, final)
         worth = policy.worth(authority.assurance, authority.principal, owner, needs)
@@ -227,16 +217,6 @@ def _rule_on_review(
     decision = ev.RecordedDecision(approved=True, reason=answer.reason, content=answer.content)
     decided = _build_decided(final, decision, replace(authority, assurance=worth))
     return Ruling(events=(*events, decided), guard=guard)
-
-
-def _ask_to_look_again(final: ev.Question, events: tuple[ev.Event, ...], guard: Guard) -> Ruling:
-    """The edit stays, and nothing is covered: nobody has seen the calls of the saved plans that it uses."""
-    text = (
-        f"the plan is edited, and suspension {final.suspension_id!r} is now revision {final.revision}: it shows the "
-        "calls of the saved plans that the edit uses; look at them, then approve and cover"
-    )
-    details: dict[str, JsonValue] = {"revision": final.revision, "digest": final.digest}
-    return Ruling(events=events, guard=guard, is_accepted=False, refusal=StaleRevision(text, details=details))
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:

@@ -60,7 +60,7 @@ class UnknownPlan(UsageError):
 
 
 class PlanChanged(UsageError):
-    """The saved plan, or one that it uses, has changed since it was shown; nothing was started."""
+    """The saved plan has changed since it was shown; nothing was started."""
 
     code = "plan_changed"
 

@@ -122,15 +122,15 @@ _Row = tuple[Kind, str | None, dict[str, JsonValue]]
 """Kind, suspension and facts of a row."""
 
 
-def _describe_plan(event: ev.PlanAccepted | ev.PlanRevised, execution: ExecutionState) -> _Row | None:
-    """The row of a saved plan that runs, or of those that another plan uses from now on; None for every other plan."""
-    saved = execution.saved_plan if isinstance(event, ev.PlanAccepted) else None
-    facts: dict[str, JsonValue] = {} if saved is None else {"plan": saved.name, "version": saved.digest}
-    if event.used_plans:
-        facts["uses"] = {used.name: used.digest for used in event.used_plans}
-    if facts and execution.starter is not None:
+def _describe_plan(event: ev.PlanAccepted, execution: ExecutionState) -> _Row | None:
+    """Return the row of a saved plan that runs; None for every other plan."""
+    saved = execution.saved_plan
+    if saved is None:
+        return None
+    facts: dict[str, JsonValue] = {"plan": saved.name, "version": saved.digest}
+    if execution.starter is not None:
         facts |= {"principal": execution.starter.principal, "channel": execution.starter.channel}
-    return ("plan_run", None, facts) if facts else None
+    return "plan_run", None, facts
 
 
 def _describe_asked(event: ev.Suspended, execution: ExecutionState) -> _Row | None:
@@ -251,7 +251,6 @@ def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> di
 
 _ROWS: Mapping[type[ev.Event], Callable[[Any, ExecutionState], _Row | None]] = {
     ev.PlanAccepted: _describe_plan,
-    ev.PlanRevised: _describe_plan,
     ev.Suspended: _describe_asked,
     ev.SuspensionRevised: _describe_revised,
     ev.SuspensionEndorsed: _describe_endorsed,

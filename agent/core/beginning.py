@@ -1,7 +1,7 @@
 """How a step with conditions or a loop begins: it is skipped, fails, or starts with its items.
 
 A condition holds when its value is there and fits its schema. A value that is too large for its schema fails the step,
-because nobody knows whether it fits. So does a value that does not fit the inputs of the used plan that takes it.
+because nobody knows whether it fits.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,8 @@ from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import WHEN, find_bindings
-from planwarden.agent.core.pointers import ArtifactPart, ParsedTexts, PartAddress, find_list_fault
-from planwarden.agent.core.references import AbsentValue, BindingSources, build_part, find_values, list_sources, resolve
-from planwarden.agent.core.scope_checks import InputChecks
+from planwarden.agent.core.pointers import ArtifactPart, PartAddress, find_list_fault
+from planwarden.agent.core.references import AbsentValue, BindingSources, find_values, list_sources, resolve
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.step_control import Condition, Loop
 
@@ -28,17 +27,13 @@ def begin_step(
     Raises:
         PartsNeeded: parts of artifacts have to be read first.
     """
-    assert execution.plan is not None
     step = execution.steps[step_id].step
     sources = replace(list_sources(execution, parts), takes_lists=True)
     started = ev.StepStarted(step_id=step_id)
-    checks = InputChecks(execution.plan, sources)
     try:
         for condition in step.when:
-            checks.check(find_bindings(condition.value))
             if not _holds(condition, sources):
                 return (ev.StepSkipped(step_id=step_id, because=WHEN),)
-        checks.check(step.list_bindings())
         if step.loop is None:
             return (started,)
         return (started, ev.LoopBegan(step_id=step_id, items=tuple(_find_items(step.loop, sources))))
@@ -47,22 +42,27 @@ def begin_step(
 
 
 def _holds(condition: Condition, sources: BindingSources) -> bool:
-    [binding] = find_bindings(condition.value)
     try:
-        values = find_values([binding], sources)
+        value = _find_bound(condition.value, sources)
     except AbsentValue:
         return False
-    value = values[binding.reference] if binding.reference in values else binding.written["default"]
     faults = Schema(condition.matches).find_faults(value)
     if TOO_MUCH_WORK in faults:
         raise LimitExceeded("a condition could not be judged: the value is too large for its schema")
     return not faults
 
 
+def _find_bound(written: dict[str, JsonValue], sources: BindingSources) -> JsonValue:
+    """Return what the binding takes, or its default. Raises as `resolve` does."""
+    [binding] = find_bindings(written)
+    values = find_values([binding], sources)
+    return values[binding.reference] if binding.reference in values else written["default"]
+
+
 def _find_items(loop: Loop, sources: BindingSources) -> list[JsonValue]:
     """The items; raises `InvalidArguments` or `LimitExceeded` if they are no list, or too many."""
-    is_bound = isinstance(loop.items, dict)
-    items = build_part(loop.items, sources, ParsedTexts()) if is_bound else resolve({"": loop.items}, sources)[""]
+    written = loop.items
+    items = _find_bound(written, sources) if isinstance(written, dict) else resolve({"": written}, sources)[""]
     if not isinstance(items, list):
         raise InvalidArguments(f"'forEach' leads to {type(items).__name__}, which is no list")
     if len(items) > loop.max_items:

@@ -160,32 +160,13 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
         yield f"pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
 
 
-def find_bound_parts(value: JsonValue, path: Path) -> Iterator[tuple[Path, JsonValue]]:
-    """Yields each binding and template in the value, which stands at `path`, with its own path."""
-    if isinstance(value, dict) and ("$from" in value or "$text" in value):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield from find_bound_parts(child, (*path, key))
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            yield from find_bound_parts(child, (*path, index))
-
-
-def leave_out_bindings(
-    value: JsonValue, bound: list[Path], path: Path = (), known: Mapping[Path, JsonValue] | None = None
-) -> JsonValue:
-    """Returns the value with null in place of each binding and template, and adds the paths of those to `bound`.
-
-    Those whose path is in `known` are replaced by what they bring.
-    """
+def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:
+    """Returns the value with null in place of each binding and template, and adds the paths of those to `bound`."""
     if isinstance(value, dict):
         if "$from" in value or "$text" in value:
-            if known is not None and path in known:
-                return known[path]
             bound.append(path)
             return None
-        return {key: leave_out_bindings(child, bound, (*path, key), known) for key, child in value.items()}
+        return {key: leave_out_bindings(child, bound, (*path, key)) for key, child in value.items()}
     if isinstance(value, list):
-        return [leave_out_bindings(child, bound, (*path, index), known) for index, child in enumerate(value)]
+        return [leave_out_bindings(child, bound, (*path, index)) for index, child in enumerate(value)]
     return value

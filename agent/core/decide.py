@@ -139,10 +139,8 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
         ready = False
     if not ready:
         return None
-    assert execution.plan is not None
     control = state.step.control
     is_judged = control is not None and bool(control.when or control.loop)
-    is_judged = is_judged or execution.plan.has_inputs_to_check(state.step)
     return BeginStep(step_id) if is_judged else RecordEvent(ev.StepStarted(step_id=step_id))
 
 
@@ -150,14 +148,12 @@ def _may_go_without(execution: ExecutionState, state: StepState, needed: StepSta
     """A step that was skipped stops others only if they take a value from it for which they have no default."""
     if needed.status != "skipped":
         return False
-    plan, found, name = execution.plan, tuple(state.step.list_bindings()), needed.step.step_id
-    assert plan is not None
-    if all(reference.step_id != name for reference in plan.find_needs(found)):
+    taken = [found for found in state.step.list_bindings() if found.reference.step_id == needed.step.step_id]
+    if not taken:
         return needed.is_passed_over
     # A condition on a value that is not there does not hold, which is for the step itself to say.
     judged = [id(condition.value) for condition in state.step.when]
-    others = plan.find_needs(binding for binding in found if id(binding.written) not in judged)
-    return all(has_default for reference, has_default in others.items() if reference.step_id == name)
+    return all(binding.has_default for binding in taken if id(binding.written) not in judged)
 
 
 def _may_continue_after(needed: StepState, step_id: str) -> bool:

@@ -87,18 +87,6 @@ class PlanVersion(StoredStruct):
     """Of the content of its file when the execution was created."""
 
 
-class UsedPlan(StoredStruct):
-    """A saved plan that stands in the plan of an execution, in the place of one step."""
-
-    name: str
-    digest: str
-    """Of the content of its file when it was put there."""
-    place: str
-    """The id of that step."""
-    step_ids: tuple[str, ...] = ()
-    """The steps that are as it says them; those of plans within it are theirs."""
-
-
 class ExecutionCreated(StoredStruct, tag="EC"):
     """A caller sent a goal or a plan; the event holds everything that the execution needs to run."""
 
@@ -136,8 +124,6 @@ class PlanAccepted(StoredStruct, tag="PA"):
     """What the plan takes from earlier executions of the thread, as it was when the plan was accepted."""
     inputs: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """What the run was given, with defaults filled in."""
-    used_plans: tuple[UsedPlan, ...] = ()
-    """The saved plans that stand in the plan, see `planwarden.agent.core.uses`."""
 
 
 class TakenCall(StoredStruct):
@@ -219,8 +205,6 @@ class PlanRevised(StoredStruct, tag="PC"):
     """As in `PlanAccepted`; a tool that was pinned before keeps its first pin."""
     earlier: tuple[EarlierResult, ...] = ()
     """As in `PlanAccepted`, for bindings that the plan did not have before."""
-    used_plans: tuple[UsedPlan, ...] = ()
-    """As in `PlanAccepted`, for those that the revision put into the plan."""
 
 
 class RevisionRefused(StoredStruct, tag="PX"):

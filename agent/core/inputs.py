@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import Path, leave_out_bindings
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
 
 MAX_SCHEMA_BYTES = 64 * 1024
@@ -58,41 +57,6 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
             details={"problems": list[JsonValue](faults), "inputs": dict(schema)},
         )
     return values
-
-
-def fill_bound_inputs(
-    schema: Mapping[str, JsonValue], given: Mapping[str, JsonValue], limit: int
-) -> tuple[dict[str, JsonValue], tuple[str, ...], int]:
-    """Returns what a used plan is given, with defaults, then what is wrong whatever its bindings bring, and the work.
-
-    The faults are not known when the work exceeds `limit`. `schema` has no `find_inputs_faults`.
-    """
-    from planwarden.agent.common.schema import Schema
-
-    values = dict(given)
-    _fill_defaults(schema, values)
-    if is_larger(values, MAX_ARGUMENT_BYTES):
-        return values, (f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes",), 0
-    bound: list[Path] = []
-    known = {name: leave_out_bindings(value, bound, (name,)) for name, value in values.items()}
-    faults, work = Schema(_close(schema)).find_certain_faults(known, bound, limit)
-    return values, tuple(f"inputs: {fault}" for fault in faults), work
-
-
-def find_bound_faults(
-    schema: Mapping[str, JsonValue], given: Mapping[str, JsonValue], values: Mapping[Path, JsonValue], limit: int
-) -> tuple[tuple[str, ...], int]:
-    """Returns what is wrong with `values` in the place of bindings of what a used plan is given, and the work.
-
-    `values` are known by their paths in `given`; the other bindings bring what they will. The faults are not known when
-    the work exceeds `limit`.
-    """
-    from planwarden.agent.common.schema import Schema
-
-    unknown: list[Path] = []
-    known = {name: leave_out_bindings(value, unknown, (name,), values) for name, value in given.items()}
-    faults, work = Schema(_close(schema)).find_certain_faults(known, unknown, limit)
-    return tuple(f"inputs: {fault}" for fault in faults), work
 
 
 def _fill_defaults(schema: Mapping[str, JsonValue], values: dict[str, JsonValue]) -> None:

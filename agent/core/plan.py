@@ -4,8 +4,8 @@ A plan is a list of steps that form a directed acyclic graph. `planwarden.agent.
 with every default filled in and every dependency explicit.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Collection
+from typing import Literal
 
 import msgspec
 
@@ -23,12 +23,8 @@ from planwarden.agent.core.bindings import (
     find_bindings,
     is_plain,
 )
-from planwarden.agent.core.plan_words import SCOPE_SCHEMAS, SCOPES, OnReject, StepType, ValidationMode
+from planwarden.agent.core.plan_words import OnReject, StepType, ValidationMode
 from planwarden.agent.core.step_control import Condition, Loop, RetryPolicy, StepControl, control_to_json
-
-# A server has answered before the first plan comes.
-if TYPE_CHECKING:
-    from planwarden.agent.core.scopes import Needs
 
 Author = Literal["caller", "model"]
 """Who wrote a plan."""
@@ -100,22 +96,6 @@ class Plan(StoredStruct):
     steps: tuple[PlanStep, ...]
     inputs: dict[str, StoredJson] | None = None
     """JSON Schema of what a run is given; None for a plan that is given nothing."""
-    scopes: dict[str, dict[str, StoredJson]] | None = None
-    """What the plans that stand in this one are given, see `planwarden.agent.core.scopes`; None if it takes nothing."""
-    schemas: dict[str, dict[str, StoredJson]] | None = None
-    """By scope: the inputs of its plan, for what its bindings will bring; None if no scope holds bindings."""
-
-    def find_needs(self, bindings: Iterable[Binding]) -> "Needs":
-        """Returns what the bindings take, also through the inputs of plans within the plan."""
-        from planwarden.agent.core.scopes import find_needs
-
-        return find_needs(bindings, self.scopes or {})
-
-    def has_inputs_to_check(self, step: PlanStep) -> bool:
-        """Whether the step takes inputs of a used plan that only the run knows."""
-        return self.schemas is not None and any(
-            binding.reference.step_id in self.schemas for binding in step.list_bindings()
-        )
 
     def step(self, step_id: str) -> PlanStep:
         return next(step for step in self.steps if step.step_id == step_id)
@@ -128,7 +108,7 @@ def list_step_tools(step: PlanStep) -> tuple[str, ...]:
 
 def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
     """Returns what bindings can name besides steps: in the step, or anywhere in the plan without one."""
-    found = {*(plan.scopes or ())} if plan.inputs is None else {INPUTS, *(plan.scopes or ())}
+    found = set[str]() if plan.inputs is None else {INPUTS}
     if step.loop is not None if step is not None else any(other.loop is not None for other in plan.steps):
         found |= {ITEM, ITEM_INDEX}
     return found
@@ -138,26 +118,16 @@ def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierRe
     """Returns what the plan takes from earlier executions; it was checked with this `earlier`."""
     if not earlier:
         return ()
-    found = (earlier.get(reference) for reference in list_foreign_references(plan, list_needs(plan)))
+    found = (earlier.get(reference) for reference in list_foreign_references(plan))
     return tuple(result for result in found if isinstance(result, EarlierResult))
 
 
-def list_needs(plan: Plan) -> "list[Needs]":
-    """Returns what the bindings of each step take, also through the inputs of plans within the plan."""
-    from planwarden.agent.core.scopes import find_needs
-
-    known: dict[Reference, Needs] = {}
-    return [find_needs(step.list_bindings(), plan.scopes or {}, known) for step in plan.steps]
-
-
-def list_foreign_references(plan: Plan, needs: "Iterable[Needs]") -> dict[Reference, str]:
-    """Returns each binding to a step that the plan does not have, with the step that has it first.
-
-    `needs` are those of `list_needs`.
-    """
+def list_foreign_references(plan: Plan) -> dict[Reference, str]:
+    """Returns each binding to a step that the plan does not have, with the step that has it first."""
     known = {step.step_id for step in plan.steps}
     found: dict[Reference, str] = {}
-    for step, taken in zip(plan.steps, needs, strict=True):
+    for step in plan.steps:
+        taken = [binding.reference for binding in step.list_bindings()]
         if outside := [reference for reference in taken if reference.step_id not in known]:
             own = list_own_names(plan, step)
             for reference in outside:
@@ -170,9 +140,7 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     """Returns the plan as JSON without defaults; `parse_plan` turns it into an equal plan."""
     steps = list[JsonValue]([step_to_json(step) for step in plan.steps])
     inputs: dict[str, JsonValue] = {} if plan.inputs is None else {"inputs": plan.inputs}
-    scopes: dict[str, JsonValue] = {} if plan.scopes is None else {SCOPES: dict(plan.scopes)}
-    schemas: dict[str, JsonValue] = {} if plan.schemas is None else {SCOPE_SCHEMAS: dict(plan.schemas)}
-    return {**inputs, **scopes, **schemas, "todoList": steps}
+    return {**inputs, "todoList": steps}
 
 
 def step_to_json(step: PlanStep) -> dict[str, JsonValue]:

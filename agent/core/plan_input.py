@@ -6,7 +6,6 @@ the schema for MCP; it is short, because every conversation pays for it.
 """
 
 from collections.abc import Mapping
-from copy import deepcopy
 from functools import cache
 from typing import Annotated, Any, cast
 
@@ -19,10 +18,7 @@ from planwarden.agent.core.plan_words import (
     MAX_ID_CHARS,
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
-    SCOPE_SCHEMAS,
-    SCOPES,
     STEPS_KEYS,
-    USE,
     OnItemFailure,
     OnReject,
     StepType,
@@ -141,34 +137,13 @@ class PlanInput(BaseModel):
     """The steps, in order."""
 
 
-class UseInput(BaseModel):
-    """A step in whose place another saved plan is put."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
-    """The steps of the plan are called `ID.STEP`."""
-    use: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)]
-    """Name of the saved plan."""
-    inputs: dict[str, JsonValue] = Field(default_factory=dict)
-    """What the plan is given: values, bindings, templates."""
-    description: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
-    """For people who read the plan."""
-    dependencies: list[str] | None = None
-    """As of any step: those steps of the plan wait for them that wait for no other one of it."""
-    when: JsonValue = None
-    """Conditions that each step of the plan has besides its own."""
-
-
-PLAN_KEYS = (*STEPS_KEYS, "inputs", SCOPES, SCOPE_SCHEMAS)
+PLAN_KEYS = (*STEPS_KEYS, "inputs")
 ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
 """Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""
-UNLISTED_KEYS = ENGINE_KEYS | {SCOPES, SCOPE_SCHEMAS}
-"""Keys that no writer of a plan is told of."""
 STEP_KEYS = (*StepInput.model_fields, *ENGINE_KEYS)
 CALL_KEYS = tuple(CallInput.model_fields)
 CONDITION_KEYS = tuple(ConditionInput.model_fields)
 RETRY_KEYS = tuple(RetryInput.model_fields)
-USE_KEYS = tuple(UseInput.model_fields)
 
 
 @cache
@@ -176,17 +151,6 @@ def plan_schema(*, described: bool = False) -> dict[str, JsonValue]:
     """Returns the JSON Schema of a plan for its writer, with the fields' short descriptions if `described`."""
     whole = _whole_schema()
     return _shorten(whole, whole["$defs"], described=described)
-
-
-@cache
-def using_plan_schema() -> dict[str, JsonValue]:
-    """Returns the JSON Schema of a plan for a model that can use saved plans in the place of steps."""
-    schema: Any = deepcopy(plan_schema())
-    schema["properties"]["todoList"]["items"]["properties"] |= {
-        USE: {"type": "string", "description": "name of a saved plan"},
-        "inputs": {"type": "object"},
-    }
-    return schema
 
 
 @cache

@@ -6,8 +6,6 @@ receives the facts about tools.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
-from typing import cast
 
 from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
@@ -16,7 +14,7 @@ from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.misnomers import describe_unknown_keys
-from planwarden.agent.core.bindings import Earlier, Reference
+from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.inputs import find_inputs_faults
 from planwarden.agent.core.plan import Author, Plan, PlannedCall, PlanStep, ToolFacts, list_foreign_references
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, list_placeholders
@@ -25,10 +23,8 @@ from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
-from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, USE
-from planwarden.agent.core.scopes import Needs, Scopes, find_needs, find_schema_faults, find_scope_faults, keep_taken
+from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.step_control import find_control_faults, read_control
-from planwarden.agent.core.used_plans import UsedPlans, map_origins
 
 MAX_NAMED = 100_000
 """Steps of an unchecked plan whose tools are looked for."""
@@ -42,14 +38,11 @@ def parse_plan(
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
     known: Plan | None = None,
-    used: UsedPlans = (),
 ) -> tuple[Plan, tuple[str, ...]]:
     """Returns the checked plan, and warnings: what was dropped from a model's plan, and what looks like a placeholder.
 
-    What a run is given is checked by `planwarden.agent.core.inputs`; plans in the place of `use` steps are put there
-    before, by `planwarden.agent.core.uses`, which says what is `used`: of these steps a model wrote nothing.
-    `earlier` has what bindings to other executions of the thread lead to; None if there are none. The arguments of
-    steps of the `known` plan are not checked again.
+    What a run is given is checked by `planwarden.agent.core.inputs`. `earlier` has what bindings to other executions of
+    the thread lead to; None if there are none. The arguments of steps of the `known` plan are not checked again.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -64,7 +57,6 @@ def parse_plan(
         raise InvalidPlan(
             "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
         )
-    _check_has_no_uses(entries)
     problems, warnings = check_keys(document, entries, author)
     inputs = document.get("inputs") if isinstance(document, dict) else None
     if isinstance(inputs, dict):
@@ -86,25 +78,18 @@ def parse_plan(
             f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
-    scopes = _read_scopes(document, parsed)
-    steps, needs = _fill_in(parsed, scopes)
-    scopes = keep_taken((binding for step in steps for binding in step.list_bindings()), scopes)
-    plan = Plan(
-        steps=steps,
-        inputs=inputs if isinstance(inputs, dict) else None,
-        scopes=scopes or None,
-        schemas=_read_schemas(document, scopes) or None,
-    )
+    steps = _fill_in(parsed)
+    plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
     check_own_names(plan)
-    check_graph(steps, list_foreign_references(plan, needs), earlier)
+    check_graph(steps, list_foreign_references(plan), earlier)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
     written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
-    saved = map_origins(used)
-    meant = [call for call in written if author == "caller" or call.step_id in saved]
-    # Whoever sends or saves a plan may mean it: a test does run against example.org.
-    warnings.extend(f"{found}; it is used as it stands" for found in list_placeholders(meant)[:MAX_TOLD])
-    guessed = [] if author == "caller" else [call for call in written if call.step_id not in saved]
-    check_tools(steps, written, tools, list_placeholders(guessed))
+    placeholders = list_placeholders(written)
+    if author == "caller":
+        # A person may mean it: a test does run against example.org.
+        warnings.extend(f"{found}; it is used as it stands" for found in placeholders[:MAX_TOLD])
+        placeholders = []
+    check_tools(steps, written, tools, placeholders)
     return plan, tuple(warnings)
 
 
@@ -130,47 +115,14 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     return found
 
 
-def _check_has_no_uses(entries: list[JsonValue]) -> None:
-    """Raises `InvalidPlan` for a step in whose place nobody put the saved plan that it uses."""
-    used = next((entry for entry in entries if isinstance(entry, dict) and entry.get(USE) is not None), None)
-    if used is not None:
-        text = (
-            f"step {str(used.get('id'))[:MAX_ID_CHARS]!r} uses the saved plan {str(used[USE])[:MAX_ID_CHARS]!r}, and "
-            "there are no saved plans here"
-        )
-        raise InvalidPlan(text, details={"problems": [text]})
-
-
-def _read_scopes(document: JsonValue, parsed: list[StepInput]) -> Scopes:
-    """Returns the scopes of a plan. Raises `InvalidPlan`."""
-    scopes = document.get(SCOPES) if isinstance(document, dict) else None
-    if scopes is None:
-        return {}
-    if faults := list(islice(find_scope_faults(scopes, {entry.id for entry in parsed}), MAX_LISTED)):
-        raise InvalidPlan(join_faults(faults), details={"problems": list[JsonValue](faults)})
-    return cast("Scopes", scopes)
-
-
-def _read_schemas(document: JsonValue, scopes: Scopes) -> dict[str, dict[str, JsonValue]]:
-    """Returns the inputs of the plans whose scopes hold bindings. Raises `InvalidPlan`."""
-    found = document.get(SCOPE_SCHEMAS) if isinstance(document, dict) else None
-    if found is None:
-        return {}
-    if faults := list(islice(find_schema_faults(found, scopes), MAX_LISTED)):
-        raise InvalidPlan(join_faults(faults), details={"problems": list[JsonValue](faults)})
-    return {name: schema for name, schema in cast("Scopes", found).items() if name in scopes}
-
-
-def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[tuple[PlanStep, ...], list[Needs]]:
-    """Returns the steps with every default and dependency explicit, and what the bindings of each take."""
+def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
+    """Returns the steps with every default and dependency explicit."""
     confirmed_by: dict[str, list[str]] = {}
     for entry in parsed:
         for covered in entry.confirms:
             confirmed_by.setdefault(covered, []).append(entry.id)
     steps: list[PlanStep] = []
     ids = {entry.id for entry in parsed}
-    needs: list[Needs] = []
-    known: dict[Reference, Needs] = {}
     for index, entry in enumerate(parsed):
         calls = tuple([PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls])
         required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
@@ -190,11 +142,10 @@ def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[tuple[PlanStep, .
             on_reject=entry.onReject or "skip",
             control=read_control(entry),
         )
-        needs.append(find_needs(step.list_bindings(), scopes, known))
-        taken = [reference.step_id for reference in needs[-1] if reference.step_id in ids]
+        taken = [step_id for binding in step.list_bindings() if (step_id := binding.reference.step_id) in ids]
         needed = dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, ())])
         steps.append(replace(step, dependencies=tuple(needed)))
-    return tuple(steps), needs
+    return tuple(steps)
 
 
 def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:

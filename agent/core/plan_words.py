@@ -15,4 +15,3 @@ MAX_NAME_CHARS = 128
 MAX_TEXT_CHARS = 20_000
 STEPS_KEYS = ("todoList", "steps")
 """The key of the list of steps, and its name in older plans."""
-SCOPES, SCOPE_SCHEMAS, USE = "scopes", "scopeSchemas", "use"

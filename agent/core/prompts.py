@@ -8,7 +8,6 @@ step's prompt goes with the full schemas of its own tools.
 import json
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +16,6 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.verify import find_missing_tools
-
-# A server has answered before the first prompt comes.
-if TYPE_CHECKING:
-    from planwarden.agent.core.usable_plans import UsablePlans
 
 MAX_RESULT_CHARS = 2_000
 MAX_DATA_CHARS = 12_000
@@ -45,11 +40,6 @@ REASONING_STEP = (
 REVISION = """If the data shows that steps which have not begun are wrong, add "revise": a list of \
 {"op": "add", "step": {...}, "after": ID}, {"op": "change", "id": ID, "set": {...}}, {"op": "remove", "id": ID} or \
 {"op": "move", "id": ID, "after": ID}."""
-
-USING = """Saved plans{more}. A step {{"id", "description", "use": NAME, "inputs": {{...}}}} stands for one, instead \
-of requiredTools and toolCalls; its steps are called ID.STEP then. Inputs with ? may be left out."""
-
-USING_IN_REVISION = 'A step to add may be {"id": ID, "use": NAME, "inputs": {...}} with one of these saved plans.'
 
 SYNTHESIS = (
     """Write the answer to the goal from the record: what was done, rejected, skipped or failed. Claim nothing else."""
@@ -113,8 +103,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     """Names of offered tools; the model has to call at least one of them."""
     answer_schema: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    plans: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """The saved plans that `text` lists, and the digest of each."""
     revision: str = ""
     """How to revise steps that have not begun, in text; empty if there is none, or if a call is due first."""
     used_sources: frozenset[str] = frozenset()
@@ -132,15 +120,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return _join(self.system, self.revision, self.form)
 
 
-def build_planning_prompt(
-    execution: ExecutionState, manifests: Sequence[str], total_tools: int, plans: "UsablePlans | None" = None
-) -> Prompt:
-    """Returns the prompt for a plan; after a refusal it says precisely why the last plan was refused.
-
-    `plans` are the saved plans that it can use; without any the prompt does not speak of them.
-    """
-    from planwarden.agent.core.usable_plans import MAX_LISTED_CHARS, choose_plans, write_plan_lines
-
+def build_planning_prompt(execution: ExecutionState, manifests: Sequence[str], total_tools: int) -> Prompt:
+    """Returns the prompt for a plan; after a refusal it says precisely why the last plan was refused."""
     parts: list[str] = []
     if execution.context:
         parts.append(fence("done before in this thread", execution.context))
@@ -148,15 +129,9 @@ def build_planning_prompt(
     listed = "\n".join(manifests) or "(none)"
     more = f" (the {len(manifests)} best matches of {total_tools})" if total_tools > len(manifests) else ""
     parts.append(f"Tools{more}, name: purpose [risk, ...]:\n{listed}")
-    chosen = [] if plans is None else choose_plans(plans, execution.goal or "")
-    lines = write_plan_lines(chosen, MAX_LISTED_CHARS, described=True)
-    if plans is not None and lines:
-        total = len(plans.plans)
-        some = f" (the {len(lines)} best matches of {total})" if total > len(lines) else ""
-        parts.append(_list_plans(USING.format(more=some), lines))
     if execution.refusals:
         parts.append(f"Your last plan was refused: {execution.refusals[-1]}\nSend the whole plan again, corrected.")
-    from planwarden.agent.core.plan_input import plan_schema, using_plan_schema
+    from planwarden.agent.core.plan_input import plan_schema
 
     return Prompt(
         purpose="plan",
@@ -164,8 +139,7 @@ def build_planning_prompt(
         goal=fence("goal", execution.goal or ""),
         task=_join(*parts),
         form='Answer with {"todoList": [...]}.',
-        answer_schema=using_plan_schema() if lines else plan_schema(),
-        plans={plan.name: plan.digest for plan, _ in zip(chosen, lines, strict=False)},
+        answer_schema=plan_schema(),
         used_sources=execution.sources,
         is_enforcement=bool(execution.refusals),
     )
@@ -177,16 +151,10 @@ def may_revise(execution: ExecutionState, state: StepState) -> bool:
     return has_more and not find_missing_tools(state)
 
 
-def build_step_prompt(
-    execution: ExecutionState,
-    state: StepState,
-    others: Iterable[ToolDefinition] = (),
-    plans: "UsablePlans | None" = None,
-) -> Prompt:
+def build_step_prompt(execution: ExecutionState, state: StepState, others: Iterable[ToolDefinition] = ()) -> Prompt:
     """Returns the prompt for a step's calls or text; an enforcement prompt if the last answer was prose without calls.
 
     `others` are tools that the model may call in addition to the required ones (flexible mode), shown as manifests.
-    `plans` are the saved plans that a revision can use.
     """
     step = state.step
     missing = find_missing_tools(state)
@@ -207,12 +175,6 @@ def build_step_prompt(
         form = 'Answer with {"toolCalls": [{"toolName": ..., "arguments": {...}}]}.'
     else:
         form = 'Answer with {"content": "..."}' + (' or {"toolCalls": [...]}.' if is_tool_step or optional else ".")
-    is_revisable = may_revise(execution, state)
-    if is_revisable and plans is not None and plans.plans:
-        from planwarden.agent.core.usable_plans import MAX_NAMED_CHARS, choose_plans, write_plan_lines
-
-        lines = write_plan_lines(choose_plans(plans, step.description), MAX_NAMED_CHARS, described=False)
-        parts.append(_list_plans(USING_IN_REVISION, lines))
     return Prompt(
         purpose="step",
         step_id=step.step_id,
@@ -225,7 +187,7 @@ def build_step_prompt(
         optional=tuple(definition.name for definition in optional),
         required=missing,
         answer_schema=step_answer_schema(),
-        revision=REVISION if is_revisable else "",
+        revision=REVISION if may_revise(execution, state) else "",
         used_sources=execution.sources,
         is_enforcement=state.enforcing,
     )
@@ -257,10 +219,6 @@ def summarize(execution: ExecutionState) -> str:
         unproven = " without the required calls" if state.status == "completed" and state.validation == "failed" else ""
         lines.append(f"{state.step.step_id} {state.status}{unproven}{proof}{why} - {_cut(state.step.description, 120)}")
     return "\n".join(lines)
-
-
-def _list_plans(said: str, lines: list[str]) -> str:
-    return said + "\n" + fence("saved plans", "\n".join(lines))
 
 
 def _write_enforcement(state: StepState, missing: tuple[str, ...]) -> str:

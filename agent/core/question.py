@@ -4,7 +4,6 @@ A question is stored in the events that ask it, as a list of its fields in the o
 new field goes to the end and has a default.
 """
 
-from collections.abc import Mapping
 from typing import Literal
 
 from planwarden.agent.common.struct import JsonValue, StoredStruct
@@ -113,8 +112,6 @@ class Question(StoredStruct):
     """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
     instructions: str = ""
     """For the caller: how it answers such a question; most questions of a kind have the same."""
-    plans: Mapping[str, str] = {}
-    """For the caller: the saved plans that the prompt lists, and the digest of each."""
     rule: MatchedRule | None = None
     """The operator's rule that decided that a person is asked, or how much an answer must be worth."""
 

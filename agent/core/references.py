@@ -38,14 +38,11 @@ from planwarden.agent.core.pointers import (
     PartAddress,
     follow,
 )
-from planwarden.agent.core.scopes import Scopes, find_part
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.templates import fill_template, read_with
 
 MAX_REFERENCES = 1_000
 """Of the arguments of one call."""
-MAX_BUILT = 100
-"""Lists, objects and templates that the arguments of one call take from the inputs of used plans."""
 
 
 class PartsNeeded(Exception):
@@ -69,12 +66,8 @@ class BindingSources(msgspec.Struct, frozen=True):
     """The values of `inputs`, `item` and `itemIndex`, where there are any."""
     parts: Mapping[PartAddress, ArtifactPart]
     """What was read of artifacts so far."""
-    scopes: Scopes = {}
-    """What the plans within the plan are given."""
     takes_lists: bool = False
     """A value may be a list for a loop, within larger limits than arguments have."""
-    built: dict[int, JsonValue] = {}
-    """By the identity of a list, object or template in a scope: the value that was made of it."""
 
 
 def list_sources(
@@ -89,8 +82,7 @@ def list_sources(
         own[INPUTS] = dict(execution.inputs)
     if item is not None:
         own[ITEM], own[ITEM_INDEX] = item
-    scopes = None if plan is None else plan.scopes
-    return BindingSources(execution.steps, execution.earlier, own, parts or {}, scopes or {})
+    return BindingSources(execution.steps, execution.earlier, own, parts or {})
 
 
 def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[str, JsonValue]:
@@ -204,10 +196,8 @@ def _replace_bindings(value: JsonValue, values: Mapping[Reference, JsonValue]) -
 
 
 def _find_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
-    if taken.step_id in sources.own or taken.step_id in sources.scopes:
+    if taken.step_id in sources.own:
         try:
-            if taken.step_id in sources.scopes:
-                return _find_scope_value(taken, sources, texts)
             return follow(sources.own[taken.step_id], taken, texts)
         except LeadsNowhere as reason:
             kind = AbsentValue if reason.is_absent else InvalidArguments
@@ -222,31 +212,6 @@ def _find_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -
     if not isinstance(known, EarlierResult):
         raise InvalidArguments(f"'$from' names step {taken.step_id[:64]!r}, which is not in the plan")
     return known.value
-
-
-def _find_scope_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
-    """Returns what the reference takes from the inputs of a used plan. Raises `LeadsNowhere`, and as `resolve` does."""
-    part = find_part(sources.scopes[taken.step_id], taken.pointer)
-    if part is None:
-        raise LeadsNowhere("has nothing there", is_absent=True)
-    return follow(build_part(part.written, sources, texts), taken._replace(pointer=part.pointer), texts)
-
-
-def build_part(written: JsonValue, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
-    """Returns a part of a scope with the values of its bindings. Raises as `resolve` does."""
-    if not isinstance(written, dict | list):
-        return written
-    if isinstance(written, dict) and "$from" in written:
-        return _replace_bindings(written, find_values(find_bindings(written), sources, texts))
-    if id(written) in sources.built:
-        return sources.built[id(written)]
-    if len(sources.built) >= MAX_BUILT:
-        raise InvalidArguments(f"more than {MAX_BUILT} lists, objects and texts are taken from inputs of used plans")
-    found = tuple(find_bindings(written))
-    values = find_values(found, sources, texts)
-    _check_size(found, values)
-    value = sources.built[id(written)] = _replace_bindings(written, values) if found else written
-    return value
 
 
 def find_address(state: StepState, taken: Reference, *, takes_lists: bool = False) -> PartAddress | None:

@@ -25,9 +25,7 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 def needs_result(execution: ExecutionState, step: PlanStep, step_id: str) -> bool:
     """True when the step takes the result of the other one: by a binding, or because a model writes its calls."""
-    assert execution.plan is not None
-    taken = execution.plan.find_needs(step.list_bindings())
-    return needs_model(step) or any(reference.step_id == step_id for reference in taken)
+    return needs_model(step) or any(binding.reference.step_id == step_id for binding in step.list_bindings())
 
 
 def needs_model(step: PlanStep) -> bool:

@@ -6,7 +6,6 @@ has a limit, and nothing that a model writes can set a status.
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,9 +17,6 @@ from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
-
-if TYPE_CHECKING:
-    from planwarden.agent.core.usable_plans import UsablePlans
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
@@ -49,15 +45,10 @@ def build_reply_events(
     max_steps: int = MAX_STEPS,
     suspension_id: str | None = None,
     earlier: Earlier | None = None,
-    plans: "UsablePlans | None" = None,
-    shown: Mapping[str, str] | None = None,
 ) -> tuple[ev.Event, ...]:
     """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.
 
-    `plans` are the saved plans that a plan can use, and `shown` are the digests of those that its prompt listed.
-
-    Raises `EarlierNeeded` for a plan with bindings that `earlier` does not have, see `parse_plan`, and
-    `UsablePlansNeeded` for one that uses saved plans before somebody read them.
+    Raises `EarlierNeeded` for a plan with bindings that `earlier` does not have, see `parse_plan`.
     """
     content = None if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
@@ -87,32 +78,18 @@ def build_reply_events(
     # A server has answered before the first plan comes.
     from planwarden.agent.core.inputs import fill_inputs
     from planwarden.agent.core.plan_parser import parse_plan
-    from planwarden.agent.core.used_plans import check_is_as_shown
-    from planwarden.agent.core.uses import expand_uses
 
     try:
-        document, used = expand_uses(plan, plans, max_steps=max_steps, author="model")
-        check_is_as_shown(used, shown or {})
-        accepted, warnings = parse_plan(
-            document, author="model", tools=tools, max_steps=max_steps, earlier=earlier, used=used
-        )
+        accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps, earlier=earlier)
         # Nobody gives a run of a model's plan anything: its inputs are their defaults.
         inputs = fill_inputs(accepted.inputs, None)
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
-        message = error.message + _explain_plans_as_tools(error, shown or {})
-        return (replied, ev.PlanRefused(code=error.code, message=message))
+        return (replied, ev.PlanRefused(code=error.code, message=error.message))
     pins, taken = build_pins(accepted, tools), list_earlier_results(accepted, earlier)
     return (
         replied,
-        ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken, inputs=inputs, used_plans=used),
+        ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken, inputs=inputs),
     )
-
-
-def _explain_plans_as_tools(error: PlanwardenError, plans: Mapping[str, str]) -> str:
-    """Returns how to use the plans whose names stand where names of tools belong; empty text if none does."""
-    unknown = error.details.get("unknownTools")
-    named = [name for name in (unknown if isinstance(unknown, list) else ()) if name in plans]
-    return f'; {", ".join(map(repr, named))}: a saved plan is no tool, write "use" instead' if named else ""
 
 
 def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:

@@ -8,16 +8,12 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, plan_to_json
 from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.plan_words import USE
-from planwarden.agent.core.usable_plans import UsablePlans
-from planwarden.agent.core.used_plans import UsedPlans
 
 MAX_OPERATIONS = 50
 _KEYS: dict[str, frozenset[str]] = {
@@ -45,8 +41,6 @@ class Revision(NamedTuple):
 
     plan: Plan
     difference: "Difference"
-    used: UsedPlans
-    """The saved plans that it put into the plan."""
 
 
 class Difference(msgspec.Struct, kw_only=True):
@@ -67,59 +61,39 @@ def revise(
     max_steps: int,
     earlier: Earlier | None = None,
     taken: Collection[str] = (),
-    plans: UsablePlans | None = None,
 ) -> Revision:
     """Returns the plan after the patch, and the difference.
 
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end. `taken` are steps of earlier executions from which the plan takes values:
-    a new step of that name would change what is taken. `plans` are the saved plans that new steps can use.
+    a new step of that name would change what is taken.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
         EarlierNeeded: as in `parse_plan`.
-        UsablePlansNeeded: as in `expand_uses`.
     """
-    # Few plans are revised, and a cold resume waits for every import.
-    from planwarden.agent.core.uses import expand_uses
-
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
     confirmations = _find_confirmation_steps(plan, tools)
     draft = _Draft(plan, frozenset(pending), confirmations)
     for operation in patch:
         draft.apply(operation)
-    document, used = expand_uses(
-        {**plan_to_json(plan), "todoList": [*draft.steps]}, plans, max_steps=max_steps, author="model"
-    )
-    difference = _name_added(draft, used)
-    if hidden := sorted({*taken}.intersection(difference.added)):
+    if hidden := sorted({*taken}.intersection(draft.difference.added)):
         raise InvalidPlan(
             f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
             "execution"
         )
     revised, _ = parse_plan(
-        document,
+        {**plan_to_json(plan), "todoList": [*draft.steps]},
         author="model",
         tools=tools,
         max_steps=max_steps,
         earlier=earlier,
         known=plan,
-        used=used,
     )
     _check_dependencies_on(confirmations, plan, revised)
-    return Revision(revised, difference, used)
-
-
-def _name_added(draft: "_Draft", used: UsedPlans) -> Difference:
-    """The difference with the steps of used plans in the places of those that use them."""
-    using = {str(step["id"]) for step in draft.steps if step.get(USE) is not None}
-    added: list[str] = []
-    for step_id in draft.difference.added:
-        places = [found for found in used if found.place == step_id or found.place.startswith(f"{step_id}.")]
-        added.extend([name for found in places for name in found.step_ids] if step_id in using else [step_id])
-    return replace(draft.difference, added=added)
+    return Revision(revised, draft.difference)
 
 
 class _Draft:
@@ -164,11 +138,6 @@ class _Draft:
     def _change(self, step: dict[str, JsonValue], fields: JsonValue) -> None:
         if not isinstance(fields, dict) or "id" in fields:
             raise InvalidPlan(f"'set' of step {step['id']!r} is not an object of fields other than its id")
-        if fields.get(USE) is not None:
-            # Other steps stand there then, and what holds for this one would not hold for them.
-            raise InvalidPlan(
-                f"step {step['id']!r} cannot be changed into a saved plan; remove it, and add a step for it"
-            )
         if "requiredTools" in fields and "toolCalls" not in fields:
             # Calls that were written for other tools would contradict what the step promises now.
             step.pop("toolCalls", None)

@@ -538,8 +538,6 @@ class ExecutionState(FrozenStruct):
     """Steps that run again although an earlier execution ran them."""
     rejected_before: frozenset[str] = frozenset()
     """Steps that were rejected in the execution that it goes on from."""
-    used_plans: tuple[ev.UsedPlan, ...] = ()
-    """Those that stand in the plan as it is now."""
     is_revised: bool = False
     """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` says."""
     starter: ev.Starter | None = None

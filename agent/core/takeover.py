@@ -18,7 +18,6 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, Binding, Reference, find_bindings
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.scopes import Scopes, keep_taken
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.verify import find_missing_tools
 
@@ -191,7 +190,7 @@ def _find_changed_inputs(source: ExecutionState, plan: Plan, inputs: Mapping[str
         for name in source.inputs.keys() | inputs.keys()
         if name not in inputs or name not in source.inputs or source.inputs[name] != inputs[name]
     }
-    return _ChangedInputs(names, {} if source.plan is None else source.plan.scopes or {}, plan)
+    return _ChangedInputs(names)
 
 
 class _ChangedInputs(msgspec.Struct, frozen=True):
@@ -199,16 +198,10 @@ class _ChangedInputs(msgspec.Struct, frozen=True):
 
     names: Collection[str]
     """Of the run's inputs."""
-    scopes_before: Scopes
-    """What the plans within the old plan were given."""
-    plan: Plan
 
     def are_taken_by(self, bindings: Iterable[Binding]) -> bool:
         """Whether bindings of the new plan take something that is different now."""
-        found = tuple(bindings)
-        if keep_taken(found, self.scopes_before) != keep_taken(found, self.plan.scopes or {}):
-            return True
-        return any(self._is_changed(taken) for taken in self.plan.find_needs(found) if taken.step_id == INPUTS)
+        return any(self._is_changed(found.reference) for found in bindings if found.reference.step_id == INPUTS)
 
     def _is_changed(self, taken: Reference) -> bool:
         name = taken.pointer.split("/")[1] if taken.pointer else None

@@ -19,10 +19,7 @@ class GrantedStep(msgspec.Struct, frozen=True, kw_only=True):
     plan_name: str
     plan_digest: str
     """Of the plan's file, as a run records it."""
-    used_plans: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """By the names of the saved plans within it, the digests of their files."""
     step_id: str
-    """As in a run: a step of a plan within the plan is `STEP.CHILD`."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):

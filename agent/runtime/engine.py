@@ -43,8 +43,6 @@ from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.core.usable_plans import NoPlans, UsablePlans, UsablePlansNeeded
-from planwarden.agent.core.used_plans import UsedPlans
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.peers import Peers
@@ -57,7 +55,7 @@ from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.job_tasks import JobTasks
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
-from planwarden.agent.runtime.perform import LookAtPlans, Performer
+from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
@@ -93,7 +91,6 @@ class Engine:
         grace_s: float = GRACE_S,
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
-        plans: LookAtPlans | None = None,
     ) -> None:
         """Without `adopts` it continues only executions that it was asked about: a process that ends soon must not
         begin what it cannot finish, and it takes at most `concurrency` at a time from others. Without `follows` it
@@ -108,7 +105,6 @@ class Engine:
         self._observer = observer
         self.store = store
         self.tools = tools
-        self.plans = plans
         self.ids: Ids = ids or RandomIds()
         self.owner = self.ids.new()
         self.grants = GrantCache(policy)
@@ -118,7 +114,7 @@ class Engine:
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
         self._max_steps = max_steps
-        self._performer = Performer(self._approval, model, self._look_at_plans, max_steps=max_steps)
+        self._performer = Performer(self._approval, model, max_steps=max_steps)
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._known = KnownExecutions()
@@ -163,7 +159,6 @@ class Engine:
             transactions=self._transactions,
             performer=self._performer,
             find_earlier=self.find_earlier,
-            look_at_plans=self._look_at_plans,
             tasks=self._jobs,
             owner=self.owner,
             policy=self._policy_digest,
@@ -239,7 +234,6 @@ class Engine:
         plan_only: bool = False,
         context: str | None = None,
         saved_plan: ev.PlanVersion | None = None,
-        used_plans: UsedPlans = (),
         start: StartRequest | None = None,
         retry: "Retry | None" = None,
     ) -> ExecutionState:
@@ -274,9 +268,7 @@ class Engine:
         if plan is None:
             return await self._create(new, created, start=start)
         pins = build_pins(plan, self.tool_facts())
-        accepted = ev.PlanAccepted(
-            plan=plan, warnings=warnings, pins=pins, earlier=earlier, inputs=inputs or {}, used_plans=used_plans
-        )
+        accepted = ev.PlanAccepted(plan=plan, warnings=warnings, pins=pins, earlier=earlier, inputs=inputs or {})
         if retry is not None and retry.taken is not None:
             return await self._create(new, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
         try:
@@ -364,9 +356,8 @@ class Engine:
                     max_steps=self._max_steps,
                     now=now,
                     earlier=found.earlier,
-                    plans=found.plans,
                 )
-            except (EarlierNeeded, UsablePlansNeeded, PathsNeeded) as needed:
+            except (EarlierNeeded, PathsNeeded) as needed:
                 missing = needed
                 return EventBatch()
             return EventBatch(ruling.events, ruling.guard)
@@ -389,10 +380,9 @@ class Engine:
         match missing:
             case EarlierNeeded(wanted=wanted):
                 found.earlier |= await self.find_earlier(execution, wanted)
-            case PathsNeeded(wanted=paths):
-                found.paths |= await _find_real_paths(paths)
             case _:
-                found.plans = await self._look_at_plans()
+                assert isinstance(missing, PathsNeeded)
+                found.paths |= await _find_real_paths(missing.wanted)
 
     async def find(self, execution_id: str) -> ExecutionState:
         """The committed state of an execution.
@@ -425,9 +415,6 @@ class Engine:
         from planwarden.agent.runtime.earlier import find_earlier
 
         return await find_earlier(self.store, self.find, execution, wanted)
-
-    async def _look_at_plans(self) -> UsablePlans:
-        return NoPlans() if self.plans is None else await self.plans()
 
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
@@ -637,7 +624,6 @@ class _FoundForAnswer:
     def __init__(self) -> None:
         self.earlier: dict[Reference, EarlierResult | str] = {}
         self.paths: dict[str, str | None] = {}
-        self.plans: UsablePlans | None = None
 
 
 async def _find_real_paths(wanted: frozenset[str]) -> dict[str, str | None]:

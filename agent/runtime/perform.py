@@ -38,7 +38,6 @@ from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
-from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.job_scope import JobScope
@@ -47,10 +46,6 @@ logger = logging.getLogger(__name__)
 
 QUESTION_TIMEOUT_S = 60.0
 """Of a blocking tool's own function; its `timeout_s` limits the wait for the answer instead."""
-
-
-LookAtPlans = Callable[[], Awaitable[UsablePlans]]
-"""Returns the saved plans as they are now. Raises nothing for what is in a file, and never blocks the event loop."""
 
 
 class CallOutcome(msgspec.Struct, frozen=True, gc=False):
@@ -66,11 +61,10 @@ class CallOutcome(msgspec.Struct, frozen=True, gc=False):
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
-    def __init__(self, context: ApprovalContext, model: Model, look_at_plans: LookAtPlans, *, max_steps: int) -> None:
+    def __init__(self, context: ApprovalContext, model: Model, *, max_steps: int) -> None:
         self._context = replace(context, parts=None)
         self._tools = context.tools
         self._model = model
-        self._look_at_plans = look_at_plans
         self._max_steps = max_steps
 
     async def call(
@@ -230,7 +224,6 @@ class Performer:
             prompt=prompt.task,
             offered=prompt.offered,
             instructions=prompt.instructions,
-            plans=prompt.plans,
         )
         return (ev.Suspended(question=question),)
 
@@ -242,7 +235,6 @@ class Performer:
         find_earlier: Callable[[frozenset[Reference]], Awaitable[Earlier]],
     ) -> tuple[ev.Event, ...]:
         earlier: dict[Reference, EarlierResult | str] = {}
-        plans: UsablePlans | None = None
         while True:
             try:
                 return build_reply_events(
@@ -252,13 +244,9 @@ class Performer:
                     tools=facts(),
                     max_steps=self._max_steps,
                     earlier=earlier,
-                    plans=plans,
-                    shown=prompt.plans,
                 )
             except EarlierNeeded as needed:
                 earlier |= await find_earlier(needed.wanted)
-            except UsablePlansNeeded:
-                plans = await self._look_at_plans()
 
 
 def _fail(call: Call, code: str, message: str, *, nothing_happened: bool = False) -> CallOutcome:

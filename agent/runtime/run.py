@@ -39,7 +39,6 @@ from planwarden.agent.core.bindings import Earlier, EarlierNeeded, Reference
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.usable_plans import UsablePlansNeeded
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Append, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
@@ -48,7 +47,7 @@ from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.job_scope import JobScope
 from planwarden.agent.runtime.job_tasks import JobTasks
-from planwarden.agent.runtime.perform import LookAtPlans, Performer
+from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction import (
     Command,
     EventBatch,
@@ -85,7 +84,6 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     performer: Performer
     find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
     """What the thread's earlier executions have for the references of an execution's plan."""
-    look_at_plans: LookAtPlans
     tasks: JobTasks
     owner: str
     policy: str
@@ -390,8 +388,6 @@ class Run:
                 found.approval = replace(approval, paths={**(approval.paths or {}), **paths})
             case EarlierNeeded(wanted=wanted):
                 found.earlier = {**found.earlier, **await self._context.find_earlier(self.execution, wanted)}
-            case UsablePlansNeeded():
-                found.plans = await self._context.look_at_plans()
 
     def _apply_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""

@@ -50,12 +50,10 @@ from planwarden.agent.core.prompts import (
     build_planning_prompt,
     build_step_prompt,
     build_synthesis_prompt,
-    may_revise,
 )
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.core.usable_plans import UsablePlans, UsablePlansNeeded
 from planwarden.agent.ports.holdings import name_holder
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
@@ -149,13 +147,11 @@ class LookedUp(msgspec.Struct):
     approval: ApprovalContext
     """With parts of artifacts, paths and business keys, as far as they were read."""
     earlier: Mapping[Reference, EarlierResult | str] = NOTHING
-    plans: UsablePlans | None = None
-    """None as long as nobody has read the saved plans."""
     spent: Mapping[str, BudgetSpent] = NOTHING
     """By budget, what the store refused."""
 
 
-Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | UsablePlansNeeded
+Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded
 """Not errors: what must be read before the transaction can be built."""
 
 
@@ -219,7 +215,7 @@ class Transaction:
     def build(self, facts: list[JobOutcome | Command]) -> None:
         try:
             self._build(facts)
-        except (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded, UsablePlansNeeded) as needed:
+        except (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded) as needed:
             self.missing = needed
 
     def _build(self, facts: list[JobOutcome | Command]) -> None:
@@ -364,7 +360,7 @@ class Transaction:
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
         earlier: Earlier = {**self._found.earlier, **execution.earlier}
         try:
-            plan, difference, used = revise(
+            plan, difference = revise(
                 execution.plan,
                 patch,
                 pending=pending,
@@ -372,7 +368,6 @@ class Transaction:
                 max_steps=context.max_steps,
                 earlier=earlier,
                 taken={taken.step_id for taken in execution.earlier},
-                plans=self._found.plans,
             )
         except (InvalidPlan, LimitExceeded) as error:
             return ev.RevisionRefused(step_id=step_id, message=error.message)
@@ -387,7 +382,6 @@ class Transaction:
             earlier=tuple(
                 found for found in list_earlier_results(plan, earlier) if found.reference not in execution.earlier
             ),
-            used_plans=used,
         )
 
     def _is_prompting(self) -> bool:
@@ -430,7 +424,6 @@ class Transaction:
                 execution,
                 [found.manifest for found in choose_tools(self._approval.tools, execution.goal or "")],
                 total,
-                self._need_plans(),
             )
         if purpose == "synthesize":
             return build_synthesis_prompt(execution)
@@ -442,12 +435,7 @@ class Transaction:
                 for d in choose_tools(self._approval.tools, state.step.description)
                 if d.name not in state.step.required_tools
             ]
-        return build_step_prompt(execution, state, others, self._need_plans() if may_revise(execution, state) else None)
-
-    def _need_plans(self) -> UsablePlans:
-        if self._found.plans is None:
-            raise UsablePlansNeeded
-        return self._found.plans
+        return build_step_prompt(execution, state, others)
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:

@@ -13,7 +13,7 @@ from dev.reference.code import camel, field_texts, sentence, summary, table
 from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_input import CallInput, StepInput, UseInput
+from planwarden.agent.core.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
 from planwarden.server.views.encoding import HIDDEN_FIELDS, OPTIONAL_FIELDS
@@ -144,11 +144,6 @@ def step() -> str:
     return model_table(StepInput)
 
 
-def use() -> str:
-    """The keys of a step that stands for a saved plan."""
-    return model_table(UseInput)
-
-
 def call() -> str:
     """The keys of a call of a step."""
     return model_table(CallInput)
@@ -201,7 +196,6 @@ BLOCKS = {
     "errors in logs": errors_in_logs,
     "observations": observed,
     "step": step,
-    "use": use,
     "call": call,
     "built-in tools": built_in,
 }

@@ -1,7 +1,4 @@
-"""Steps of saved plans that a person allows beforehand: what such a step calls, and in which version of the plan.
-
-The version of a plan within the plan is part of it: the outer file does not change when the inner one does.
-"""
+"""Steps of saved plans that a person allows beforehand: what such a step calls, and in which version of the plan."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -12,7 +9,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import find_bindings
+from planwarden.agent.core.bindings import find_references
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.ports.grant import GrantedStep
 
@@ -24,7 +21,6 @@ class CheckedPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A saved plan as a run would begin with it now."""
 
     version: ev.PlanVersion
-    used: tuple[ev.PlanVersion, ...]
     plan: Plan
 
 
@@ -61,14 +57,13 @@ async def find_granted_step(read_plan: ReadPlan, plan_name: str, step_id: str, t
     """
     found = await read_plan(plan_name)
     step = _find_step(found.plan, plan_name, step_id)
-    calls = tuple(_describe_call(found.plan, call) for call in step.tool_calls if call.tool_name == tool_name)
+    calls = tuple(_describe_call(call) for call in step.tool_calls if call.tool_name == tool_name)
     if not calls:
         raise InvalidArguments(_explain_no_call(step, tool_name))
     return FoundStep(
         step=GrantedStep(
             plan_name=found.version.name,
             plan_digest=found.version.digest,
-            used_plans={used.name: used.digest for used in found.used},
             step_id=step_id,
         ),
         calls=calls,
@@ -89,11 +84,7 @@ def _find_step(plan: Plan, plan_name: str, step_id: str) -> PlanStep:
     ids = [step.step_id for step in plan.steps]
     if step_id in ids:
         return plan.step(step_id)
-    inner = [name for name in ids if name.startswith(f"{step_id}.")]
-    if inner:
-        hint = f" of its own; it stands for another plan, whose steps are {_join(inner)}"
-    else:
-        hint = did_you_mean(step_id, ids) or f"; it has {_join(ids)}"
+    hint = did_you_mean(step_id, ids) or f"; it has {_join(ids)}"
     raise InvalidArguments(f"the saved plan {plan_name!r} has no step {step_id[:MAX_NAME_CHARS]!r}{hint}")
 
 
@@ -108,14 +99,11 @@ def _explain_no_call(step: PlanStep, tool_name: str) -> str:
     return f"step {step.step_id!r} does not call {shown}{did_you_mean(tool_name, tools)}; {called}"
 
 
-def _describe_call(plan: Plan, call: PlannedCall) -> StepCall:
+def _describe_call(call: PlannedCall) -> StepCall:
     taken: dict[str, tuple[str, ...]] = {}
     for name, value in call.arguments.items():
-        bindings = tuple(find_bindings(value))
-        if bindings:
-            # What a plan within the plan is given may be written out: then nothing else is needed.
-            references = [*plan.find_needs(bindings)] or [binding.reference for binding in bindings]
-            taken[name] = tuple(dict.fromkeys(reference.step_id for reference in references))
+        if sources := dict.fromkeys(reference.step_id for reference in find_references(value)):
+            taken[name] = tuple(sources)
     return StepCall(arguments=call.arguments, takes=taken)
 
 

@@ -55,10 +55,8 @@ class GrantedStepView(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """Of the plan, as its runs record it."""
     step_id: str
-    used_plans: dict[str, str]
-    """The versions of the plans within it, by name."""
     has_changed: bool
-    """The plan, or one within it, is another version now, or is gone: runs that begin now are asked about."""
+    """The plan is another version now, or is gone: runs that begin now are asked about."""
 
 
 class GrantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,8 +215,7 @@ class GrantService:
     async def _check_step(self, request: GrantRequest, step: GrantedStep) -> None:
         found = await find_granted_step(self._read_plan, step.plan_name, step.step_id, request.tool_name)
         if found.step != step:
-            text = f"the saved plan {step.plan_name!r}, or a plan within it, changed since it was shown"
-            raise StaleDefinition(f"{text}; nothing was allowed")
+            raise StaleDefinition(f"the saved plan {step.plan_name!r} changed since it was shown; nothing was allowed")
         check_values(found.calls, request.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
@@ -246,13 +243,11 @@ class GrantService:
 
 
 def _view_step(step: GrantedStep, versions: Mapping[str, str] | None) -> GrantedStepView:
-    wanted = {step.plan_name: step.plan_digest, **step.used_plans}
     return GrantedStepView(
         plan=step.plan_name,
         version=step.plan_digest,
         step_id=step.step_id,
-        used_plans=step.used_plans,
-        has_changed=versions is not None and any(versions.get(name) != found for name, found in wanted.items()),
+        has_changed=versions is not None and versions.get(step.plan_name) != step.plan_digest,
     )
 
 
@@ -273,6 +268,4 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
     }
     if step is not None:
         facts |= {"per": "day", "plan": step.plan_name, "version": step.plan_digest, "step": step.step_id}
-        if step.used_plans:
-            facts["within"] = dict[str, JsonValue](step.used_plans)
     return facts

@@ -90,7 +90,6 @@ async def open_service(
         follows=role != "front",
         concurrency=MAX_ADOPTED if concurrency is None else concurrency,
         peers=peers,
-        plans=library.look,
     )
     if peers is not None:
         await stack.enter_async_context(peers.publish(engine.owner, role))

@@ -1,4 +1,4 @@
-"""Checks plans as a run would begin with them now: with the saved plans that they use, the tools and the thread.
+"""Checks plans as a run would begin with them now: with the tools and the thread.
 
 It imports the parser of plans, so only an open service has one.
 """
@@ -17,12 +17,10 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, list_earlier_results
 from planwarden.agent.core.state import new_execution
-from planwarden.agent.core.used_plans import UsedPlans, list_versions
 from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.threads import Threads
 
 if TYPE_CHECKING:
-    from planwarden.agent.core.uses import ExpandedPlan
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.api.granted_steps import CheckedPlan
     from planwarden.server.views.forecast import Forecast
@@ -36,12 +34,6 @@ class ParsedPlan(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     earlier: tuple[EarlierResult, ...]
     """What it takes from earlier executions of its thread."""
-    used_plans: UsedPlans
-    """The saved plans that stand in it."""
-
-    def list_versions(self) -> tuple[ev.PlanVersion, ...]:
-        """Returns the versions of the saved plans that stand in it, each once."""
-        return list_versions(self.used_plans)
 
     def fill_inputs(self, given: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
         """Returns what the run is given, with defaults. Raises `InvalidArguments` or `LimitExceeded`."""
@@ -75,25 +67,15 @@ class PlanChecker:
 
         return plan_parser
 
-    async def expand(self, plan: JsonValue, name: str | None) -> "ExpandedPlan":
-        """Returns the plan with the saved plans that it uses in their places, and which these are.
-
-        `name` is that of the plan, if it is a saved one. Raises `InvalidPlan` or `LimitExceeded`.
-        """
-        return await self._saved.expand(plan, name=name, max_steps=self._max_steps)
-
-    async def check(self, plan: JsonValue, *, name: str | None, thread_id: str | None, principal: str) -> ParsedPlan:
+    async def check(self, plan: JsonValue, *, thread_id: str | None, principal: str) -> ParsedPlan:
         """Returns the plan as it would run now on the thread; waits a limited time for tools of downstream servers.
-
-        `name` is that of the plan, if it is a saved one.
 
         Raises:
             InvalidPlan, LimitExceeded: it cannot run.
             UnknownThread: it takes results from the thread, and the principal has no such thread.
         """
-        document, used_plans = await self.expand(plan, name)
         if self._downstream is not None:
-            names = self._parser.read_tool_names(document)
+            names = self._parser.read_tool_names(plan)
             if missing := names - self._engine.tool_facts().keys():
                 await self.wait_for_tools(missing)
                 self.check_servers(names)
@@ -101,13 +83,13 @@ class PlanChecker:
         while True:
             try:
                 parsed, warnings = self._parser.parse_plan(
-                    document,
+                    plan,
                     author="caller",
                     tools=self._engine.tool_facts(),
                     max_steps=self._max_steps,
                     earlier=None if thread_id is None else earlier,
                 )
-                return ParsedPlan(parsed, warnings, list_earlier_results(parsed, earlier), used_plans)
+                return ParsedPlan(parsed, warnings, list_earlier_results(parsed, earlier))
             except EarlierNeeded as needed:
                 assert thread_id is not None
                 await self._threads.read_headers(thread_id, principal)
@@ -119,9 +101,9 @@ class PlanChecker:
         from planwarden.server.api.granted_steps import CheckedPlan
 
         saved = await self._saved.find(name)
-        found = await self.check(saved.document, name=saved.name, thread_id=None, principal="")
+        found = await self.check(saved.document, thread_id=None, principal="")
         version = ev.PlanVersion(name=saved.name, digest=saved.digest)
-        return CheckedPlan(version=version, used=found.list_versions(), plan=found.plan)
+        return CheckedPlan(version=version, plan=found.plan)
 
     async def forecast(
         self,
@@ -139,7 +121,7 @@ class PlanChecker:
         # Few runs are forecast, and a cold resume waits for every import.
         from planwarden.server.views.forecast import build_forecast
 
-        checked = await self.check(plan, name=name, thread_id=None, principal=principal)
+        checked = await self.check(plan, thread_id=None, principal=principal)
         parsed = checked.plan
         required = (parsed.inputs or {}).get("required")
         has_inputs = inputs is not None or not required
@@ -147,7 +129,7 @@ class PlanChecker:
         saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
         created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
         execution = apply(new_execution("", "", principal), created, 0.0)
-        execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled, used_plans=checked.used_plans), 0.0)
+        execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled), 0.0)
         calls = await self._engine.forecast_whole(execution, has_inputs=has_inputs)
         return build_forecast(parsed, calls, is_whole=True, warnings=checked.warnings)
 

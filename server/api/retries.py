@@ -11,7 +11,6 @@ from planwarden.agent.common.errors import (
     InvalidPlan,
     LimitExceeded,
     NotRetryable,
-    PlanChanged,
     ThreadMovedOn,
     UsageError,
 )
@@ -22,10 +21,9 @@ from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
 from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
 from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.saved_version import keep_versions
+from planwarden.agent.core.saved_version import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.takeover import UnaskedRepeat, find_unasked_repeats, take_over
-from planwarden.agent.core.used_plans import UsedPlans, list_versions
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.retry import Retry, prepare_retry
 from planwarden.server.api.threads import Threads
@@ -46,8 +44,6 @@ class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
     plan: JsonValue
     """None for the plan of the execution."""
     requester: Requester
-    shown: tuple[ev.PlanVersion, ...] | None = None
-    """The versions of the saved plans in the plan that a person saw; None if nobody did."""
 
 
 class CheckedRetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +53,6 @@ class CheckedRetry(msgspec.Struct, frozen=True, kw_only=True):
     """What it goes on from."""
     plan: Plan
     warnings: tuple[str, ...]
-    used_plans: tuple[ev.PlanVersion, ...]
-    """The saved plans that stand in it."""
     inputs: Mapping[str, JsonValue]
     """With defaults; those of the source where the new ones do not fit."""
     taken: ev.StepsTakenOver | None
@@ -76,8 +70,7 @@ class _Opened(msgspec.Struct, frozen=True):
     context: str | None
     """What the thread did before, for a new plan."""
     document: JsonValue
-    """The plan, with the plans that it uses in their places; None only where the source has none either."""
-    used_plans: UsedPlans
+    """The plan; None only where the source has none either."""
 
 
 class RetryStarter:
@@ -95,7 +88,6 @@ class RetryStarter:
         Raises:
             NotRetryable: it is completed and no step is named, something would be done twice, or the thread moved on.
             InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
-            PlanChanged: the saved plans in it are not those that were shown.
             UnknownThread, ThreadBusy: the requester has no such thread, or it is not over.
         """
         opened = await self._open(thread_id, asked)
@@ -139,7 +131,6 @@ class RetryStarter:
             source=source,
             plan=plan,
             warnings=warnings,
-            used_plans=list_versions(opened.used_plans),
             inputs=inputs,
             taken=None if faults else taken,
             faults=tuple(faults),
@@ -149,9 +140,7 @@ class RetryStarter:
     async def _open(self, thread_id: str, asked: RetryRequest) -> _Opened:
         source = await self._threads.load_newest(thread_id, asked.requester.principal)
         _, _, context = await self._threads.prepare(thread_id, asked.requester.principal, {})
-        document, used_plans = await self._checker.expand(asked.plan, None)
-        if asked.shown is not None and asked.shown != list_versions(used_plans):
-            raise PlanChanged
+        document = asked.plan
         await self._checker.wait_for_tools({*source.pins, *read_tool_names(document)})
         if source.status not in RETRYABLE and not (source.status == "completed" and asked.from_step is not None):
             advice = "; fromStep names a step to run again, with everything that depends on it"
@@ -161,7 +150,7 @@ class RetryStarter:
             )
         if document is None and source.plan is not None:
             document = plan_to_json(source.plan)
-        return _Opened(source, context, document, used_plans)
+        return _Opened(source, context, document)
 
     async def _plan_again(
         self, source: ExecutionState, asked: RetryRequest, request: StartRequest, context: str | None
@@ -188,7 +177,6 @@ class RetryStarter:
         inputs = fill_inputs(plan.inputs, _choose_inputs(source, plan, asked.inputs))
         taken = take_over(source, plan, inputs, asked.from_step)
         self._check_tools(plan, taken, opened.document)
-        versions = keep_versions(source, plan, opened.used_plans)
         return await self._engine.create(
             thread_id=source.thread_id,
             requester=_find_requester(source, asked),
@@ -199,8 +187,7 @@ class RetryStarter:
             inputs=inputs,
             options=source.options,
             plan_only=source.plan_only,
-            saved_plan=versions.saved,
-            used_plans=versions.used,
+            saved_plan=keep_version(source, plan),
             start=request,
             retry=await prepare_retry(self._engine.store, source, taken),
         )

@@ -1,16 +1,9 @@
 """What a service knows of saved plans: their list, and the plan that a name stands for now."""
 
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-from planwarden.agent.common.struct import JsonValue
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.saved_plans import SavedPlanLine
-
-if TYPE_CHECKING:
-    from planwarden.agent.core.uses import ExpandedPlan
 
 
 class SavedPlans:
@@ -22,19 +15,6 @@ class SavedPlans:
     async def find(self, name: str) -> SavedPlan:
         """Returns the plan as its file is now. Raises `UnknownPlan`."""
         return (await self.look()).find(name)
-
-    async def expand(self, plan: JsonValue, *, name: str | None, max_steps: int) -> "ExpandedPlan":
-        """Returns the plan with the saved plans that it uses in their places, and which these are."""
-        if not self._uses.may_use_plans(plan):
-            return self._uses.ExpandedPlan(plan)
-        return self._uses.expand_uses(plan, await self.look(), name=name, max_steps=max_steps)
-
-    @cached_property
-    def _uses(self):
-        """Most plans use none, and a server has answered before the first one does."""
-        from planwarden.agent.core import uses
-
-        return uses
 
     async def read_versions(self) -> dict[str, str] | None:
         """Returns the versions of the usable plans by name; None without a library, as nothing is known then."""

@@ -46,7 +46,6 @@ from planwarden.server.views.tools import ToolPage, ToolSchemas, build_tool_line
 
 # A server answers its first requests before there is an engine, and without importing one.
 if TYPE_CHECKING:
-    from planwarden.agent.core.uses import ExpandedPlan
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.api.audit import AuditReader
     from planwarden.server.api.grants import GrantService
@@ -234,15 +233,15 @@ class Service:
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         requester: Requester,
-        shown: Sequence[ev.PlanVersion] | None = None,
+        shown: str | None = None,
     ) -> Execution:
         """Runs the saved plan of that name as its file is now, as `execute_plan` does, and records which version ran.
 
-        A known `key` starts nothing, also when the file has changed or is gone since. `shown` are the versions
-        that a person saw: of the plan, then of those in it.
+        A known `key` starts nothing, also when the file has changed or is gone since. `shown` is the digest of
+        the version that a person saw.
 
         Raises:
-            PlanChanged: the versions are not those that were shown.
+            PlanChanged: the plan is another version now.
         """
         call = parse_options(options)
         check_wait(wait_seconds)
@@ -251,10 +250,11 @@ class Service:
 
         async def start(request: StartRequest | None) -> ExecutionState:
             saved = await self._saved.find(name)
+            if shown is not None and shown != saved.digest:
+                raise PlanChanged
             version = ev.PlanVersion(name=saved.name, digest=saved.digest)
-            seen = None if shown is None else tuple(shown)
             return await self._start_plan(
-                saved.document, inputs, saved.title, call, thread_id, requester, request, version, seen
+                saved.document, inputs, saved.title, call, thread_id, requester, request, version
             )
 
         execution = await self._starts.start_once(requester.principal, request, start)
@@ -268,13 +268,6 @@ class Service:
         """Returns what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
         return await self._saved.look()
 
-    async def expand_plan(self, plan: JsonValue, name: str | None) -> "ExpandedPlan":
-        """Returns the plan with the saved plans that it uses in their places, and which these are.
-
-        `name` is that of the plan, if it is a saved one. Raises `InvalidPlan` or `LimitExceeded`.
-        """
-        return await self._checker.expand(plan, name)
-
     async def _start_plan(
         self,
         plan: JsonValue,
@@ -285,13 +278,9 @@ class Service:
         requester: Requester,
         request: StartRequest | None,
         saved_plan: ev.PlanVersion | None = None,
-        shown: tuple[ev.PlanVersion, ...] | None = None,
     ) -> ExecutionState:
         """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
-        name = None if saved_plan is None else saved_plan.name
-        checked = await self._checker.check(plan, name=name, thread_id=thread_id, principal=requester.principal)
-        if shown is not None and shown != (saved_plan, *checked.list_versions()):
-            raise PlanChanged
+        checked = await self._checker.check(plan, thread_id=thread_id, principal=requester.principal)
         filled = checked.fill_inputs(inputs)
         thread, combined, _ = await self._threads.prepare(thread_id, requester.principal, call)
         if request is None or request.plan is None:
@@ -307,7 +296,6 @@ class Service:
             inputs=filled,
             options=combined,
             saved_plan=saved_plan,
-            used_plans=checked.used_plans,
             start=request,
         )
 
@@ -349,12 +337,8 @@ class Service:
         key: str | None = None,
         wait_seconds: float | None = None,
         requester: Requester,
-        shown: Sequence[ev.PlanVersion] | None = None,
     ) -> Execution:
-        """Goes on from the thread's last execution without repeating what is completed, or again from a step on.
-
-        `shown` are the versions that a person saw of the saved plans in `plan`, see `RetryStarter.start`.
-        """
+        """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
         # A server has answered before the first retry comes.
         from planwarden.server.api.retries import RetryRequest
 
@@ -362,8 +346,7 @@ class Service:
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         request = self._starts.build_retry_request(key, thread_id, from_step=from_step, inputs=inputs, plan=plan)
-        seen = None if shown is None else tuple(shown)
-        asked = RetryRequest(from_step=from_step, inputs=inputs, plan=plan, requester=requester, shown=seen)
+        asked = RetryRequest(from_step=from_step, inputs=inputs, plan=plan, requester=requester)
         await self._check_chain(requester)
 
         async def start(new: StartRequest | None) -> ExecutionState:

@@ -227,7 +227,6 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
             # Processes that run longer than a command send its notifications.
             outbox=build_outbox(self.settings.channels, browsers),
             observer=observer,
-            plans=self.library.look,
         )
 
     def _build_service(self, engine: Engine) -> Service:

@@ -57,11 +57,11 @@ def _check_grants(grants: Sequence[Grant], versions: Mapping[str, str]) -> Healt
 
 
 def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str]) -> str | None:
-    for name, digest in {step.plan_name: step.plan_digest, **step.used_plans}.items():
-        if versions.get(name) != digest:
-            happened = "is another version now" if name in versions else "is not there"
-            return (
-                f"grant {grant.grant_id} lets {escape_text(grant.tool_name)} run in {escape_text(step.plan_name)}, but "
-                f"version {digest[:VERSION_DIGITS]} of {escape_text(name)} {happened}, so new runs ask"
-            )
-    return None
+    name = step.plan_name
+    if versions.get(name) == step.plan_digest:
+        return None
+    happened = "is another version now" if name in versions else "is not there"
+    return (
+        f"grant {grant.grant_id} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, but version "
+        f"{step.plan_digest[:VERSION_DIGITS]} {happened}, so new runs ask"
+    )

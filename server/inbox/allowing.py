@@ -171,7 +171,6 @@ def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mappin
         step_id=step.step_id,
         plan=titles.get((step.plan, step.version), step.plan),
         version=step.version,
-        used=step.used_plans,
         uses=grant.uses,
         ends_at=grant.expires_at,
         owner=grant.owner,

@@ -53,7 +53,6 @@ async def record_decision(
         ids=engine.ids,
         adopts=False,
         follows=False,
-        plans=engine.plans,
     )
     async with recorder:
         service = Service(recorder, ev.Options(), max_steps=0)

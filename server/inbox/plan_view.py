@@ -7,16 +7,13 @@ from itertools import islice
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import list_step_tools
 from planwarden.agent.core.state import Call, ExecutionState, StepState
-from planwarden.agent.core.used_plans import list_versions, map_origins
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text, format_once
 from planwarden.server.views.graph.outline import SIGNS
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.lineage_facts import format_version
 from planwarden.server.views.standing import GOES_ON_FROM, build_title, describe_progress, describe_state, find_tone
 from planwarden.server.views.voices import GOAL_CHARS
 
@@ -140,7 +137,7 @@ def build_plan_view(
     questions to people."""
     is_finished, has_plan = execution.is_finished, execution.plan is not None
     begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]
-    is_own = has_plan and not execution.earlier and not (execution.plan and execution.plan.scopes)
+    is_own = has_plan and not execution.earlier
     can_retry = is_newest and is_finished and has_plan and execution.status in GOES_ON_FROM
     can_fork = is_newest and can_go_on(execution) and bool(begun)
     steps = _build_steps(execution, graph, people)
@@ -180,24 +177,20 @@ def _list_facts(execution: ExecutionState) -> Sequence[tuple[str, str]]:
         facts.append(
             ("Saved plan", f"{escape_text(execution.saved_plan.name)}, version {execution.saved_plan.digest[:12]}")
         )
-    facts.extend(("Uses", format_version(used)) for used in list_versions(execution.used_plans))
     return facts
 
 
 def _build_steps(execution: ExecutionState, graph: PlanGraph, people: Collection[str]) -> tuple[StepLine, ...]:
-    room, origins = _Room(), map_origins(execution.used_plans)
-    return tuple(_build_step(execution.steps[row.key], row, people, room, origins.get(row.key)) for row in graph.rows)
+    room = _Room()
+    return tuple(_build_step(execution.steps[row.key], row, people, room) for row in graph.rows)
 
 
-def _build_step(
-    found: StepState, row: GraphRow, people: Collection[str], room: _Room, origin: ev.UsedPlan | None
-) -> StepLine:
+def _build_step(found: StepState, row: GraphRow, people: Collection[str], room: _Room) -> StepLine:
     calls = [call for call in found.calls if call.status != "proposed" or call.arguments is not None]
     calls.sort(key=lambda call: call.status == "succeeded")
     listed = tuple(_build_call(call, people, room) for call in calls[:MAX_CALLS])
     written = found.turns[-1].content if found.turns else None
     notes = () if found.error_message else (row.after, row.note)
-    came = "" if origin is None else f"from saved plan {format_version(origin)}"
     return StepLine(
         step_id=row.step_id,
         description=row.description,
@@ -205,7 +198,7 @@ def _build_step(
         sign=SIGNS[row.mark],
         state=row.state,
         tools=row.tools,
-        note=" · ".join(text for text in (*notes, came) if text),
+        note=" · ".join(text for text in notes if text),
         error=escape_text((found.error_message or "")[:GOAL_CHARS]),
         proof=_describe_proof(found),
         calls=listed,

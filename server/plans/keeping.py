@@ -86,10 +86,6 @@ def check_keepable(execution: ExecutionState) -> Plan:
             f"the run takes results of earlier runs of its thread, {names}, which a new run would not have; write the "
             "steps that make them into one plan"
         )
-    if execution.plan.scopes:
-        raise UsageError(
-            "the run's plan gives inputs to other saved plans, which one file cannot hold; keep its own file instead"
-        )
     return execution.plan
 
 

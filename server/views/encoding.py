@@ -42,7 +42,6 @@ OPTIONAL_FIELDS = frozenset(
         "forecast",
         "unseen",
         "graph",
-        "used_plans",
         "changed",
     }
 )

@@ -4,8 +4,7 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -95,17 +94,6 @@ class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run's own plan was changed since, by a model or in a review; left out otherwise."""
 
 
-class UsedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A saved plan that stands in the plan of an execution."""
-
-    name: str
-    """As it was called when it was put there."""
-    version: str
-    """Digest of the content that was put there, whatever the file says by now."""
-    steps: tuple[str, ...]
-    """The steps that are as it says them; not those that a model or a person changed since."""
-
-
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The result of every tool that works on an execution."""
 
@@ -129,8 +117,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Model replies, tokens and calls that it used."""
     saved_plan: SavedPlanRun | None = None
     """The saved plan that it runs, with its version; left out for every other plan."""
-    used_plans: tuple[UsedPlanRun, ...] = ()
-    """The saved plans that its plan uses, with their versions and steps; left out if there are none."""
     warnings: tuple[str, ...] = ()
     """What was dropped from a model's plan; left out if nothing was."""
     observations: tuple[Observation, ...] | None = None
@@ -154,15 +140,6 @@ def _show_saved(state: ExecutionState) -> SavedPlanRun | None:
     if plan is None:
         return None
     return SavedPlanRun(name=plan.name, version=plan.digest, changed=True if state.is_revised else None)
-
-
-def _show_used(state: ExecutionState) -> Iterator[UsedPlanRun]:
-    # A server answers its first requests without the plans in plans.
-    from planwarden.agent.core.used_plans import list_versions
-
-    for plan in list_versions(state.used_plans):
-        uses = (used.step_ids for used in state.used_plans if (used.name, used.digest) == (plan.name, plan.digest))
-        yield UsedPlanRun(name=plan.name, version=plan.digest, steps=tuple(chain.from_iterable(uses)))
 
 
 def build_execution_view(
@@ -195,7 +172,6 @@ def build_execution_view(
             tool_calls=state.usage.tool_calls,
         ),
         saved_plan=_show_saved(state),
-        used_plans=tuple(_show_used(state)) if state.used_plans else (),
         warnings=state.warnings,
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),

@@ -1,6 +1,5 @@
 """What a grant for a step of a saved plan allows, in words: the same at a terminal, on a question and in the list."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -18,7 +17,7 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     """Title of the saved plan, or its name."""
     version: str
-    """The beginning of the version; of the plans within it too."""
+    """The beginning of the version."""
     uses: int
     """A day."""
     until: str
@@ -45,19 +44,17 @@ def build_step_terms(
     step_id: str,
     plan: str,
     version: str,
-    used: Mapping[str, str],
     uses: int,
     ends_at: datetime,
     owner: str | None,
     has_values: bool = False,
 ) -> StepTerms:
-    """Returns the terms; `plan` is the title or the name, `used` the versions of the plans within it by name."""
-    within = "".join(f", with {escape_text(name)} {digest[:VERSION_DIGITS]} in it" for name, digest in used.items())
+    """Returns the terms; `plan` is the title or the name."""
     return StepTerms(
         tool=escape_text(tool_name),
         step=escape_text(step_id),
         plan=escape_text(plan),
-        version=f"version {version[:VERSION_DIGITS]}{within}",
+        version=f"version {version[:VERSION_DIGITS]}",
         uses=uses,
         until=format_last_day(ends_at),
         whose="everybody" if owner is None else escape_text(owner),
@@ -75,8 +72,6 @@ def describe_value_source(source: str) -> str:
     """Returns whose value an argument takes; `source` is `inputs`, an item's reserved id, or a step."""
     if source == INPUTS:
         return "the run's inputs, which whoever starts it chooses"
-    if source.endswith(f".{INPUTS}"):
-        return "what a plan gives to the plan within it"
     if source in (ITEM, ITEM_INDEX):
         return "the item of the loop"
     return f"step {escape_text(source)}"

@@ -30,9 +30,6 @@ def list_lineage_facts(lineage: Lineage) -> Iterator[LineageFact]:
     if lineage.saved_plan is not None:
         changed = ", changed since by a model or in a review" if lineage.is_revised else ""
         yield LineageFact(name=SAVED_PLAN, text=f"{format_version(lineage.saved_plan)}{changed}")
-    if (origin := lineage.step_plan) is not None:
-        text = f"{format_version(origin)}, used as step {_shorten(origin.place)}"
-        yield LineageFact(name="The step is from", text=text)
     if lineage.retry_of is not None:
         taken = f"; took over from there: {_join(lineage.taken_over)}" if lineage.taken_over else ""
         text = f"execution {escape_text(lineage.retry_of)}{taken}"
@@ -41,7 +38,7 @@ def list_lineage_facts(lineage: Lineage) -> Iterator[LineageFact]:
         yield LineageFact(name="Rehearsal", text=REHEARSAL)
 
 
-def format_version(version: ev.PlanVersion | ev.UsedPlan) -> str:
+def format_version(version: ev.PlanVersion) -> str:
     """Returns the name of a saved plan and the beginning of its version."""
     return f"{_shorten(version.name)}, version {escape_text(version.digest[:VERSION_CHARS])}"
 

@@ -306,7 +306,7 @@ def _build_background(state: ExecutionState, question: ev.Question, tools: "Defi
         tool_description="" if definition is None else definition.description,
         titles={} if definition is None else read_titles(definition.input_schema),
         plan=plan_to_json(state.plan) if question.kind == "review" and state.plan is not None else None,
-        lineage=build_lineage(state, question.step_id),
+        lineage=build_lineage(state),
     )
 
 
@@ -334,9 +334,9 @@ def _write_results(state: ExecutionState, question: ev.Question) -> str | None:
 def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
     if question.kind == "plan":
         # A command that shows a call does not need the form of a plan.
-        from planwarden.agent.core.plan_input import plan_schema, using_plan_schema
+        from planwarden.agent.core.plan_input import plan_schema
 
-        return using_plan_schema() if question.plans else plan_schema()
+        return plan_schema()
     if question.kind == "step":
         return step_answer_schema()
     if question.kind == "synthesis":

@@ -20,7 +20,7 @@ from tests.storage.suite import BackEnd, Scribe
 
 pytestmark = pytest.mark.anyio
 
-STEP = GrantedStep(plan_name="weekly", plan_digest="p" * 64, used_plans={"greet": "g" * 64}, step_id="send")
+STEP = GrantedStep(plan_name="weekly", plan_digest="p" * 64, step_id="send")
 MADE = AuditEntry(kind="grant_made", facts={"grant": "g1"})
 USE = ev.ToolCallIntended(call_id="a:1", arguments={"city": "Łódź"}, grant_id="g1")
 

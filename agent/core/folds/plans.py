@@ -12,7 +12,6 @@ from planwarden.agent.core.folds.planned_calls import make_planned_calls
 from planwarden.agent.core.frontier import build_order, find_frontier
 from planwarden.agent.core.pins import map_pins
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState, StepState
-from planwarden.agent.core.used_plans import combine_used
 
 
 def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> FieldChanges:
@@ -26,7 +25,6 @@ def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float)
         "pins": map_pins(event.plan, event.pins),
         "earlier": {result.reference: result for result in event.earlier},
         "inputs": event.inputs,
-        "used_plans": event.used_plans,
         "is_reviewed": False,
         **put_all_steps(steps),
     }
@@ -59,10 +57,8 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     # A pin of the accepted plan stays: a revision must not renew what a person relied on.
     pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
     earlier = {**{result.reference: result for result in event.earlier}, **execution.earlier}
-    kept = {name for name, state in steps.items() if state is execution.steps.get(name)}
     changes: FieldChanges = {
         "plan": event.plan,
-        "used_plans": combine_used(execution.used_plans, event.used_plans, kept),
         "pins": pins,
         "earlier": earlier,
         "is_reviewed": False,

@@ -1,4 +1,7 @@
-"""Keys that no field of a plan knows: faults in the plan of a caller, dropped from the plan of a model."""
+"""Keys that no field of a plan knows: faults in the plan of a caller, dropped from the plan of a model.
+
+A step's `use` is a fault in the plan of a model too: without it the step would do something else.
+"""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -8,7 +11,12 @@ from pydantic import JsonValue
 from planwarden.agent.common.misnomers import describe_unknown_keys, find_right_key
 from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
-from planwarden.agent.core.plan_input import CALL_KEYS, CONDITION_KEYS, PLAN_KEYS, RETRY_KEYS, STEP_KEYS, UNLISTED_KEYS
+from planwarden.agent.core.plan_input import CALL_KEYS, CONDITION_KEYS, ENGINE_KEYS, PLAN_KEYS, RETRY_KEYS, STEP_KEYS
+
+USE_REFUSED = (
+    "has no key 'use': a step cannot contain a saved plan; write the steps of that plan here, or start the plan by "
+    "itself with run_plan"
+)
 
 _Known = tuple[tuple[str, ...], frozenset[str]]
 """Keys that fields know, in their order and as a set."""
@@ -24,7 +32,7 @@ _CONDITION, _RETRY = _know(CONDITION_KEYS), _know(RETRY_KEYS)
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
     """Returns the faults of a plan's keys, and the warnings about keys that were dropped."""
-    problems: list[str] = []
+    problems = [f"todoList[{index}] {USE_REFUSED}" for index, entry in enumerate(entries) if _uses_plan(entry)]
     warnings: list[str] = []
     for where, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
         if author == "model" and not _have_meaning(unknown, absent):
@@ -40,7 +48,7 @@ def _find_unknown_keys(
     """Yields each place with keys that no field knows, these keys, the keys that it could have, and all it takes."""
     for where, numbers, node, (keys, known) in _list_nodes(document, entries):
         if isinstance(node, dict) and not known.issuperset(node):
-            taken = [key for key in keys if key not in UNLISTED_KEYS]
+            taken = [key for key in keys if key not in ENGINE_KEYS]
             absent = [key for key in taken if key not in node]
             yield where.format(*numbers), sorted(node.keys() - known), absent, taken
 
@@ -51,7 +59,7 @@ def _list_nodes(
     """Yields the pattern of each place and the numbers in it, what stands there, and the keys that it may have."""
     yield "plan", (), document, _PLAN
     for index, entry in enumerate(entries):
-        if not isinstance(entry, dict):
+        if not isinstance(entry, dict) or _uses_plan(entry):
             continue
         yield "todoList[{}]", (index,), entry, _STEP
         calls, when = entry.get("toolCalls"), entry.get("when")
@@ -61,6 +69,10 @@ def _list_nodes(
             yield "todoList[{}].when[{}]", (index, number), condition, _CONDITION
         if retry := entry.get("retry"):
             yield "todoList[{}].retry", (index,), retry, _RETRY
+
+
+def _uses_plan(entry: JsonValue) -> bool:
+    return isinstance(entry, dict) and "use" in entry
 
 
 def _have_meaning(unknown: Iterable[str], absent: Iterable[str]) -> bool:

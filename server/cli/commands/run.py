@@ -45,9 +45,8 @@ def run_plan(
 
     async def start(service: Service) -> ExecutionState:
         if not await report_known_key(session, service, key) and given.document is not None:
-            document = (await service.expand_plan(given.document, given.name)).document
-            await service.wait_for_tools(read_tool_names(document))
-            _check_needs_no_model(session.context, service, document)
+            await service.wait_for_tools(read_tool_names(given.document))
+            _check_needs_no_model(session.context, service, given.document)
         if given.name is not None:
             view = await service.run_plan(
                 given.name, inputs, key=key, options=options, wait_seconds=0, requester=Requester(LOCAL)

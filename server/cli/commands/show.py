@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.used_plans import list_versions
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.server.api import artifacts
@@ -36,7 +35,7 @@ from planwarden.server.views.execution import Execution, build_execution_view, s
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.lineage import build_lineage
-from planwarden.server.views.lineage_facts import format_version, list_lineage_facts
+from planwarden.server.views.lineage_facts import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.suspension import HowToAnswer, Suspension, build_suspension_view
@@ -262,10 +261,8 @@ def _draw_execution(
     terminal.say(TerminalLine(((execution.status, style), (changed, "dim")), mark))
     if execution.goal:
         terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
-    for fact in list_lineage_facts(build_lineage(execution, None)):
+    for fact in list_lineage_facts(build_lineage(execution)):
         terminal.say(TerminalLine(((f"{fact.name}: ", "dim"), fact.text)))
-    for used in list_versions(execution.used_plans):
-        terminal.say(TerminalLine((("Uses: ", "dim"), format_version(used))))
     if len(headers) > 1:
         terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
     for state in execution.steps.values():

@@ -30,7 +30,7 @@ def list_terms(request: GrantRequest, found: FoundStep | None) -> Iterator[Termi
         return
     step = found.step
     yield _line(f"Step: {escape_text(step.step_id)} of the saved plan {escape_text(step.plan_name)}")
-    yield _line(f"Version: {step.plan_digest[:VERSION_DIGITS]}{_describe_used(step.used_plans)}")
+    yield _line(f"Version: {step.plan_digest[:VERSION_DIGITS]}")
     for call in found.calls[:MAX_CALLS]:
         yield from _list_arguments(call, request.arguments)
     if len(found.calls) > MAX_CALLS:
@@ -54,13 +54,6 @@ def _list_arguments(call: StepCall, wanted: Mapping[str, JsonValue]) -> Iterator
             yield _line(f"  {escape_text(name)} = {format_value(value)}: any value of {taken}", is_open=True)
         else:
             yield _line(f"  {escape_text(name)} = {format_value(value)}{', and no other value' * (name in wanted)}")
-
-
-def _describe_used(used: Mapping[str, str]) -> str:
-    if not used:
-        return ""
-    listed = ", ".join(f"{escape_text(name)} {digest[:VERSION_DIGITS]}" for name, digest in used.items())
-    return f"; of the plans within it: {listed}"
 
 
 def _format_time(seconds: float) -> str:
@@ -111,5 +104,5 @@ def describe_state(grant: GrantView) -> str:
 def _describe_step(step: GrantedStepView) -> str:
     return (
         f"step {escape_text(step.step_id)} of the saved plan {escape_text(step.plan)}, "
-        f"version {step.version[:VERSION_DIGITS]}{_describe_used(step.used_plans)}"
+        f"version {step.version[:VERSION_DIGITS]}"
     )

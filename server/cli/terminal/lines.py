@@ -22,10 +22,8 @@ from planwarden.agent.core.state import (
     StepState,
     StepStatus,
 )
-from planwarden.agent.core.used_plans import find_origin
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.facts import cut_text, escape_text, format_once
-from planwarden.server.views.lineage_facts import format_version
 from planwarden.server.views.outages import describe_lost_patience, describe_outage
 
 Style = Literal["plain", "bold", "dim", "good", "bad", "warn", "busy"]
@@ -106,8 +104,6 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
     )
     if state.taken_from is not None:
         parts = (*parts, (f"  (taken over from execution {escape_text(state.taken_from)})", "dim"))
-    if (origin := find_origin(execution.used_plans, step.step_id)) is not None:
-        parts = (*parts, (f"  (from saved plan {format_version(origin)})", "dim"))
     head = TerminalLine(parts, _STEP_MARKS[state.status])
     outage = _outage_lines(execution, state.outage, indent=1)
     return (head, *_prose_lines(state), *_calls_lines(execution, state), *outage, *_error_lines(execution, state))

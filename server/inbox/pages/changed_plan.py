@@ -113,7 +113,6 @@ async def run_changed_plan(request: InboxRequest) -> Response:
             key=read_key(request),
             wait_seconds=0,
             requester=asked.requester,
-            shown=checked.used_plans,
         )
     except UsageError as error:
         # Somebody may have gone on from it meanwhile.
@@ -225,7 +224,6 @@ def _hash(asked: RetryRequest, checked: CheckedRetry) -> str:
         asked.from_step,
         dict(checked.inputs),
         plan_to_json(checked.plan),
-        [[used.name, used.digest] for used in checked.used_plans],
     ]
     return hashlib.sha256(canonical_json(shown).encode()).hexdigest()
 

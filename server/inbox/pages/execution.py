@@ -178,7 +178,7 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
         waiting=[s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
         relatives=_list_relatives(headers, now),
         # The saved plan stands among the facts.
-        lineage=[fact for fact in list_lineage_facts(build_lineage(now, None)) if fact.name != SAVED_PLAN],
+        lineage=[fact for fact in list_lineage_facts(build_lineage(now)) if fact.name != SAVED_PLAN],
         branches=await find_branches(request.service.engine, now),
         at=number,
         events=len(recorded),

@@ -123,7 +123,6 @@ async def _render(request: InboxRequest, record: QuestionRecord, found: FoundSte
             step_id=step.step_id,
             plan=titles.get((step.plan_name, step.plan_digest), step.plan_name),
             version=step.plan_digest,
-            used=step.used_plans,
             uses=0,
             ends_at=last,
             owner=record.row.principal,

@@ -1,7 +1,7 @@
-"""A saved plan as its pages show it, and the versions that a person sees there.
+"""A saved plan as its pages show it.
 
-A file may be hostile, such as one of a repository: everything that it says is escaped and cut. Whoever starts a plan
-starts the versions that were on the page, of the plan and of the plans in it.
+A file may be hostile, such as one of a repository: everything that it says is escaped and cut. A start from a page
+starts the version that was on the page.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError, UnknownPlan
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.used_plans import list_versions
 from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.request import NotFound
@@ -81,25 +78,7 @@ class ForecastCard(msgspec.Struct, frozen=True, kw_only=True):
     """Why the plan cannot start in this process; everything else is empty then."""
 
 
-class ShownPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as it is now."""
-
-    plan: SavedPlan
-    versions: tuple[ev.PlanVersion, ...]
-    """Of the plan, then of those that it uses."""
-
-    @property
-    def digest(self) -> str:
-        """Stands on the page for everything that a start from it would run."""
-        return digest([[version.name, version.digest] for version in self.versions], context="saved plan shown")
-
-    @property
-    def used(self) -> tuple[tuple[str, str], ...]:
-        """Names and short versions of the plans in it."""
-        return tuple((version.name, version.digest[:VERSION_DIGITS]) for version in self.versions[1:])
-
-
-async def find_shown_plan(service: Service, name: str) -> ShownPlan | BrokenPlan:
+async def find_shown_plan(service: Service, name: str) -> SavedPlan | BrokenPlan:
     """The plan as it is now, or why its file cannot be used.
 
     Raises:
@@ -111,14 +90,7 @@ async def find_shown_plan(service: Service, name: str) -> ShownPlan | BrokenPlan
         if fault is None or not is_plan_name(name):
             raise NotFound("there is no saved plan of this name; it may have been renamed or removed")
         return build_broken_plan(fault)
-    used: tuple[ev.PlanVersion, ...] = ()
-    try:
-        expanded = await service.expand_plan(saved.document, saved.name)
-        used = list_versions(expanded.used)
-    except (InvalidPlan, LimitExceeded, UnknownPlan):
-        # The forecast says so.
-        pass
-    return ShownPlan(plan=saved, versions=(ev.PlanVersion(name=saved.name, digest=saved.digest), *used))
+    return saved
 
 
 def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> SavedPlanCard:
@@ -149,7 +121,7 @@ async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, J
     """What a run with these inputs would do and ask; without them, what is known of every run."""
     try:
         await service.engine.refresh_grants()
-        found = await service.forecast_plan(plan.document, inputs=inputs, name=plan.name, principal=LOCAL)
+        found = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
     except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
         if inputs is None and isinstance(error, InvalidArguments):
             return ForecastCard(summary="It depends on the inputs: fill them in, and press Forecast.")

@@ -14,10 +14,11 @@ from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.request import BadForm, InboxRequest, NotFound, form_route, http_status, page_route
 from planwarden.server.inbox.saved.input_form import build_input_fields, keep_texts, read_given_inputs
 from planwarden.server.inbox.saved.list_page import SAVED_PATH
-from planwarden.server.inbox.saved.plan_view import BrokenPlan, ShownPlan, build_plan_card, find_shown_plan
+from planwarden.server.inbox.saved.plan_view import BrokenPlan, build_plan_card, find_shown_plan
 from planwarden.server.inbox.saved.schedule_view import MISSED, OVERLAPS, open_book
 from planwarden.server.inbox.saved.start_page import build_fault_remark, build_form_key
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.book import ScheduleRequest
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.views.facts import escape_text
@@ -49,12 +50,12 @@ async def add_schedule(request: InboxRequest) -> Response:
     if verdict == "add" and await _is_there(request, schedule_id):
         return request.redirect(f"/schedules/{schedule_id}?did=added")
     found = await _find_plan(request)
-    fields, sent = build_input_fields(found.plan.inputs), request.form_values()
+    fields, sent = build_input_fields(found.inputs), request.form_values()
     if request.form_value("digest") != found.digest:
         return _render_form(request, found, Remark(text=CHANGED), filled=keep_texts(fields, sent), status=409)
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
-    given = read_given_inputs(found.plan.inputs, fields, sent)
+    given = read_given_inputs(found.inputs, fields, sent)
     if verdict == "times":
         return _render_form(request, found, filled=keep_texts(fields, sent), faults=faults, times=times)
     overlap, missed = _OVERLAPS.get(request.form_value("overlap")), _MISSED.get(request.form_value("missed"))
@@ -64,7 +65,7 @@ async def add_schedule(request: InboxRequest) -> Response:
         remark = build_fault_remark(given) if not given.is_usable else Remark(text="No schedule was added.", tone="bad")
         return _render_form(request, found, remark, filled=given.filled, faults=faults, times=times, status=422)
     wanted = ScheduleRequest(
-        plan=found.plan.name,
+        plan=found.name,
         cron=cron,
         timezone=zone,
         inputs=given.values,
@@ -80,7 +81,7 @@ async def add_schedule(request: InboxRequest) -> Response:
     return request.redirect(f"/schedules/{schedule_id}?did=added")
 
 
-async def _find_plan(request: InboxRequest) -> ShownPlan:
+async def _find_plan(request: InboxRequest) -> SavedPlan:
     found = await find_shown_plan(request.service, request.http.path_params["name"])
     if isinstance(found, BrokenPlan):
         raise NotFound("the file of this saved plan cannot be used; its page says why")
@@ -114,7 +115,7 @@ def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[date
 
 def _render_form(
     request: InboxRequest,
-    found: ShownPlan,
+    found: SavedPlan,
     remark: Remark | None = None,
     *,
     filled: FilledForm | None = None,
@@ -127,10 +128,10 @@ def _render_form(
         "saved_schedule.html",
         status=status,
         remark=remark,
-        plan=build_plan_card(found.plan),
+        plan=build_plan_card(found),
         digest=found.digest,
         key=request.service.engine.ids.new() if is_new or status == 409 else request.form_value("key"),
-        fields=build_input_fields(found.plan.inputs),
+        fields=build_input_fields(found.inputs),
         filled=filled,
         cron=request.form_value("cron"),
         timezone=request.form_value("timezone") or DEFAULT_ZONE,

@@ -1,6 +1,6 @@
 """The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start one.
 
-The form carries the versions that the page showed and a key of its own. The version is compared again when the run is
+The form carries the version that the page showed and a key of its own. The version is compared again when the run is
 created, so a file that changed meanwhile starts nothing. The key is stored with the run, so the same form sent twice
 starts one run, also in two processes.
 """
@@ -27,7 +27,6 @@ from planwarden.server.inbox.saved.list_page import SAVED_PATH
 from planwarden.server.inbox.saved.plan_view import (
     WHOLE_CHARS,
     BrokenPlan,
-    ShownPlan,
     build_plan_card,
     describe_fault,
     find_shown_plan,
@@ -35,6 +34,7 @@ from planwarden.server.inbox.saved.plan_view import (
 )
 from planwarden.server.inbox.saved.schedule_view import build_schedule_card, list_schedules, open_book
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.facts import escape_text
 
 SHOWN_SCHEDULES = 25
@@ -67,10 +67,10 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     found = await find_shown_plan(request.service, name)
     if isinstance(found, BrokenPlan):
         return await _render_plan(request, found, Remark(text=CHANGED), status=409)
-    fields, sent = build_input_fields(found.plan.inputs), request.form_values()
+    fields, sent = build_input_fields(found.inputs), request.form_values()
     if request.form_value("digest") != found.digest:
         return await _render_plan(request, found, Remark(text=CHANGED), filled=keep_texts(fields, sent), status=409)
-    given = read_given_inputs(found.plan.inputs, fields, sent)
+    given = read_given_inputs(found.inputs, fields, sent)
     if not given.is_usable:
         return await _render_plan(request, found, build_fault_remark(given), filled=given.filled, status=422)
     if verdict == "forecast":
@@ -87,7 +87,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
                 host=f"{CHANNEL} ({request.session.principal[:MAX_PERSON_CHARS]})",
                 starter=Starter(principal=request.session.principal, channel=CHANNEL),
             ),
-            shown=found.versions,
+            shown=found.digest,
         )
     except (PlanChanged, UnknownPlan):
         now = await find_shown_plan(request.service, name)
@@ -130,23 +130,23 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
     remark = Remark(text="This form has started a run before; nothing more was started. The form below starts another.")
     found = await find_shown_plan(request.service, name)
     filled = None
-    if isinstance(found, ShownPlan):
-        filled = keep_texts(build_input_fields(found.plan.inputs), request.form_values())
+    if isinstance(found, SavedPlan):
+        filled = keep_texts(build_input_fields(found.inputs), request.form_values())
     return await _render_plan(request, found, remark, filled=filled, status=409, started=known.execution_id)
 
 
-def _describe_basis(found: ShownPlan, inputs: Mapping[str, JsonValue] | None) -> str:
+def _describe_basis(found: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
     """Which inputs the forecast is for."""
     if inputs is not None:
         return "With the inputs of the form, as tools and rules are now."
-    if (found.plan.inputs or {}).get("required"):
+    if (found.inputs or {}).get("required"):
         return "Before the inputs are known. Forecast looks again, with those of the form."
     return "With the defaults of the form. Forecast looks again, with what it holds."
 
 
 async def _render_plan(
     request: InboxRequest,
-    found: ShownPlan | BrokenPlan,
+    found: SavedPlan | BrokenPlan,
     remark: Remark | None = None,
     *,
     filled: FilledForm | None = None,
@@ -176,14 +176,13 @@ async def _render_plan(
     return request.render_page(
         "saved_plan.html",
         status=status,
-        plan=build_plan_card(found.plan, WHOLE_CHARS),
-        used=found.used,
+        plan=build_plan_card(found, WHOLE_CHARS),
         digest=found.digest,
         key=request.service.engine.ids.new() if filled is None or status == 409 else request.form_value("key"),
-        fields=build_input_fields(found.plan.inputs),
+        fields=build_input_fields(found.inputs),
         filled=filled,
-        takes_inputs=found.plan.inputs is not None,
-        forecast=await forecast_run(request.service, found.plan, inputs),
+        takes_inputs=found.inputs is not None,
+        forecast=await forecast_run(request.service, found, inputs),
         basis=_describe_basis(found, inputs),
         **values,
     )

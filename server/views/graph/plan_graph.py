@@ -119,7 +119,7 @@ def list_in_order(plan: Plan) -> list[PlanStep]:
 
 
 def _list_links(plan: Plan, step: PlanStep, places: Mapping[str, int]) -> Iterable[GraphLink]:
-    taken = {reference.step_id for reference in plan.find_needs(step.list_bindings())}
+    taken = {binding.reference.step_id for binding in step.list_bindings()}
     for name in step.dependencies:
         yield GraphLink(places[name], places[step.step_id], name in taken)
 

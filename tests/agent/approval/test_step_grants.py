@@ -146,27 +146,6 @@ async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Pat
 
 
 @requirement("grants:step")
-async def test_a_plan_within_the_plan_is_part_of_its_version(tmp_path: Path) -> None:
-    """ours: the outer file does not change when the inner one does"""
-    ledger = Ledger()
-    write_plan(tmp_path, "inner", tool_step("purge", "erase", {"ids": [1]}))
-    write_plan(tmp_path, "weekly", {"id": "clean", "use": "inner"}, STEPS[2])
-    async with opened(tmp_path, ledger) as w:
-        await allow(w, step="clean.purge")
-        await allow(w, step="last")
-        first = await w.run_plan("weekly")
-        write_plan(tmp_path, "inner", tool_step("purge", "erase", {"ids": [1, 2]}))
-        second = await w.run_plan("weekly")
-        shown = await w.service.grants.list()
-        with pytest.raises(InvalidArguments, match=r"it stands for another plan, whose steps are 'clean.purge'"):
-            await allow(w, step="clean")
-    assert first.status == "completed" and ledger.lines == ["erase [1]", "erase [9]"]
-    assert statuses(second)["clean.purge"] == "suspended"
-    assert found_in(second) == (f"{ALLOWED}, but a plan within it has changed since.",)
-    assert all(grant.step is not None and grant.step.has_changed for grant in shown)
-
-
-@requirement("grants:step")
 async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_path: Path) -> None:
     """ours: what runs is no longer what was allowed"""
     ledger = Ledger()

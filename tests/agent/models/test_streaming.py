@@ -13,7 +13,6 @@ from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.events import ModelReplied
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.usable_plans import NoPlans, UsablePlans
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider import transport as provider_transport
 from planwarden.agent.models.scripted import ScriptedModel
@@ -112,10 +111,6 @@ async def find_nothing(wanted: frozenset[Reference]) -> Earlier:
     return dict.fromkeys(wanted, "it is not there")
 
 
-async def look_at_nothing() -> UsablePlans:
-    return NoPlans()
-
-
 async def test_only_the_final_answer_is_streamed() -> None:
     """ours: half a plan or half a call is of no use to a reader"""
     heard: list[str] = []
@@ -125,7 +120,7 @@ async def test_only_the_final_answer_is_streamed() -> None:
         tools=tools, policy=policy, clock=ManualClock(0.0), ids=RandomIds(), grants=GrantCache(policy)
     )
     async with serve_double("openai-chat", saying(ModelReply(text=ANSWER))) as double:
-        performer = Performer(context, build_provider_model(double), look_at_nothing, max_steps=50)
+        performer = Performer(context, build_provider_model(double), max_steps=50)
         thought = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
         await performer.prompt(thought, dict, heard.append, find_earlier=find_nothing)
         assert heard == []

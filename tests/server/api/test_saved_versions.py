@@ -9,7 +9,6 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.encoding import to_json
@@ -18,17 +17,12 @@ from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-NOTE = """
-inputs: {properties: {text: {type: string}}, required: [text]}
-todoList:
-  - id: write
-    description: Write
-    toolCalls: [{toolName: note, arguments: {text: {$from: inputs, pointer: /text}}}]
-"""
 LETTER = """
 inputs: {properties: {who: {type: string}}, required: [who]}
 todoList:
-  - {id: first, use: note, inputs: {text: {$from: inputs, pointer: /who}}}
+  - id: first
+    description: Write
+    toolCalls: [{toolName: note, arguments: {text: {$from: inputs, pointer: /who}}}]
   - id: send
     description: Send
     toolCalls: [{toolName: erase, arguments: {ids: [1]}}]
@@ -48,7 +42,7 @@ async def opened(
     home: Path, ledger: Ledger | None = None, script: list[JsonValue] | None = None
 ) -> AsyncGenerator[planwarden.Warden]:
     (home / "plans").mkdir()
-    for name, text in {"note": NOTE, "letter": LETTER, "think": THINK}.items():
+    for name, text in {"letter": LETTER, "think": THINK}.items():
         (home / "plans" / f"{name}.yaml").write_text(text)
     async with warden(ledger or Ledger(), script=script, settings=Settings(home=home)) as made:
         yield made
@@ -72,19 +66,17 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_fr
     async with opened(tmp_path) as made:
         first = await run_letter(made)
         before = await load(made, first)
-        assert before.is_as_saved and [used.name for used in before.used_plans] == ["note"]
-        for name in ("letter", "note"):
-            (tmp_path / "plans" / f"{name}.yaml").write_text("todoList: [{id: other, description: x}]")
+        assert before.is_as_saved
+        (tmp_path / "plans" / "letter.yaml").write_text("todoList: [{id: other, description: x}]")
         retried = await load(made, await made.retry(first.thread_id))
-        assert not retried.is_revised
-        assert (retried.saved_plan, retried.used_plans) == (before.saved_plan, before.used_plans)
+        assert not retried.is_revised and retried.saved_plan == before.saved_plan
         await made.cancel_execution(first.thread_id)
-        forked = await load(made, await made.retry(first.thread_id, from_step="first.write", inputs={"who": "Bo"}))
+        forked = await load(made, await made.retry(first.thread_id, from_step="first", inputs={"who": "Bo"}))
         assert not forked.is_revised and dict(forked.inputs) == {"who": "Bo"}
-        assert (forked.saved_plan, forked.used_plans) == (before.saved_plan, before.used_plans)
+        assert forked.saved_plan == before.saved_plan
         rows = [row.entry for row in await made.service.engine.store.audit_rows() if row.entry.kind == "plan_run"]
         assert [row.facts["plan"] for row in rows] == ["letter"] * 3
-        assert len({str(row.facts["version"]) + str(row.facts["uses"]) for row in rows}) == 1
+        assert len({str(row.facts["version"]) for row in rows}) == 1
 
 
 @requirement("plans:exact")
@@ -96,11 +88,11 @@ async def test_a_fork_with_a_changed_plan_is_no_saved_version_and_neither_is_wha
     async with opened(tmp_path) as made:
         first = await run_letter(made)
         forked = await made.retry(first.thread_id, plan=changed, from_step="send")
-        assert forked.saved_plan is None and forked.used_plans == ()
+        assert forked.saved_plan is None
         assert not (await load(made, forked)).is_as_saved
         await made.cancel_execution(first.thread_id)
         again = await load(made, await made.retry(first.thread_id))
-        assert (again.saved_plan, again.used_plans) == (None, ())
+        assert again.saved_plan is None
 
 
 @requirement("plans:exact")
@@ -121,7 +113,7 @@ async def test_a_plan_that_a_person_edited_in_its_review_is_no_saved_version_any
         shown = to_json(done)["savedPlan"]
         assert isinstance(shown, dict) and shown["name"] == "letter" and shown["changed"] is True
         again = await load(made, await made.retry(done.thread_id, from_step="send"))
-        assert (again.saved_plan, again.used_plans) == (None, ())
+        assert again.saved_plan is None
 
 
 @requirement("plans:exact")
@@ -137,31 +129,3 @@ async def test_a_plan_that_a_model_revised_is_no_saved_version_any_more(tmp_path
         assert done.status == "completed" and ledger.lines == ["note else"]
         assert not (await load(made, done)).is_as_saved
         assert done.saved_plan is not None and done.saved_plan.changed
-
-
-@requirement("plans:use", "retry:fork")
-async def test_a_fork_with_a_plan_that_uses_saved_plans_runs_and_records_them_and_a_wrong_use_is_refused(
-    tmp_path: Path,
-) -> None:
-    """spec: plans, use; a plan of a caller, also in a fork"""
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as made:
-        known = {line.name: line.version for line in await made.plans()}
-        first = await made.execute_plan(plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "broken")))
-        keeping = tool_step("a", "note", {"text": "a"})
-        wrong: list[tuple[dict[str, JsonValue], str]] = [
-            ({"id": "b", "use": "nothing"}, "there is no saved plan 'nothing'"),
-            ({"id": "b", "use": "note"}, '"text" is a required property'),
-            ({"id": "b", "use": "note", "inputs": {"text": 7}}, "is not of type"),
-        ]
-        for step, said in wrong:
-            with pytest.raises(InvalidPlan, match=said):
-                await made.retry(first.thread_id, plan=plan(keeping, step))
-        # A used plan under the id of the step that was completed would do it again.
-        with pytest.raises(InvalidPlan, match="two steps are called 'a'"):
-            await made.retry(first.thread_id, plan=plan(keeping, {"id": "a", "use": "note", "inputs": {"text": "x"}}))
-        uses: dict[str, JsonValue] = {"id": "b", "use": "note", "inputs": {"text": "from the plan"}}
-        done = await made.retry(first.thread_id, plan=plan(keeping, uses))
-        assert done.status == "completed" and ledger.lines == ["note a", "note from the plan"]
-        assert [(used.name, used.version) for used in done.used_plans] == [("note", known["note"])]
-        assert done.saved_plan is None and done.steps[0].taken_from == first.execution_id

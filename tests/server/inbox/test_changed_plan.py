@@ -327,26 +327,6 @@ async def test_a_call_of_which_nobody_knows_is_asked_about_or_named_where_its_st
 
 
 @requirement("console:changed-plan")
-async def test_a_saved_plan_in_the_changed_one_that_changes_meanwhile_is_shown_again(tmp_path: Path) -> None:
-    """spec: console, saved plans: what was shown is started"""
-    (tmp_path / "plans").mkdir()
-    used = tmp_path / "plans" / "tidy.json"
-    used.write_text(json.dumps(plan(NOTE)))
-    async with inbox(Ledger(), settings=Settings(home=tmp_path)) as found:
-        browser = found.browser()
-        await browser.log_in()
-        run = await found.warden.execute_plan(plan(FIND, tool_step("b", "broken")), wait_seconds=60)
-        step: dict[str, JsonValue] = {"id": "tidy", "description": "tidy up", "use": "tidy", "dependencies": ["find"]}
-        shown = await _check(browser, run, plan(FIND, step))
-        assert "tidy.note" in shown.words
-        used.write_text(json.dumps(plan(tool_step("other", "note", {"text": "other"}))))
-        later = await browser.submit(shown.form("/plan/run"), press="run")
-        assert later.status == 409 and "tidy.other" in later.words
-        state = await found.warden.service.engine.find(await _start(browser, later))
-        assert [version.name for version in state.used_plans] == ["tidy"]
-
-
-@requirement("console:changed-plan")
 async def test_a_run_that_is_not_over_or_was_rehearsed_offers_no_changed_plan() -> None:
     """ours"""
     async with inbox(Ledger()) as found:

@@ -13,38 +13,30 @@ from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
-WIPE = """
-inputs: {properties: {id: {type: integer}}, required: [id]}
-todoList:
-  - id: erase
-    description: Erase it
-    toolCalls: [{toolName: erase, arguments: {ids: [{$from: inputs, pointer: /id}]}}]
-"""
 TIDY = """
 title: Tidy up
 todoList:
-  - {id: old, use: wipe, inputs: {id: 7}}
+  - id: erase
+    description: Erase it
+    toolCalls: [{toolName: erase, arguments: {ids: [7]}}]
 """
 
 
 @requirement("inbox:lineage")
-async def test_a_question_of_a_saved_plan_names_it_with_its_version_and_the_plan_of_the_step(tmp_path: Path) -> None:
+async def test_a_question_of_a_saved_plan_names_it_with_its_version(tmp_path: Path) -> None:
     """spec: plans.md, every run records it; issue"""
     (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "wipe.yaml").write_text(WIPE)
     (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
     async with inbox(settings=Settings(home=tmp_path)) as found:
         run = await found.warden.run_plan("tidy")
         assert run.saved_plan is not None and run.status == "suspended"
-        version, [used] = run.saved_plan.version, run.used_plans
+        version = run.saved_plan.version
         browser = found.browser()
         await browser.log_in()
         page = await browser.open(f"/inbox/suspensions/{run.suspensions[0].suspension_id}")
         assert "Step 1 of 1 of Tidy up" in page.words and f"tidy, version {version[:12]}" in page.words
-        assert f"wipe, version {used.version[:12]}, used as step old" in page.words
         shown = await browser.open(f"/inbox/executions/{run.execution_id}")
         assert f"tidy, version {version[:12]}" in shown.words
-        assert f"from saved plan wipe, version {used.version[:12]}" in shown.words
         await browser.submit(page.form("/decision"), press="approve")
         history = await browser.open("/inbox/history")
         assert f"Saved plan: tidy, version {version[:12]}" in history.words and "Step 1 of 1" in history.words

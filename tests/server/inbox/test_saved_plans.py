@@ -268,18 +268,6 @@ async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothin
         assert (await browser.submit(shown, press="start")).status == 303
 
 
-@requirement("saved:as-shown")
-async def test_a_used_plan_that_changed_is_a_change_of_the_plan(tmp_path: Path) -> None:
-    """ours: its steps would run too"""
-    outer = "todoList: [{id: first, description: x, use: inner}]"
-    async with opened(tmp_path, outer=outer, inner=NOTE % "one") as (found, browser):
-        form = await fill(browser, "outer")
-        write(tmp_path, "inner", NOTE % "two")
-        assert (await browser.submit(form, press="start")).status == 409 and await count_runs(found) == 0
-        page = await browser.open("/inbox/saved/outer")
-        assert "It uses" in page.words and "first.a" in page.words
-        assert (await browser.submit(page.form("/start"), press="start")).status == 303
-
 
 @requirement("saved:as-shown")
 async def test_a_file_that_changes_while_the_form_is_read_starts_nothing(tmp_path: Path) -> None:

@@ -149,6 +149,12 @@ def _list_steps(table: _Table) -> None:
     table.step("title for a description", {"id": "a", "title": "x"}, "'title' (write 'description')")
     table.step("tool_calls", {**THOUGHT, "tool_calls": [CALL]}, "'tool_calls' (write 'toolCalls')")
     table.step("an unknown key", {**STEP, "colour": "red"}, "'colour'", "it takes id, description")
+    table.step(
+        "a saved plan as a step",
+        {"id": "a", "use": "remind", "inputs": {"customer": "Ada"}},
+        "todoList[0] has no key 'use'",
+        "write the steps of that plan here, or start the plan by itself with run_plan",
+    )
     table.step("no id", {"description": "x"}, "todoList[0] has no 'id'")
     table.step("no description", {"id": "a"}, "todoList[0] has no 'description'")
     table.step("id is null", {"id": None, "description": "x"}, "todoList[0] has no 'id'")
@@ -294,6 +300,12 @@ def _list_answers(table: _Table) -> None:
         "a plan with wrong keys",
         {"todoList": [{**THOUGHT, "required_tools": ["note"]}]},
         AskedAgain(("'required_tools' (write 'requiredTools')",)),
+    )
+    table.answer(
+        "plan",
+        "a saved plan as a step of a model's plan",
+        {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]},
+        AskedAgain(("todoList[1] has no key 'use'", "run_plan")),
     )
     table.answer("human", "an answer for a person", {"approved": True}, Refused(("resume_execution",)))
     table.on(
