@@ -268,7 +268,6 @@ async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothin
         assert (await browser.submit(shown, press="start")).status == 303
 
 
-
 @requirement("saved:as-shown")
 async def test_a_file_that_changes_while_the_form_is_read_starts_nothing(tmp_path: Path) -> None:
     """ours: the version is compared where the run is created"""
