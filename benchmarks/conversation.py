@@ -26,7 +26,7 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import build_server
 from planwarden.storage.memory.store import MemoryStore
 
-LIMITS = {3: 6_000, 10: 15_000}
+LIMITS = {3: 10_000, 10: 20_000}
 """Bytes of a whole conversation by number of steps: of `run_goal` with the caller as model."""
 FIRMS = ("Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Ginkgo", "Hazel", "Ivy")
 

@@ -37,8 +37,7 @@ def tokens(text: str) -> int:
 
 def planning(registry: Registry) -> Prompt:
     execution = apply(new_execution("e", "t", "local"), ExecutionCreated(goal=GOAL), 0.0)
-    manifests = [definition.manifest for definition in choose_tools(registry, GOAL)]
-    return build_planning_prompt(execution, manifests, len(registry.definitions()))
+    return build_planning_prompt(execution, choose_tools(registry, GOAL), len(registry.definitions()))
 
 
 def one_step(tool_name: str) -> Prompt:
@@ -97,10 +96,11 @@ def main() -> None:
     conversations = asyncio.run(measure())
     for conversation in conversations:
         show(conversation)
-    found = {"schema_chars": schema_chars(), "rows": rows, "conversations": [each.to_json() for each in conversations]}
+    messages = [each.to_json() for each in conversations]
+    found = {"schema_chars": schema_chars(), "rows": rows, "conversations": messages}
     RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     README.write_text(
-        replace_section(README.read_text(encoding="utf-8"), conversations_section(found["conversations"])),
+        replace_section(README.read_text(encoding="utf-8"), conversations_section(messages)),
         encoding="utf-8",
     )
 

@@ -984,6 +984,33 @@ REQUIREMENTS: dict[str, Requirement] = {
         "design, MCP surface",
         "An open question can be read by its owner; absent, answered and foreign ones look alike.",
     ),
+    "prompt:every-word-reviewed": Requirement(
+        "docs/concepts", "Every word of the fixed prompts is in a file that a reviewer sees change."
+    ),
+    "prompt:planning-size": Requirement("docs/concepts", "Planning over 200 tools takes at most 3,000 tokens."),
+    "caller:already-answered": Requirement(
+        "docs/reference/mcp",
+        "Another answer to a closed question is refused and names the open one; it never vanishes.",
+    ),
+    "caller:told-again": Requirement(
+        "docs/reference/mcp", "What is asked about a step for a second time is told whole: instructions, schema, form."
+    ),
+    "caller:last-attempt": Requirement("docs/reference/mcp", "The last attempt says that it is the last."),
+    "caller:revision-acknowledged": Requirement("docs/reference/mcp", "Who revises a plan is told what was changed."),
+    "caller:resolved-arguments": Requirement(
+        "docs/reference/mcp", "A call whose arguments came from a binding or an edit is shown with them."
+    ),
+    "caller:no-idle-synthesis": Requirement(
+        "docs/concepts",
+        "The text of a last reasoning step that rests on all others is the output; no other is asked for.",
+    ),
+    "caller:ways-at-once": Requirement(
+        "docs/reference/mcp", "A client that cannot ask its person gets the person's ways in the first answer."
+    ),
+    "caller:results-known": Requirement(
+        "docs/reference/mcp",
+        "A tool shows what it returns, by its schema or as it was seen, and whether it asks a person.",
+    ),
     "prompts:no-approval": Requirement(
         "approvals, law 1", "No prompt tells a model to approve; questions are listed with where the person decides."
     ),

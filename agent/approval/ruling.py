@@ -16,8 +16,9 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.errors import (
+    AlreadyAnswered,
     AlreadyDecided,
     EditRefused,
     Expired,
@@ -36,6 +37,9 @@ from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Guard
+
+MAX_NAMED_QUESTIONS = 5
+"""Open questions that the refusal of another answer names."""
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +79,7 @@ def rule_on_answer(
     check_size(answer)
     question = suspension.question
     if not suspension.is_open:
-        return _rule_on_repeated_answer(suspension, answer)
+        return _rule_on_repeated_answer(execution, suspension, answer)
     if question.expires_at is not None and question.expires_at <= now:
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if authority.digest is not None and authority.digest != question.digest:
@@ -116,9 +120,9 @@ def _build_caller_events(
         return (_build_decided(question, decision, authority),)
     purposes: dict[str, ev.Purpose] = {"plan": "plan", "synthesis": "synthesize"}
     purpose = purposes.get(question.kind, "step")
-    # The content itself is journalled as the model's reply; the decision only says that it came.
+    # The content itself is journalled as the model's reply; its digest recognises the same answer when it comes again.
     reply = read_reply(purpose, answer.content)
-    decided = _build_decided(question, ev.RecordedDecision(approved=True), authority)
+    decided = _build_decided(question, ev.RecordedDecision(approved=True, content=digest(answer.content)), authority)
     replied = build_reply_events(
         reply,
         purpose=purpose,
@@ -310,28 +314,47 @@ def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authori
     )
 
 
-def _rule_on_repeated_answer(suspension: SuspensionState, answer: Decision) -> Ruling:
-    """Nothing changes for the same answer; raises `AlreadyDecided` or `Expired` for a different one."""
+def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionState, answer: Decision) -> Ruling:
+    """Change nothing for the same answer; raise `AlreadyAnswered`, `AlreadyDecided` or `Expired` for another one."""
     suspension_id, decision = suspension.question.suspension_id, suspension.decision
     if suspension.status == "timed_out":
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if suspension.status == "withdrawn" or decision is None:
         why = "its execution is over" if decision is None else decision.reason
         raise AlreadyDecided(f"suspension {suspension_id!r} was withdrawn: {why}")
-    if not _is_same(decision, answer, by_caller=suspension.question.addressee == "caller"):
-        verdict = "approved" if decision.approved else "rejected"
-        raise AlreadyDecided(
-            f"suspension {suspension_id!r} was {verdict} before; the first answer stands",
-            details={"approved": decision.approved, "channel": suspension.channel or ""},
-        )
-    return Ruling()
+    if _is_same(decision, answer, by_caller=suspension.question.addressee == "caller"):
+        return Ruling()
+    if suspension.question.addressee == "caller":
+        raise _build_already_answered(execution, suspension_id)
+    verdict = "approved" if decision.approved else "rejected"
+    raise AlreadyDecided(
+        f"suspension {suspension_id!r} was {verdict} before; the first answer stands",
+        details={"approved": decision.approved, "channel": suspension.channel or ""},
+    )
+
+
+def _build_already_answered(execution: ExecutionState, suspension_id: str) -> AlreadyAnswered:
+    """Return the error for another answer to a closed question, which names the open ones."""
+    questions = [found.question for found in execution.open_suspensions if found.question.addressee == "caller"]
+    open_ids = [question.suspension_id for question in questions[:MAX_NAMED_QUESTIONS]]
+    named = ", ".join(
+        f"{question.suspension_id}" + (f" (step {question.step_id})" if question.step_id else "")
+        for question in questions[:MAX_NAMED_QUESTIONS]
+    )
+    advice = f"answer the open question {named}" if named else "no question to you is open; call get_execution"
+    return AlreadyAnswered(
+        f"question {suspension_id!r} was answered before, so this answer changed nothing; {advice}",
+        details={"open": list[JsonValue](open_ids)},
+    )
 
 
 def _is_same(decision: ev.RecordedDecision, answer: Decision, *, by_caller: bool) -> bool:
     if (answer.approved is not False) != decision.approved:
         return False
-    if by_caller or not decision.approved:
+    if not decision.approved:
         return True
+    if by_caller:
+        return digest(answer.content) == decision.content
     if canonical_json(answer.content) != canonical_json(decision.content):
         return False
     if decision.modified_args is None or answer.modified_args is None:

@@ -119,6 +119,12 @@ class AlreadyDecided(UsageError):
     code = "already_decided"
 
 
+class AlreadyAnswered(UsageError):
+    """The question to the caller was answered before with another content."""
+
+    code = "already_answered"
+
+
 class Expired(UsageError):
     """The time to answer the suspension has passed."""
 

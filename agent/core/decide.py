@@ -10,6 +10,7 @@ from planwarden.agent.core.actions import Action, AskModel, AskReview, BeginStep
 from planwarden.agent.core.calls import decide_call, fail_step, reject_step
 from planwarden.agent.core.loops import decide_items
 from planwarden.agent.core.patience import find_wait_s, has_given_up
+from planwarden.agent.core.prompts import find_final_text
 from planwarden.agent.core.rehearsal import is_unknown_in_rehearsal, needs_result
 from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, ExecutionState, ModelOutage, StepState
 from planwarden.agent.core.verify import find_missing_tools
@@ -293,6 +294,8 @@ def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
 def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
     """Ask for the final text, once; None if there is nothing to ask."""
     if not execution.options.synthesize or execution.synthesis is not None or execution.model_error is not None:
+        return None
+    if "synthesize" not in execution.options.given and find_final_text(execution) is not None:
         return None
     questions = [found for found in execution.suspensions.values() if found.question.kind == "synthesis"]
     if any(found.is_open for found in questions):

@@ -41,9 +41,9 @@ class CallInput(BaseModel):
     arguments: Annotated[
         dict[str, JsonValue],
         Field(
-            description='Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}; '
-            '"parse": "json" if the result is JSON text. {"$text": "Dear {name}", "with": {"name": {"$from": ...}}} '
-            "makes text"
+            description='{"$from": stepId, "pointer": "/json/pointer"} takes a value of an earlier result; with '
+            '"parse": "json" if that is JSON text, and "default" for a value that is not there. '
+            '{"$text": "Dear {name}", "with": {"name": {"$from": ...}}} makes text'
         ),
     ] = Field(default_factory=dict)
     """Values, [bindings](#bindings): `{"$from": STEP, "pointer": "/json/pointer"}` takes a part of an earlier result,
@@ -54,9 +54,15 @@ class ConditionInput(BaseModel):
     """A condition of a step."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    value: dict[str, JsonValue]
+    value: Annotated[dict[str, JsonValue], Field(description='{"$from": stepId, "pointer": ...}')]
     """A [binding](#bindings). A value that is not there matches nothing."""
-    matches: dict[str, JsonValue]
+    matches: Annotated[
+        dict[str, JsonValue],
+        Field(
+            description='JSON Schema that the value must fit: {"minimum": 5000} for a number, {"minItems": 1} for '
+            "a list"
+        ),
+    ]
     """JSON Schema that the value has to fit."""
 
 
@@ -64,7 +70,7 @@ class RetryInput(BaseModel):
     """Further attempts of a step's calls."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    attempts: Annotated[int, Field(ge=2, le=20)]
+    attempts: Annotated[int, Field(ge=2, le=20, description="Calls in all")]
     """Calls in all, the first one included."""
     delayS: Annotated[float, Field(ge=0, le=86_400)] = 1.0
     """Seconds before the second attempt."""
@@ -92,29 +98,50 @@ class StepInput(BaseModel):
     """The name that other steps refer to; no spaces, colons or slashes."""
     description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
     """What the step has to do."""
-    stepType: StepType | None = None
+    stepType: Annotated[
+        StepType | None, Field(description="tool: calls its requiredTools; reasoning: thinks and writes")
+    ] = None
     """`tool` or `reasoning`; a step with `requiredTools` is always a tool step."""
-    requiredTools: list[str] = Field(default_factory=list)
+    requiredTools: Annotated[list[str], Field(description="Must really be called; default: the tools of toolCalls")] = (
+        Field(default_factory=list)
+    )
     """Tools that must each have a recorded, successful result; default: those of `toolCalls`."""
-    expectedOutcome: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
+    expectedOutcome: Annotated[
+        Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None, Field(description="What is known or true afterwards")
+    ] = None
     """What the step should lead to; the model reads it."""
     toolValidationMode: ValidationMode | None = None
     """`strict` fails a step without its required calls, `advisory` warns; default `strict`."""
     dependencies: Annotated[list[str] | None, Field(description="Default: the step before")] = None
     """Ids of steps. Absent: the step before; `[]`: none. A `$from` always adds its step."""
-    toolCalls: Annotated[list[CallInput], Field(max_length=MAX_CALLS_PER_STEP)] = Field(default_factory=_have_none)
+    toolCalls: Annotated[
+        list[CallInput], Field(max_length=MAX_CALLS_PER_STEP, description="Made without asking you for arguments")
+    ] = Field(default_factory=_have_none)
     """Calls with their arguments; the engine makes them without asking a model."""
-    confirms: Annotated[list[str], Field(description="Steps that this displayConfirmation step covers")] = Field(
-        default_factory=list
-    )
+    confirms: Annotated[
+        list[str], Field(description="Steps with toolCalls that the answer to this displayConfirmation covers")
+    ] = Field(default_factory=list)
     """Later steps that this step's confirmation covers."""
-    onReject: OnReject | None = None
+    onReject: Annotated[
+        OnReject | None,
+        Field(description="After a person's no: skip (default) the steps that depend on it, stop all, or continue"),
+    ] = None
     """After a rejection: `skip` (default) the steps that depend on it, `stop` all not yet begun, or `continue`."""
-    when: Annotated[list[ConditionInput], Field(max_length=MAX_CONDITIONS), BeforeValidator(_list_conditions)] = Field(
-        default_factory=_have_none
-    )
+    when: Annotated[
+        list[ConditionInput],
+        Field(max_length=MAX_CONDITIONS, description="All must hold, else the step is skipped"),
+        BeforeValidator(_list_conditions),
+    ] = Field(default_factory=_have_none)
     """[Conditions](#conditions) that must all hold, else the step is skipped; one, or a list."""
-    forEach: JsonValue = None
+    forEach: Annotated[
+        JsonValue,
+        Field(
+            description="A list, or a binding to one: toolCalls are made once for each entry, and a person is asked "
+            'once for all. In them {"$from": "item", "pointer": ...} is the entry, {"$from": "item", "call": 0, ...} '
+            "the result of the first call for it. The result is a list with one entry an item (a list of results where "
+            "the step has several calls)"
+        ),
+    ] = None
     """A binding to a list, or a list: `toolCalls` are made once for each item, see [loops](#loops)."""
     maxItems: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Items of `forEach` at most; default 100, at most 10,000."""
@@ -122,7 +149,7 @@ class StepInput(BaseModel):
     """Items of `forEach` at the same time; default 1, at most 32."""
     onItemFailure: OnItemFailure | None = None
     """After an item that failed: `stop` (default), or `continue` with the others."""
-    retry: RetryInput | None = None
+    retry: Annotated[RetryInput | None, Field(description='Repeat failed calls: {"attempts": 3}')] = None
     """Further [attempts](#attempts) of calls that failed."""
 
 
@@ -130,7 +157,13 @@ class PlanInput(BaseModel):
     """A plan."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    inputs: dict[str, JsonValue] | None = None
+    inputs: Annotated[
+        dict[str, JsonValue] | None,
+        Field(
+            description='JSON Schema of an object: what a run is given; {"$from": "inputs", "pointer": "/customer"} '
+            "takes a value"
+        ),
+    ] = None
     """JSON Schema of an object: what a run of the plan is given. `{"$from": "inputs", "pointer": "/customer"}` takes a
     part of it."""
     todoList: Annotated[list[StepInput], Field(min_length=1)]

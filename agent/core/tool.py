@@ -3,7 +3,7 @@
 Plans pin the definition, people see it, and digests cover it. The `Toolbox` port hides how the tool runs.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -15,6 +15,8 @@ HOST_SEPARATOR = "/"
 """Stands in the name of a tool of the host itself, such as `claude-code/Bash`, and in no name of the catalogue."""
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest limit of time; None is no limit."""
+MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
+"""Of the line that a prompt shows of a tool."""
 
 Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
@@ -85,9 +87,19 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def manifest(self) -> str:
-        """The one line that a planning prompt shows."""
+        """The one line that a planning prompt shows: name, arguments, purpose, risk, mode and capabilities."""
         facts = [self.risk, *(["blocking"] if self.is_blocking else []), *self.capabilities]
-        return f"{self.name}: {self.summary} [{', '.join(facts)}]"
+        return f"{self.name}({', '.join(self._list_arguments())}): {self.summary} [{', '.join(facts)}]"
+
+    def _list_arguments(self) -> Iterator[str]:
+        """Yield the names of the first arguments; with a question mark where a call may leave one out."""
+        properties, required = self.input_schema.get("properties"), self.input_schema.get("required")
+        names = list(properties) if isinstance(properties, dict) else []
+        for name in names[:MAX_LISTED_ARGUMENTS]:
+            is_required = isinstance(required, list) and name in required
+            yield " ".join(name.split())[:MAX_ARGUMENT_CHARS] + ("" if is_required else "?")
+        if len(names) > MAX_LISTED_ARGUMENTS:
+            yield "..."
 
 
 class RemoteCall(StoredStruct):

@@ -140,9 +140,10 @@ def _prepare_proposed(
     if call.by_model and is_of_host(call.tool_name):
         return _fail(call, "unknown_tool", "the host's own tools are not for plans; the host makes such calls")
     if call.by_model and execution.options.tool_mode == "strict":
-        offered = (*execution.steps[call.step_id].step.required_tools, DELEGATE)
+        step = execution.steps[call.step_id].step
+        offered = (*step.required_tools, *([DELEGATE] if step.required_tools and context.tools.get(DELEGATE) else []))
         if call.tool_name not in offered:
-            return _fail(call, "unknown_tool", f"this step may call only {', '.join(offered)}")
+            return _fail(call, "unknown_tool", f"this step may call only {', '.join(offered) or 'no tools'}")
     answered = find_row(context, execution, call, definition)
     if answered is not None:
         return _prepare_row(context, execution, call, definition, *answered)

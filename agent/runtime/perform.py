@@ -221,7 +221,7 @@ class Performer:
             addressee="caller",
             message=_request_text(prompt),
             step_id=prompt.step_id,
-            prompt=prompt.task,
+            prompt=prompt.question,
             offered=prompt.offered,
             instructions=prompt.instructions,
         )

@@ -46,6 +46,7 @@ from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.prompts import (
+    DELEGATE,
     Prompt,
     build_planning_prompt,
     build_step_prompt,
@@ -420,22 +421,16 @@ class Transaction:
         execution = self.execution
         if purpose == "plan":
             total = sum(1 for found in self._approval.tools.definitions() if not found.unavailable)
-            return build_planning_prompt(
-                execution,
-                [found.manifest for found in choose_tools(self._approval.tools, execution.goal or "")],
-                total,
-            )
+            return build_planning_prompt(execution, choose_tools(self._approval.tools, execution.goal or ""), total)
         if purpose == "synthesize":
             return build_synthesis_prompt(execution)
         state = execution.steps[step_id or ""]
-        others: list[ToolDefinition] = []
         if execution.options.tool_mode == "flexible":
-            others = [
-                d
-                for d in choose_tools(self._approval.tools, state.step.description)
-                if d.name not in state.step.required_tools
-            ]
-        return build_step_prompt(execution, state, others)
+            others = choose_tools(self._approval.tools, state.step.description)
+        else:
+            delegate = self._approval.tools.get(DELEGATE) if state.step.step_type == "tool" else None
+            others = [] if delegate is None or delegate.unavailable else [delegate]
+        return build_step_prompt(execution, state, [d for d in others if d.name not in state.step.required_tools])
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:

@@ -24,6 +24,7 @@ from planwarden.agent.core.plan_words import MAX_ID_CHARS
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
@@ -42,7 +43,7 @@ from planwarden.server.views.execution import Execution, ask_for_person, build_e
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import SuspensionPage
-from planwarden.server.views.tools import ToolPage, ToolSchemas, build_tool_line, build_tool_view
+from planwarden.server.views.tools import ToolPage, ToolSchemas, ToolView, build_tool_line, build_tool_view
 
 # A server answers its first requests before there is an engine, and without importing one.
 if TYPE_CHECKING:
@@ -531,8 +532,11 @@ class Service:
         following = start + limit
         return ToolPage(tools=page, total=len(found), next_cursor=str(following) if following < len(found) else None)
 
-    def get_tool_schemas(self, names: Sequence[str]) -> ToolSchemas:
-        """Returns full definitions of the named tools, and the names that no tool has."""
+    async def get_tool_schemas(self, names: Sequence[str], *, principal: str) -> ToolSchemas:
+        """Return full definitions of the named tools, and the names that no tool has.
+
+        A tool that does not say what it returns has the shape of its last result in the principal's executions.
+        """
         if not names:
             raise InvalidArguments("'names' is empty; search_tools lists names")
         if len(names) > MAX_PAGE:
@@ -540,9 +544,19 @@ class Service:
         wanted = list(dict.fromkeys(names))
         found = {name: definition for name in wanted if (definition := self.engine.tools.get(name)) is not None}
         return ToolSchemas(
-            tools=tuple(map(build_tool_view, found.values())),
+            tools=tuple([await self._show_tool(definition, principal) for definition in found.values()]),
             unknown=tuple(name[:128] for name in wanted if name not in found),
         )
+
+    async def _show_tool(self, definition: ToolDefinition, principal: str) -> ToolView:
+        view = build_tool_view(definition)
+        if view.output_schema is not None:
+            return view
+        # A server has answered before somebody asks for a schema.
+        from planwarden.server.api.result_shapes import find_seen_shape
+
+        shape = await find_seen_shape(self.engine.store, self.engine.find, definition.name, principal)
+        return replace(view, seen_result=shape)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
         """Waits a limited time until the downstream servers that the unknown names point to have listed their tools."""

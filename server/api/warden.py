@@ -498,7 +498,7 @@ class Warden:
         await self.service.wait_for_catalogue()
         return self.service.search_tools(query, limit=limit, cursor=cursor)
 
-    async def get_tool_schemas(self, names: Sequence[str]) -> ToolSchemas:
+    async def get_tool_schemas(self, names: Sequence[str], *, principal: str = LOCAL) -> ToolSchemas:
         """Returns full definitions of the named tools, and the names that no tool has.
 
         Raises:
@@ -506,7 +506,7 @@ class Warden:
             LimitExceeded: there are more than 100.
         """
         await self.service.wait_for_tools(names)
-        return self.service.get_tool_schemas(names)
+        return await self.service.get_tool_schemas(names, principal=principal)
 
 
 def _import_opening():

@@ -129,7 +129,7 @@ async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
 
 
 async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
-    [*found] = service.get_tool_schemas([name]).tools
+    [*found] = (await service.get_tool_schemas([name], principal=principal)).tools
     if not found:
         raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
     return to_short_json(found[0])

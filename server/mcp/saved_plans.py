@@ -33,8 +33,10 @@ MAX_ARGUMENT_DESCRIPTION_CHARS = 200
 
 
 def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
-    """The entry of `run_plan` in `tools/list`, with the plans that there are."""
-    entries = [_describe_plan(plan) for plan in plans]
+    """Return the entry of `run_plan` in `tools/list`, with the plans that say what they are for."""
+    entries = [_describe_plan(plan) for plan in plans if plan.title or plan.description]
+    if not entries:
+        return tool
     shown, left = "", len(entries)
     for entry in entries:
         if len(shown) + len(entry) > MAX_LIST_CHARS:
@@ -158,8 +160,7 @@ def _list_arguments(plan: SavedPlan) -> list[PlanInputField]:
 def _describe_plan(plan: SavedPlan) -> str:
     names = list(_name_inputs(plan))
     takes = f"({', '.join(names)})" if names else ""
-    said = _cut(plan.title or plan.description or "", MAX_TITLE_CHARS)
-    return f"{plan.name}{takes}{f': {said}' if said else ''}"
+    return f"{plan.name}{takes}: {_cut(plan.title or plan.description or '', MAX_TITLE_CHARS)}"
 
 
 def _name_inputs(plan: SavedPlan) -> Iterator[str]:

@@ -16,18 +16,25 @@ INTEGER: JsonSchema = {"type": "integer"}
 NUMBER: JsonSchema = {"type": "number"}
 OBJECT: JsonSchema = {"type": "object"}
 STRINGS: JsonSchema = {"type": "array", "items": STRING}
-WAIT: JsonSchema = {"type": "number", "minimum": 0, "maximum": 300}
+WAIT: JsonSchema = {"type": "number", "minimum": 0, "maximum": 300, "description": "Default 25"}
 
 OPTIONS: JsonSchema = {
     "type": "object",
     "properties": {
-        "waitSeconds": WAIT,
-        "maxIterations": INTEGER,
-        "taefMaxRetries": INTEGER,
-        "toolMode": {"type": "string", "enum": ["strict", "flexible"]},
-        "synthesize": {"type": "boolean"},
-        "rehearse": {"type": "boolean"},
-        "review": {"enum": ["person"]},
+        "waitSeconds": {**WAIT, "description": "Until the answer says running; default 25"},
+        "maxIterations": {**INTEGER, "description": "Answers of a model in one step; default 5"},
+        "taefMaxRetries": {**INTEGER, "description": "Reminders to call the required tools; default 2"},
+        "toolMode": {
+            "type": "string",
+            "enum": ["strict", "flexible"],
+            "description": "strict (default): a step may call only its requiredTools; flexible: all tools",
+        },
+        "synthesize": {"type": "boolean", "description": "Ask for a final text; default only in run_goal"},
+        "rehearse": {
+            "type": "boolean",
+            "description": "Change nothing and ask nobody: only reads are called, the rest is listed",
+        },
+        "review": {"enum": ["person"], "description": "A person approves the plan before its first step"},
         "budgets": {"type": "object", "properties": {"modelTokens": INTEGER, "toolCalls": INTEGER, "seconds": NUMBER}},
         "prompts": {"type": "object", "properties": {"planning": STRING, "execution": STRING, "synthesis": STRING}},
     },
@@ -76,7 +83,15 @@ SCHEMAS_OUT: JsonSchema = {
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": {"name": STRING, "description": STRING, "inputSchema": OBJECT, "risk": STRING},
+                "properties": {
+                    "name": STRING,
+                    "description": STRING,
+                    "inputSchema": OBJECT,
+                    "outputSchema": OBJECT,
+                    "seenResult": {"description": "Shape of its last result, where it has no outputSchema"},
+                    "asks": STRING,
+                    "risk": STRING,
+                },
             },
         },
         "unknown": STRINGS,
@@ -141,6 +156,7 @@ EXECUTION_OUT: JsonSchema = {
                 "properties": {"id": STRING, "status": STRING, "result": {}, "actualToolCalls": {"type": "array"}},
             },
         },
+        "revised": OBJECT,
         "suspensions": _SUSPENSIONS,
         "usage": OBJECT,
         "observations": {"type": "array"},

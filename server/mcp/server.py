@@ -85,12 +85,23 @@ logger = logging.getLogger(__name__)
 
 GUARD_TOOL = "guard_call"
 """What a host's hook calls. It is in no list, so that hosts do not offer it to a model."""
-INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Else use run_goal. Then do what \
-nextAction in each result says until status is completed. Never approve for a person: resume_execution asks them.
+INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Otherwise use run_goal. Then do \
+what nextAction says until status is completed. Only a person approves: resume_execution asks them.
 
-Questions addressed to `caller` are your part: read instructions, results and prompt, answer with submit_answer. A \
-step is done only when its required tools were really called. Answers say what changed; get_execution shows all of it \
-again, also after a restart: keep threadId. status running means: call get_execution later."""
+search_tools and get_tool_schemas show the tools for plans. A plan that reads, then mails each customer, and asks a \
+person once for all mails:
+{"todoList": [
+ {"id": "late", "description": "Find overdue invoices", "toolCalls": [{"toolName": "list_invoices", "arguments": \
+{"status": "overdue"}}]},
+ {"id": "remind", "description": "Mail each customer", "forEach": {"$from": "late", "pointer": "/invoices"},
+  "toolCalls": [{"toolName": "send_email", "arguments": {"to": {"$from": "item", "pointer": "/email"},
+   "text": {"$text": "Invoice {no} is overdue.", "with": {"no": {"$from": "item", "pointer": "/number"}}}}}]}
+]}
+
+Questions addressed to `caller` are your part: read instructions, results and prompt, and answer with submit_answer. A \
+step is done only when its required tools were really called; describing a call is not making it. Answers say what \
+changed; get_execution shows everything again, also after a restart: keep threadId. status running means: call \
+get_execution later."""
 
 QUESTION_TTL_S = 30 * 24 * 3600.0
 """How long a client may answer a question that a call returned; the store decides whether it is still open."""

@@ -34,6 +34,9 @@ def format_execution(document: Document) -> str:
             lines.extend(["", *_format_question(suspension)])
     if document.get("output"):
         lines.extend(["", "Output:", *(f"| {line}" for line in cut(document["output"], 20_000).splitlines())])
+    if document.get("revised"):
+        changes = "; ".join(f"{kind} {', '.join(ids)}" for kind, ids in document["revised"].items())
+        lines.append(f"The plan was revised: {changes}")
     if document.get("steps"):
         lines.extend(["", *_format_steps(document["steps"])])
     lines.extend(f"Warning: {_format_json(warning)}" for warning in document.get("warnings", ()))

@@ -110,7 +110,7 @@ _ANSWERED: schemas.JsonSchema = {"threadId": schemas.STRING, "suspensionId": sch
 _RUN: schemas.JsonSchema = {
     "threadId": {"type": "string", "description": "To continue a thread; default: a new one"},
     "key": {"type": "string", "description": "Idempotency key: sent again, it starts nothing new"},
-    "options": schemas.OPTIONS,
+    "options": schemas.SAME_OPTIONS,
 }
 _PAGE: schemas.JsonSchema = {
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
@@ -130,7 +130,7 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="get_tool_schemas",
         title="Get tool schemas",
-        description="Full argument schemas of named tools, for toolCalls in a plan.",
+        description="What named tools take and return, and whether they ask a person; for toolCalls in a plan.",
         handler=plans.get_tool_schemas,
         properties={"names": schemas.STRINGS},
         required=("names",),
@@ -162,9 +162,16 @@ TOOLS: tuple[McpTool, ...] = (
         name="execute_plan",
         title="Execute a plan",
         description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when "
-        "its requiredTools were really called. Put a displayConfirmation step before what cannot be undone.",
+        "its requiredTools were really called. Calls that need a person are asked about by themselves; a "
+        "displayConfirmation step is for asking once before several of them.",
         handler=plans.execute_plan,
-        properties={"plan": schemas.PLAN, "inputs": schemas.OBJECT, "goal": schemas.STRING, **_RUN},
+        properties={
+            "plan": schemas.PLAN,
+            "inputs": {"type": "object", "description": "Values for the plan's inputs"},
+            "goal": schemas.STRING,
+            **_RUN,
+            "options": schemas.OPTIONS,
+        },
         output=schemas.EXECUTION_OUT,
         shows_app=True,
     ),
@@ -173,7 +180,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="Run a saved plan",
         description="Run a plan that the operator saved, by its name and with its inputs; prefer it where one fits.",
         handler=plans.run_plan,
-        properties={"name": schemas.STRING, "inputs": schemas.OBJECT, **_RUN, "options": schemas.SAME_OPTIONS},
+        properties={"name": schemas.STRING, "inputs": schemas.OBJECT, **_RUN},
         required=("name",),
         output=schemas.EXECUTION_OUT,
         shows_app=True,

@@ -1,7 +1,8 @@
 """What a call changed, for a caller that has seen the execution before: shorter than the whole view.
 
-Left out is what the caller wrote or was told (goal, plan, results, instructions, schemas of tools), what it has no use
-for (usage, arguments of calls that succeeded, facts about tools) and what is empty. `get_execution` has all of it.
+Left out is what the caller wrote or was told (plan, results, instructions, schemas of tools), what it has no use for
+(usage, facts about tools) and what is empty. What is asked about a step or a plan for a second time is told whole
+again. `get_execution` has all of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.server.views.encoding import to_short_json
-from planwarden.server.views.execution import Execution
+from planwarden.server.views.execution import Execution, Step
 from planwarden.server.views.suspension import Suspension
 
 Document = dict[str, Any]
@@ -25,6 +26,7 @@ _OF_EXECUTION = (
     "warnings",
     "forecast",
 )
+_OF_SUCCEEDED_CALL = ("toolName", "arguments", "status")
 _OF_STEP = ("id", "status", "result", "error", "skippedBecause")
 _OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
 _KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
@@ -51,13 +53,36 @@ def describe_changes(after: Execution, before: Execution | None = None, answered
         del document["executionId"]
         if after.warnings == before.warnings:
             document.pop("warnings", None)
+    if before is not None and before.steps and (revised := describe_revision(before, after)):
+        document["revised"] = revised
     steps = whole["steps"] if after.status == "planned" else list(_show_steps(after, before, whole["steps"]))
     questions = list(_show_questions(after, whole["suspensions"], seen, answered))
     return {**document, **({"steps": steps} if steps else {}), **({"suspensions": questions} if questions else {})}
 
 
+def describe_revision(before: Execution, after: Execution) -> dict[str, list[str]]:
+    """Return the ids of steps that were added, changed, removed or moved in the plan; empty if none was."""
+    old, new = {step.id: step for step in before.steps}, {step.id: step for step in after.steps}
+    both = [step_id for step_id in new if step_id in old]
+    order = [step_id for step_id in old if step_id in new]
+    changes = {
+        "added": [step_id for step_id in new if step_id not in old],
+        "changed": [step_id for step_id in both if _find_plan_part(new[step_id]) != _find_plan_part(old[step_id])],
+        "removed": [step_id for step_id in old if step_id not in new],
+        "moved": [step_id for step_id, earlier in zip(both, order, strict=True) if step_id != earlier],
+    }
+    return {kind: ids for kind, ids in changes.items() if ids}
+
+
+def _find_plan_part(step: Step) -> tuple[object, ...]:
+    return step.description, step.step_type, step.required_tools, step.dependencies, step.tool_validation_mode
+
+
 def _show_steps(after: Execution, before: Execution | None, shown: list[Document]) -> Iterator[Document]:
-    """The steps that changed, except those that a question is about, and pending ones, which are as the plan says."""
+    """Yield the steps that changed, except those that a question is about, and pending ones, which the plan describes.
+
+    Calls that succeeded with the arguments that the plan or the caller wrote are left out; a loop's are in its result.
+    """
     earlier = {found.id: found for found in before.steps} if before is not None else {}
     asked = {found.step_id for found in after.suspensions}
     for step, whole in zip(after.steps, shown, strict=True):
@@ -73,7 +98,11 @@ def _show_steps(after: Execution, before: Execution | None, shown: list[Document
             entry["items"] = whole["items"]
         if step.validation_status == "failed":
             entry["validationStatus"] = "failed"
-        calls = [call for call in whole.get("actualToolCalls", ()) if call["status"] != "succeeded"]
+        calls = [
+            call if call["status"] != "succeeded" else {key: call[key] for key in _OF_SUCCEEDED_CALL if key in call}
+            for call in whole.get("actualToolCalls", ())
+            if call["status"] != "succeeded" or (step.items is None and "resolved" in call)
+        ]
         yield {**entry, "actualToolCalls": calls} if calls else entry
 
 
@@ -83,18 +112,20 @@ def _show_questions(
     """The open questions: new ones, changed ones and the one that was answered in full, the others by name."""
     told = {found.instructions for found in seen.values()}
     equipped = {tool.name for found in seen.values() for tool in found.tools}
+    again = {(found.kind, found.step_id) for found in seen.values()}
     for found, whole in zip(after.suspensions, shown, strict=True):
+        is_again = (found.kind, found.step_id) in again
         known = seen.get(found.suspension_id)
         if known is not None and found.suspension_id != answered and known.digest == found.digest:
             yield {key: whole[key] for key in _KNOWN_ABOUT_QUESTION if key in whole}
         elif found.addressee == "caller":
             entry = {key: whole[key] for key in _OF_CALLER_QUESTION if key in whole}
-            if found.instructions in told:
+            if found.instructions in told and not is_again:
                 entry.pop("instructions", None)
             told.add(found.instructions)
             if _uses_stored_results(after, found):
                 entry["results"] = whole["results"]
-            tools = [tool for tool in whole.get("tools", ()) if tool["name"] not in equipped]
+            tools = [tool for tool in whole.get("tools", ()) if is_again or tool["name"] not in equipped]
             if tools:
                 entry["tools"] = [{key: tool[key] for key in _OF_TOOL} for tool in tools]
                 equipped.update(tool["name"] for tool in tools)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.prompts import summarize
+from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
@@ -336,7 +336,7 @@ def _build_output(state: ExecutionState) -> str | None:
     """Returns the final text, or the engine's summary of what the log proves; None until the execution ends."""
     if not state.is_finished:
         return None
-    return state.synthesis or summarize(state) or None
+    return state.synthesis or find_final_text(state) or summarize(state) or None
 
 
 def _build_error(state: ExecutionState) -> Error | None:

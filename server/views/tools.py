@@ -1,5 +1,7 @@
 """The views of tools: a call with its error, a line of the catalogue, and a full definition."""
 
+from typing import Literal
+
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
@@ -60,6 +62,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Name in the catalogue."""
     arguments: dict[str, JsonValue]
     """As they ran or will run: references resolved, defaults filled in."""
+    resolved: Literal[True] | None = None
+    """True when a binding, a template or somebody's edit gave an argument its value; left out if none did."""
     status: str | None = None
     """`succeeded`, `failed`, `suspended`, `rejected`, `outcome_unknown` or `rehearsed`; left out in suspensions."""
     error: Error | None = None
@@ -117,6 +121,11 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     """JSON Schema of the arguments."""
     output_schema: dict[str, JsonValue] | None
     """JSON Schema of the result, if the tool has one."""
+    asks: str
+    """Whether a person is asked when it is called, in words."""
+    seen_result: JsonValue = None
+    """Where it has no `outputSchema`: names and kinds in the result of its last call in your runs, without values; left
+    out if it was not called."""
     annotations: dict[str, JsonValue]
     """Hints of a downstream server, as it wrote them."""
     execution_mode: str
@@ -158,6 +167,7 @@ def build_tool_view(definition: ToolDefinition) -> ToolView:
         description=definition.description,
         input_schema=definition.input_schema,
         output_schema=definition.output_schema,
+        asks=_describe_asking(definition),
         annotations=definition.annotations,
         execution_mode=definition.execution_mode,
         risk=definition.risk,
@@ -167,11 +177,24 @@ def build_tool_view(definition: ToolDefinition) -> ToolView:
     )
 
 
+def _describe_asking(definition: ToolDefinition) -> str:
+    if definition.is_blocking:
+        return (
+            "waits for the time; asks nobody"
+            if definition.risk == "read"
+            else "asks a person; the answer is the result"
+        )
+    if definition.risk == "read":
+        return "runs at once; asks nobody"
+    return "a person is asked before it runs, unless a rule or a permit of theirs allows the call"
+
+
 def build_tool_call(call: Call) -> ToolCall:
     return ToolCall(
         call_id=call.call_id,
         tool_name=call.tool_name,
         arguments=call.proposed if call.arguments is None else call.arguments,
+        resolved=_is_resolved(call) or None,
         status=call.status,
         error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
         once=None if call.once is None else call.once.values,
@@ -180,6 +203,11 @@ def build_tool_call(call: Call) -> ToolCall:
         rehearsal=None if call.rehearsed is None else _build_rehearsed_call(call.rehearsed),
         rule=build_rule_view(call.rule),
     )
+
+
+def _is_resolved(call: Call) -> bool:
+    arguments = call.arguments or {}
+    return any(key in arguments and arguments[key] != value for key, value in call.proposed.items())
 
 
 def build_rule_view(rule: MatchedRule | None) -> RuleView | None:

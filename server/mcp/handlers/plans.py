@@ -20,7 +20,7 @@ async def search_tools(request: ToolRequest) -> CallToolResult:
 async def get_tool_schemas(request: ToolRequest) -> CallToolResult:
     names = request.arguments["names"]
     await request.service.wait_for_tools(names)
-    return build_view_result(request.service.get_tool_schemas(names), format_schemas)
+    return build_view_result(await request.service.get_tool_schemas(names, principal=request.principal), format_schemas)
 
 
 async def create_plan(request: ToolRequest) -> CallToolResult:

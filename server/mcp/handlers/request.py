@@ -14,10 +14,11 @@ from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.app.view import META_KEY, build_questions
+from planwarden.server.mcp.elicitation.exchange import can_open_links, can_show_forms
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.views.execution import Execution
+from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.suspension import Suspension
 
 _CHAIN = TypeAdapter[list[str]](
@@ -126,8 +127,18 @@ async def show_execution(request: ToolRequest, view: Execution) -> CallToolResul
     # A server answers its first requests without it.
     from planwarden.server.views.changes import describe_changes
 
+    view = _tell_ways(request, view)
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return await add_app_data(request, view, build_result(changes, format_execution))
+
+
+def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
+    """Return the view with the ways in which a person decides, where this client has no way to ask its person."""
+    if view.awaiting != "human" or can_show_forms(request.context) or can_open_links(request.context):
+        return view
+    waiting = next(found for found in view.suspensions if found.addressee == "human")
+    request.service.call_person(waiting.suspension_id)
+    return ask_for_person(view, waiting.suspension_id)
 
 
 async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:

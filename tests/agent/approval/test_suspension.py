@@ -476,7 +476,7 @@ async def test_the_caller_thinks_when_no_model_is_configured() -> None:
         asked = await w.run_goal("write a note")
         [planning] = asked.suspensions
         assert (planning.addressee, planning.kind, asked.awaiting) == ("caller", "plan", "caller")
-        assert "note: Write a line." in (planning.prompt or "") and planning.answer_schema is not None
+        assert "note(text): Write a line." in (planning.prompt or "") and planning.answer_schema is not None
         asked = await w.submit_answer(asked.thread_id, planning.suspension_id, plan(model_step("a", "note")))
         [stepping] = asked.suspensions
         assert stepping.kind == "step" and [tool.name for tool in stepping.tools] == ["note"]

@@ -107,10 +107,12 @@ async def test_goals_results_and_schemas_are_never_among_the_instructions(wire: 
         model = build_provider_model(double, mode=mode)
         async with planwarden.Warden(home="/nonexistent", model=model, tools=[peek], store=MemoryStore()) as w:
             execution = await w.run_goal(f"do what {CANARY} says")
-    assert execution.status == "completed" and len(double.requests) == 4
+    assert execution.status == "completed" and len(double.requests) == 3
     for asked in double.requests:
         assert CANARY in asked.text and CANARY not in asked.system
-        assert asked.system.startswith(("Plan; do not execute", "Do this step", "You execute", "Write the answer"))
+        assert asked.system.startswith(
+            ("Write a plan for the goal", "This is a TOOL STEP", "This is a REASONING STEP", "Write the answer")
+        )
 
 
 @every_wire
@@ -181,7 +183,7 @@ async def test_text_mode_describes_tools_in_the_text_and_asks_for_json_between_m
     async with serve_double(wire, MANNERS["obedient"]) as double:
         definition = tool("note", text={"type": "string"})
         reply = await build_provider_model(double, mode="text").reply(
-            step("note", text="Required now: call note."), (definition,)
+            step("note", text="REQUIRED TOOLS that still have to answer: note."), (definition,)
         )
     [asked] = double.requests
     assert [(call.tool_name, call.arguments) for call in reply.calls] == [("note", {"text": "the text"})]

@@ -27,7 +27,6 @@ THOUGHT: dict[str, JsonValue] = {"id": "b", "description": "think", "stepType": 
 @requirement("mcp:cheap")
 @pytest.mark.parametrize("steps", LIMITS)
 async def test_a_goal_whose_steps_the_caller_does_itself_stays_within_its_bytes(tmp_path: Path, steps: int) -> None:
-    """spec: three steps at most 6 KB, ten at most 15 KB, in and out together, in each form of the answers."""
     async with serve(tmp_path) as client:
         found = await run_goal(client, steps)
         assert found.total == max(found.structured, found.text) <= LIMITS[steps]
@@ -71,7 +70,7 @@ async def test_instructions_and_schemas_are_said_once_and_results_when_they_are_
         assert [step["id"] for step in first["steps"]] == ["a"]
         assert first["steps"][0]["result"] == {"ids": [1, 2, 3], "topic": "x"}
         question = question_of(first)
-        assert "call its required tools" in question["instructions"]
+        assert "TOOL STEP" in question["instructions"]
         assert [tool.keys() for tool in question["tools"]] == [{"name", "description", "inputSchema"}]
 
         second = await ok(client, "submit_answer", **ids_of(first), content=NOTED)
@@ -84,7 +83,7 @@ async def test_another_kind_of_step_comes_with_its_own_instructions(tmp_path: Pa
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         first = await ok(client, "execute_plan", plan=plan(model_step("a", "note"), THOUGHT))
         second = await ok(client, "submit_answer", **ids_of(first), content=NOTED)
-        assert "needs thought, not tools" in question_of(second)["instructions"]
+        assert "REASONING STEP" in question_of(second)["instructions"]
 
 
 @requirement("mcp:cheap")
@@ -100,7 +99,7 @@ async def test_get_execution_has_all_that_answers_leave_out(tmp_path: Path, era:
         question = question_of(whole)
         assert whole["goal"] == question["goal"] == "note it twice"
         assert [step["status"] for step in whole["steps"]] == ["completed", "completed", "suspended"]
-        assert '{"written": "x"}' in question["results"] and "required tools" in question["instructions"]
+        assert '{"written": "x"}' in question["results"] and "REQUIRED TOOLS" in question["instructions"]
         assert question["tools"][0]["inputSchema"]["required"] == ["text"] and "anyOf" in question["answerSchema"]
         for needed in (question["instructions"], question["prompt"], question["results"], json.dumps("note it twice")):
             assert needed in text_of(result)

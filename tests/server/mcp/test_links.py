@@ -197,12 +197,13 @@ async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_ca
         asked = await ok(plain, "execute_plan", plan=DANGEROUS)
         url = f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
         assert question_of(asked)["howToAnswer"]["inboxUrl"] == url
+        assert url in asked["nextAction"] and "resume_execution" not in asked["nextAction"]
         for _ in range(2):
             # A client that cannot open addresses is told the address.
             still = await ok(plain, "resume_execution", **ids_of(asked), **NOW)
             assert question_of(still)["howToAnswer"]["inboxUrl"] == url and url in still["nextAction"]
         assert (opener.opened, ledger.lines) == (1, [])
-        assert opener.called == [ids_of(asked)["suspensionId"]] * 2
+        assert opener.called == [ids_of(asked)["suspensionId"]] * 3
 
 
 @requirement("resume:table")

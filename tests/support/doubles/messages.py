@@ -154,5 +154,5 @@ def read_tools_from_text(request: ModelRequest) -> ModelRequest:
 
 def find_requested_tools(text: str, tools: Mapping[str, Body]) -> tuple[str, ...]:
     """Returns the tools that the text asks the model to call."""
-    request = " ".join(re.findall(r"(?:Required now: call|Call) ([^\n]*?)(?: now)?\.(?:\n|$)", text))
+    request = " ".join(re.findall(r"REQUIRED TOOLS that still have to answer: ([^\n]*?)\.(?:\n|$)", text))
     return tuple(name for name in tools if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", request))

@@ -1,0 +1,67 @@
+"""The shape of a tool's last result, for those who bind to it and whose tool does not say what it returns.
+
+A shape has names and kinds of values, and no value: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
+from the newest successful call in an execution of the same principal, and is bounded like everything from outside.
+"""
+
+from collections.abc import Awaitable, Callable
+from itertools import islice
+
+from planwarden.agent.common.artifact import is_stand_in
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.listing import ExecutionFilter
+from planwarden.agent.ports.store import Store
+
+MAX_EXECUTIONS = 3
+"""The newest ones that name the tool; none of them may have called it yet."""
+MAX_DEPTH = 5
+MAX_KEYS = 30
+MAX_KEY_CHARS = 40
+MAX_TEXT_CHARS = 100_000
+"""Longer text is not read as JSON."""
+
+
+async def find_seen_shape(
+    store: Store, find: Callable[[str], Awaitable[ExecutionState]], tool_name: str, principal: str
+) -> JsonValue:
+    """Return the shape of the tool's last result in the principal's executions; None if there is none."""
+    page = await store.list_executions(ExecutionFilter(tool=tool_name, principal=principal), limit=MAX_EXECUTIONS)
+    for row in page.rows:
+        execution = await find(row.execution_id)
+        for state in reversed([*execution.steps.values()]):
+            for call in reversed(state.calls):
+                if call.tool_name == tool_name and call.status == "succeeded":
+                    return describe_shape(call.value)
+    return None
+
+
+def describe_shape(value: JsonValue, depth: int = MAX_DEPTH) -> JsonValue:
+    """Return the names and kinds in a value; of a list the shape of its first entry."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "number"
+        case str():
+            return _describe_text(value, depth)
+        case list():
+            return [describe_shape(value[0], depth - 1)] if value and depth else []
+        case dict() if is_stand_in(value):
+            return "a large result, of which only a part is known"
+        case dict():
+            keys = islice(value, MAX_KEYS if depth else 0)
+            return {key[:MAX_KEY_CHARS]: describe_shape(value[key], depth - 1) for key in keys}
+
+
+def _describe_text(text: str, depth: int) -> JsonValue:
+    if depth and len(text) <= MAX_TEXT_CHARS and text.lstrip()[:1] in ("{", "["):
+        try:
+            return {'text with JSON, for "parse": "json"': describe_shape(read_json(text), depth - 1)}
+        except PlanwardenError:
+            pass
+    return "text"
