@@ -719,6 +719,16 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loops:batch": Requirement(
         "docs/reference/plans", "Calls of a loop that need a person are one question; each row releases its call once."
     ),
+    "loops:calls": Requirement(
+        "docs/reference/plans",
+        "A call of a loop takes the result of an earlier call of its item, and all rows are one question.",
+    ),
+    "confirms:loop": Requirement(
+        "docs/reference/plans", "A confirmation covers the calls of a loop whose items are known when it asks."
+    ),
+    "plan:promises": Requirement(
+        "docs/reference/plans", "A plan that seems to promise what it does not is accepted with a warning."
+    ),
     "loops:pages": Requirement(
         "docs/reference/executions",
         "The results of all items of a loop are read by pages over MCP, commands and Python.",

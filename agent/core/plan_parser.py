@@ -22,6 +22,7 @@ from planwarden.agent.core.plan import Author, Plan, PlannedCall, PlanStep, Tool
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, list_placeholders
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
 from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
+from planwarden.agent.core.plan_checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
@@ -44,7 +45,7 @@ def parse_plan(
     known: Plan | None = None,
     used: UsedPlans = (),
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what looks like a placeholder.
+    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
 
     What a run is given is checked by `planwarden.agent.core.inputs`; plans in the place of `use` steps are put there
     before, by `planwarden.agent.core.uses`, which says what is `used`: of these steps a model wrote nothing.
@@ -105,6 +106,8 @@ def parse_plan(
     warnings.extend(f"{found}; it is used as it stands" for found in list_placeholders(meant)[:MAX_TOLD])
     guessed = [] if author == "caller" else [call for call in written if call.step_id not in saved]
     check_tools(steps, written, tools, list_placeholders(guessed))
+    for find_warnings in (find_open_confirmations, find_unkept_promises):
+        warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)
 
 

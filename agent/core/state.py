@@ -24,6 +24,7 @@ from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import FrozenStruct, JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import EarlierResult, Reference
+from planwarden.agent.core.item_calls import ItemOrder
 from planwarden.agent.core.plan import Plan, PlanStep
 
 ExecutionStatus = Literal[
@@ -315,8 +316,12 @@ class StepState(FrozenStruct):
     """It was skipped because its condition did not hold, or for want of such a step: others may go on without it."""
     items: tuple[JsonValue, ...] | None = None
     """What the step's loop goes through, once that is known; `calls` has those of each item in turn."""
+    item_order: ItemOrder = ItemOrder()
+    """In which order the loop makes the calls of its items."""
+    wave: int = 0
+    """How many waves of `item_order` are over."""
     items_over: int = 0
-    """Items at the beginning whose calls are all settled, or end with a failed or rejected one."""
+    """Items at the beginning for which no call of this wave follows."""
     failed_items: int = 0
     taken_from: str | None = None
     """The execution whose log proves it, when it was taken over as completed."""
@@ -330,6 +335,26 @@ class StepState(FrozenStruct):
         """The calls of one item, in order."""
         size = len(self.step.tool_calls)
         return tuple(self.calls[index * size : (index + 1) * size])
+
+    def find_next_call(self, index: int) -> Call | None:
+        """Return the call of the item that this wave still has to make or to settle; None if there is none.
+
+        No call follows a failed or rejected one. None takes a result that only a real run would have.
+        """
+        calls = self.list_item_calls(index)
+        if any(call.status in ("failed", "rejected") for call in calls):
+            return None
+        for number, call in enumerate(calls[: self.item_order.ends[self.wave]]):
+            if call.status not in CALL_SETTLED:
+                is_possible = all(calls[taken].status == "succeeded" for taken in self.item_order.takes[number])
+                return call if is_possible else None
+        return None
+
+    def has_begun_item(self, index: int) -> bool:
+        """Return whether a call of this wave was made for the item."""
+        start = self.item_order.ends[self.wave - 1] if self.wave else 0
+        calls = self.list_item_calls(index)[start : self.item_order.ends[self.wave]]
+        return any(call.status != "proposed" for call in calls)
 
     def list_known_calls(self) -> Sequence[Call]:
         """Without those of a step that was taken over which have no result; only the earlier log says why."""
@@ -353,9 +378,8 @@ class StepState(FrozenStruct):
 
     def _list_begun_calls(self) -> Iterator[Call]:
         for index in range(self.items_over, len(self.items or ())):
-            calls = self.list_item_calls(index)
-            yield from calls
-            if all(call.status == "proposed" for call in calls):
+            yield from self.list_item_calls(index)
+            if self.find_next_call(index) is not None and not self.has_begun_item(index):
                 return
 
     @property
