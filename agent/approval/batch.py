@@ -5,7 +5,7 @@ that the answer names in `content.items`; each row releases its own call once. T
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 from msgspec.structs import replace
@@ -149,9 +149,9 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
     parts = [error.wanted for error in needed if isinstance(error, PartsNeeded)]
     paths = [error.wanted for error in needed if isinstance(error, PathsNeeded)]
     if parts:
-        raise PartsNeeded(frozenset().union(*parts))
+        raise PartsNeeded(frozenset(chain.from_iterable(parts)))
     if paths:
-        raise PathsNeeded(frozenset().union(*paths))
+        raise PathsNeeded(frozenset(chain.from_iterable(paths)))
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
@@ -284,7 +284,7 @@ def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
     if not isinstance(items, list):
         raise InvalidArguments(f"content must name the rows to approve, counted from 0, such as {EXAMPLE}")
     if not items:
-        raise InvalidArguments("content.items names no row; send approved: false to reject all of them")
+        raise InvalidArguments("content.items names no row; a rejection leaves out all of them")
     count, chosen = len(question.covers), _read_chosen_rows(content)
     if len({*chosen}) != len(items) or not all(0 <= index < count for index in chosen):
         raise InvalidArguments(f"content.items must name each row once, from 0 to {count - 1}, such as {EXAMPLE}")

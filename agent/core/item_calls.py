@@ -33,7 +33,7 @@ def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
         takes.append(tuple(sorted(taken)))
         if any(other >= (ends[-1] if ends else 0) for other in taken):
             ends.append(number)
-    return ItemOrder(tuple(takes), (*ends, len(calls)))
+    return ItemOrder(takes=tuple(takes), ends=(*ends, len(calls)))
 
 
 def find_item_call_faults(step: PlanStep) -> Iterator[str]:

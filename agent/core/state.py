@@ -445,6 +445,8 @@ class SuspensionState(FrozenStruct):
     decided_at: float | None = None
     decided_digest: str = ""
     """Digest of the revision that the decision was about."""
+    first: ev.Question | None = None
+    """The revision before anybody changed arguments; None if nobody did."""
     endorsements: tuple[EndorsementState, ...] = ()
     """Approvals of this revision so far, one for each person."""
     alarmed: int = 0
@@ -560,6 +562,8 @@ class ExecutionState(FrozenStruct):
     """As in `ExecutionCreated`."""
     again: tuple[ev.EarlierRun, ...] = ()
     """Steps that run again although an earlier execution ran them."""
+    thread_effects: tuple[ev.ThreadEffect, ...] = ()
+    """As in `ExecutionCreated`."""
     rejected_before: frozenset[str] = frozenset()
     """Steps that were rejected in the execution that it goes on from."""
     used_plans: tuple[ev.UsedPlan, ...] = ()

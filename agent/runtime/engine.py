@@ -238,6 +238,7 @@ class Engine:
         options: ev.Options,
         plan_only: bool = False,
         context: str | None = None,
+        effects: tuple[ev.ThreadEffect, ...] = (),
         saved_plan: ev.PlanVersion | None = None,
         used_plans: UsedPlans = (),
         start: StartRequest | None = None,
@@ -246,7 +247,7 @@ class Engine:
         """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
 
         `warnings`, `earlier` and `inputs` are about the plan, as `parse_plan`, `list_earlier_results` and `fill_inputs`
-        return them. `retry` is what it goes on from.
+        return them. `effects` are those of the thread so far. `retry` is what it goes on from.
 
         Raises:
             KeyUsed: the principal has used the key before.
@@ -269,6 +270,7 @@ class Engine:
             saved_plan=saved_plan,
             retry_of=None if retry is None else retry.execution_id,
             starter=requester.starter,
+            thread_effects=effects,
         )
         new = new_execution(execution_id, thread_id, requester.principal)
         if plan is None:

@@ -1,0 +1,93 @@
+"""What an execution really did, for whoever tells a user of it: what is proven, what is not, and who rejected what."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.server.views.instants import to_utc
+
+MAX_NAMED = 20
+"""Steps that one sentence names."""
+PROVEN = "Done; every required tool call is proven by the log."
+
+
+class EarlierEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with an effect that an earlier execution of the thread made."""
+
+    tool_name: str
+    """The tool."""
+    arguments: str
+    """The beginning of its arguments, as JSON."""
+    step_id: str
+    """Its step in the earlier plan."""
+    at: datetime
+    """When it was made."""
+    is_unknown: Literal[True] | None = None
+    """True if nobody knows whether it happened; left out otherwise."""
+
+
+def list_earlier_effects(state: ExecutionState) -> Iterator[EarlierEffect]:
+    """Yield what must not be repeated, when an execution ended early and another one may follow."""
+    if state.status in ("failed", "rejected", "cancelled", "incomplete"):
+        for effect in state.thread_effects[-MAX_NAMED:]:
+            yield EarlierEffect(
+                tool_name=effect.tool_name,
+                arguments=effect.shown,
+                step_id=effect.step_id,
+                at=to_utc(effect.at),
+                is_unknown=effect.is_unknown or None,
+            )
+
+
+def describe_proof(state: ExecutionState) -> str:
+    """Return how far the log proves what a completed execution did, in sentences."""
+    steps = state.steps.values()
+    promising = [found for found in steps if found.step.required_tools]
+    exceptions = list(_describe_exceptions(promising))
+    proven = sum(1 for found in promising if found.status == "completed" and found.validation == "passed")
+    silent = len(state.steps) - len(promising)
+    sentences = ["Done." if exceptions or not proven else PROVEN, *exceptions]
+    if exceptions and proven:
+        sentences.append("The log proves every required tool call of the others.")
+    if silent:
+        sentences.append(f"{silent} {'step' if silent == 1 else 'steps'} promised no tool.")
+    return " ".join(sentences)
+
+
+def _describe_exceptions(promising: Iterable[StepState]) -> Iterator[str]:
+    """Yield a sentence for each way in which steps did not make the calls that they promised."""
+    found = list(promising)
+    ways = {
+        "is advisory and ended without all of its required calls": [
+            state for state in found if state.status == "completed" and state.validation == "failed"
+        ],
+        "had no items, so it called nothing": [
+            state for state in found if state.status == "completed" and state.validation == "skipped"
+        ],
+        "left out items that were rejected": [
+            state for state in found if state.items and any(call.status == "rejected" for call in state.calls)
+        ],
+        "was skipped": [state for state in found if state.status == "skipped"],
+        "was rejected": [state for state in found if state.status == "rejected"],
+    }
+    for way, states in ways.items():
+        if states:
+            named = ", ".join(repr(state.step.step_id) for state in states[:MAX_NAMED])
+            more = f" and {len(states) - MAX_NAMED} more" if len(states) > MAX_NAMED else ""
+            yield f"Step {named}{more} {way}." if len(states) == 1 else f"Each of steps {named}{more} {way}."
+
+
+def describe_rejection(state: ExecutionState) -> str:
+    """Return who rejected part of the execution, and what the caller should do now."""
+    closed = [found for found in state.suspensions.values() if found.decision and not found.decision.approved]
+    if any(found.assurance not in ("claimed", "caller", "timeout", None) for found in closed):
+        return "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
+    if any(found.status == "timed_out" for found in closed):
+        return (
+            "A question was not answered in time, so its part was not done; no person rejected it. Tell the user what "
+            "was and was not done; retry_execution asks again."
+        )
+    return "You rejected part of it; no person did. Tell the user what was and was not done, and that you rejected it."
