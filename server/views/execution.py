@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.argument_edits import describe_edits
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.accomplishment import (
     MAX_NAMED,
     EarlierEffect,
+    describe_edits,
     describe_proof,
     describe_rejection,
     list_earlier_effects,
@@ -138,11 +138,11 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     used_plans: tuple[UsedPlanRun, ...] = ()
     """The saved plans that its plan uses, with their versions and steps; left out if there are none."""
     warnings: tuple[str, ...] = ()
-    """What was dropped from a model's plan; left out if nothing was."""
+    """What the plan may not mean as it is, and what was dropped from a model's; left out if there is nothing."""
     observations: tuple[Observation, ...] | None = None
     """The public history; only with `observationsAfter`."""
     next_action: str = ""
-    """One sentence: what the caller should do now."""
+    """What the caller should do now, how far a finished run is proven, and what others changed in its calls."""
     retry_of: str | None = None
     """The execution of the thread that it goes on from; left out if it began anew."""
     done_before: tuple[EarlierEffect, ...] = ()

@@ -5,6 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.server.api.replay import replay_logs
 from planwarden.server.views.execution import Execution
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
@@ -45,6 +46,7 @@ async def test_one_answer_covers_every_call_of_the_loop_once_also_in_another_pro
         assert [call.arguments for call in question.confirms] == wanted and asked.warnings == ()
     async with warden(ledger, store=store) as w:
         done = await decide(w, asked, Decision(approved=True))
+        assert (await replay_logs(store, has_finished=True)).faults == []
     assert (done.status, sorted(ledger.lines)) == ("completed", sorted(f"erase {found['ids']}" for found in wanted))
 
 

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidPlan, ToolError
+from planwarden.server.api.replay import replay_logs
 from planwarden.server.views.execution import Execution
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
@@ -135,14 +136,15 @@ async def test_a_customer_whose_address_cannot_be_had_stops_the_loop_before_a_pe
 @requirement("loops:calls")
 @pytest.mark.parametrize("broken", ["gone", None, 7])
 async def test_with_continue_the_others_are_rows_and_the_question_names_the_gap(broken: JsonValue) -> None:
-    office = Office({"a": "a@x", "b": broken, "c": "c@x"})
+    office, store = Office({"a": "a@x", "b": broken, "c": "c@x"}), MemoryStore()
     steps = remind(onItemFailure="continue", toolValidationMode="advisory")
-    async with warden(tools=office.tools()) as w:
+    async with warden(tools=office.tools(), store=store) as w:
         asked = await w.execute_plan(steps, wait_seconds=60)
         [question] = asked.suspensions
         assert rows(asked) == ["a@x", "c@x"]
         assert any("1 of 3 items failed and has no row; item 1" in sentence for sentence in question.found)
         done = await decide(w, asked, Decision(approved=True))
+        assert (await replay_logs(store, has_finished=True)).faults == []
     assert (done.status, done.steps[1].validation_status) == ("completed", "failed")
     assert [line[:10] for line in office.mails] == ["mailed a@x", "mailed c@x"]
 

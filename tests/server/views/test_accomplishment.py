@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core.argument_edits import MAX_EDITS
+from planwarden.server.views.accomplishment import MAX_EDITS
 from planwarden.server.views.execution import Execution
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
@@ -16,6 +16,7 @@ Json = dict[str, JsonValue]
 HUMAN = Authority(assurance="human", channel="inbox", principal="ann")
 CLAIMED = Authority(assurance="claimed", channel="mcp", principal="local")
 PROVEN = "Done; every required tool call is proven by the log."
+OTHERS = "The log proves every required tool call of the others."
 FIND = tool_step("find", "find", {"topic": "t"})
 ITEM: Json = {"$from": "item"}
 
@@ -42,8 +43,7 @@ async def decide(
         ((think("a"), think("b")), "Done. 2 steps promised no tool."),
         (
             (FIND, tool_step("b", "broken", toolValidationMode="advisory")),
-            "Done. Step 'b' is advisory and ended without all of its required calls. The log proves every required tool "
-            "call of the others.",
+            f"Done. Step 'b' is advisory and ended without all of its required calls. {OTHERS}",
         ),
         (
             (model_step("b", "find", toolValidationMode="advisory"),),
@@ -55,7 +55,7 @@ async def decide(
                 FIND,
                 tool_step("b", "find", {"topic": "x"}, when={"value": {"$from": "find"}, "matches": {"type": "null"}}),
             ),
-            "Done. Step 'b' was skipped. The log proves every required tool call of the others.",
+            f"Done. Step 'b' was skipped. {OTHERS}",
         ),
     ],
 )
