@@ -24,6 +24,7 @@ _OF_EXECUTION = (
     "error",
     "warnings",
     "forecast",
+    "doneBefore",
 )
 _OF_STEP = ("id", "status", "result", "error", "skippedBecause")
 _OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
