@@ -53,7 +53,9 @@ def _list_current(state: StepState) -> list[Call]:
         if call is None:
             continue
         # Nothing has begun beyond the first item that has not.
-        if len(found) >= loop.max_concurrent or (is_stopping and not state.has_begun_item(index)):
+        if len(found) >= loop.max_concurrent or (
+            is_stopping and not state.has_begun_item(state.list_item_calls(index))
+        ):
             break
         found.append(call)
     return found

@@ -341,20 +341,24 @@ class StepState(FrozenStruct):
 
         No call follows a failed or rejected one. None takes a result that only a real run would have.
         """
-        calls = self.list_item_calls(index)
-        if any(call.status in ("failed", "rejected") for call in calls):
-            return None
-        for number, call in enumerate(calls[: self.item_order.ends[self.wave]]):
-            if call.status not in CALL_SETTLED:
-                is_possible = all(calls[taken].status == "succeeded" for taken in self.item_order.takes[number])
-                return call if is_possible else None
-        return None
+        order, calls = self.item_order, self.list_item_calls(index)
+        following: Call | None = None
+        for number, call in enumerate(calls):
+            if call.status in ("failed", "rejected"):
+                return None
+            if following is None and call.status not in CALL_SETTLED:
+                if number >= order.ends[self.wave]:
+                    continue
+                if any(calls[taken].status != "succeeded" for taken in order.takes[number]):
+                    return None
+                following = call
+        return following
 
-    def has_begun_item(self, index: int) -> bool:
-        """Return whether a call of this wave was made for the item."""
-        start = self.item_order.ends[self.wave - 1] if self.wave else 0
-        calls = self.list_item_calls(index)[start : self.item_order.ends[self.wave]]
-        return any(call.status != "proposed" for call in calls)
+    def has_begun_item(self, calls: Sequence[Call]) -> bool:
+        """Return whether a call of this wave was made for the item that has these calls."""
+        order = self.item_order
+        start = order.ends[self.wave - 1] if self.wave else 0
+        return any(call.status != "proposed" for call in calls[start : order.ends[self.wave]])
 
     def list_known_calls(self) -> Sequence[Call]:
         """Without those of a step that was taken over which have no result; only the earlier log says why."""
@@ -378,8 +382,9 @@ class StepState(FrozenStruct):
 
     def _list_begun_calls(self) -> Iterator[Call]:
         for index in range(self.items_over, len(self.items or ())):
-            yield from self.list_item_calls(index)
-            if self.find_next_call(index) is not None and not self.has_begun_item(index):
+            calls = self.list_item_calls(index)
+            yield from calls
+            if not self.has_begun_item(calls) and self.find_next_call(index) is not None:
                 return
 
     @property
