@@ -707,6 +707,26 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loops:batch": Requirement(
         "docs/reference/plans", "Calls of a loop that need a person are one question; each row releases its call once."
     ),
+    "loops:calls": Requirement(
+        "docs/reference/plans",
+        "A call of a loop takes the result of an earlier call of its item, and all rows are one question.",
+    ),
+    "thread:effects": Requirement(
+        "docs/reference/executions", "Whoever is asked about a call that ran in the thread before is told first."
+    ),
+    "done:honest": Requirement(
+        "docs/reference/executions",
+        "An execution is called proven only as far as its steps promised calls and made them.",
+    ),
+    "edits:told": Requirement(
+        "docs/reference/executions", "Arguments that a person changed are in the next answer, from what to what."
+    ),
+    "confirms:loop": Requirement(
+        "docs/reference/plans", "A confirmation covers the calls of a loop whose items are known when it asks."
+    ),
+    "plan:promises": Requirement(
+        "docs/reference/plans", "A plan that seems to promise what it does not is accepted with a warning."
+    ),
     "loops:pages": Requirement(
         "docs/reference/executions",
         "The results of all items of a loop are read by pages over MCP, commands and Python.",

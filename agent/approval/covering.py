@@ -1,7 +1,8 @@
 """One confirmation that covers several calls: which calls it names, and which later call it lets through.
 
 A confirmation step may name later steps. Their calls are listed in its question, as far as their arguments are known by
-then, and each listed call may run once without another question.
+then, and each listed call may run once without another question. Of a loop whose items are known by then, these are the
+calls of all items.
 """
 
 from collections.abc import Iterable
@@ -11,46 +12,81 @@ from msgspec.structs import replace
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.ownership import find_owner_for
-from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.canonical import canonical_json, measure_at_least
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.beginning import find_items
+from planwarden.agent.core.folds.planned_calls import begin_loop
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import Requirement
 
+MAX_COVERED = 1_000
+"""Calls that one confirmation covers; the others are asked about when their turn comes."""
+MAX_COVERED_BYTES = 1024 * 1024
+
 
 def list_covered_calls(
     context: ApprovalContext, execution: ExecutionState, call: Call
 ) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
-    """The later calls that a question about `call` covers, with the risk of each."""
+    """The later calls that a question about `call` covers, with the risk of each, at most `MAX_COVERED`."""
     found: list[tuple[ev.CoveredCall, Risk]] = []
+    size = 0
     for step_id in execution.steps[call.step_id].step.confirms:
+        execution = _look_ahead(context, execution, step_id)
         for planned in execution.steps[step_id].calls:
-            definition = context.tools.get(planned.tool_name)
-            if definition is None or definition.is_blocking or planned.status != "proposed":
-                continue
-            try:
-                arguments = complete_arguments(context, execution, planned)
-            except InvalidArguments:
-                continue
-            except PartsNeeded:
-                if context.parts is not None:
-                    raise
-                # The arguments are not known here, so the call is asked about by itself.
-                continue
-            requirement = context.find_requirement(definition, arguments)
-            if requirement.denied is not None:
-                continue
-            covered = ev.CoveredCall(
-                step_id=step_id,
-                tool_name=planned.tool_name,
-                arguments=arguments,
-                definition_digest=definition.digest,
-            )
-            found.append((covered, requirement.effective_risk))
+            row = _cover(context, execution, planned)
+            size += 0 if row is None else measure_at_least(row[0].arguments, MAX_COVERED_BYTES)
+            if len(found) >= MAX_COVERED or size > MAX_COVERED_BYTES:
+                return tuple(found)
+            if row is not None:
+                found.append(row)
     return tuple(found)
+
+
+def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
+    """The execution as if the loop of the step had begun, if what it goes through is known already."""
+    state = execution.steps[step_id]
+    if state.step.loop is None or state.items is not None:
+        return execution
+    try:
+        items = find_items(state.step.loop, execution, context.parts or {})
+    except (InvalidArguments, LimitExceeded):
+        return execution
+    except PartsNeeded:
+        if context.parts is not None:
+            raise
+        return execution
+    return replace(execution, steps={**execution.steps, step_id: begin_loop(state, tuple(items))})
+
+
+def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
+    """The call as a question covers it, with its risk; None for one whose arguments are not known, or that asks."""
+    definition = context.tools.get(planned.tool_name)
+    if definition is None or definition.is_blocking or planned.status != "proposed":
+        return None
+    try:
+        arguments = complete_arguments(context, execution, planned)
+    except InvalidArguments:
+        return None
+    except PartsNeeded:
+        if context.parts is not None:
+            raise
+        # The arguments are not known here, so the call is asked about by itself.
+        return None
+    requirement = context.find_requirement(definition, arguments)
+    if requirement.denied is not None:
+        return None
+    covered = ev.CoveredCall(
+        step_id=planned.step_id,
+        tool_name=planned.tool_name,
+        arguments=arguments,
+        definition_digest=definition.digest,
+        call_id="" if execution.steps[planned.step_id].step.loop is None else planned.call_id,
+    )
+    return covered, requirement.effective_risk
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
@@ -87,6 +123,7 @@ def find_covering_suspension(
         for covered in suspension.covered:
             if (
                 covered.step_id == call.step_id
+                and covered.call_id in ("", call.call_id)
                 and covered.tool_name == call.tool_name
                 and covered.definition_digest == definition.digest
                 and canonical_json(covered.arguments) == wanted
@@ -111,6 +148,8 @@ def is_worth_enough(
 
 
 def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, wanted: str) -> bool:
+    if execution.steps[call.step_id].step.loop is not None:
+        return question.suspension_id in call.consumed
     used = sum(
         1
         for other in execution.steps[call.step_id].calls

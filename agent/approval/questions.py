@@ -21,6 +21,7 @@ from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState
 from planwarden.agent.core.step_control import RetryPolicy
 from planwarden.agent.core.takeover import describe_earlier_runs
+from planwarden.agent.core.thread_effects import REPEAT, describe_repeats
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Policy, Requirement
 
@@ -239,7 +240,12 @@ def _find_circumstances(
 
 
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
-    """The question with its approval digest and the policy that it is asked under."""
+    """The question with its approval digest and the policy that it is asked under.
+
+    What its calls repeat is said first; other arguments repeat something else, or nothing.
+    """
+    others = (sentence for sentence in question.found if not sentence.startswith(REPEAT))
+    question = replace(question, found=(*describe_repeats(execution, question), *others))
     return replace(
         question,
         digest=compute_approval_digest(context.policy.policy_digest, execution, question),
@@ -311,9 +317,7 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
         alarms = build_alarms(schedule, context.clock.now(), question.expires_at)
-    approval_digest = compute_approval_digest(context.policy.policy_digest, execution, question)
-    policy = context.policy.policy_digest[:POLICY_DIGITS]
-    return ev.Suspended(question=replace(question, alarms=alarms, digest=approval_digest, policy=policy))
+    return ev.Suspended(question=bind_question(context, execution, replace(question, alarms=alarms)))
 
 
 def _may_cover(definition: ToolDefinition, suspend: Suspend) -> bool:

@@ -36,7 +36,7 @@ def begin_step(
                 return (ev.StepSkipped(step_id=step_id, because=WHEN),)
         if step.loop is None:
             return (started,)
-        return (started, ev.LoopBegan(step_id=step_id, items=tuple(_find_items(step.loop, sources))))
+        return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step.loop, execution, parts))))
     except (InvalidArguments, LimitExceeded) as error:
         return (started, ev.StepFailed(step_id=step_id, code=error.code, message=error.message))
 
@@ -59,8 +59,14 @@ def _find_bound(written: dict[str, JsonValue], sources: BindingSources) -> JsonV
     return values[binding.reference] if binding.reference in values else written["default"]
 
 
-def _find_items(loop: Loop, sources: BindingSources) -> list[JsonValue]:
-    """The items; raises `InvalidArguments` or `LimitExceeded` if they are no list, or too many."""
+def find_items(loop: Loop, execution: ExecutionState, parts: Mapping[PartAddress, ArtifactPart]) -> list[JsonValue]:
+    """Return the items of the loop.
+
+    Raises:
+        InvalidArguments, LimitExceeded: they are not there, not a list, or too many.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    sources = replace(list_sources(execution, parts), takes_lists=True)
     written = loop.items
     items = _find_bound(written, sources) if isinstance(written, dict) else resolve({"": written}, sources)[""]
     if not isinstance(items, list):

@@ -42,6 +42,8 @@ class ToolFacts(msgspec.Struct, frozen=True):
     """Digest of the tool's definition; an accepted plan pins it."""
     check: ArgumentCheck | None = None
     """Checks arguments by the tool's schema; None where that is not known."""
+    may_ask: bool = True
+    """Whether calls may need a person by the tool's own risk."""
 
 
 class PlannedCall(StoredStruct):

@@ -6,6 +6,7 @@ receives the facts about tools.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
@@ -20,6 +21,7 @@ from planwarden.agent.core.plan import Author, Plan, PlannedCall, PlanStep, Tool
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, list_placeholders
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
 from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
+from planwarden.agent.core.plan_checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
@@ -39,7 +41,7 @@ def parse_plan(
     earlier: Earlier | None = None,
     known: Plan | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what looks like a placeholder.
+    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
 
     What a run is given is checked by `planwarden.agent.core.inputs`. `earlier` has what bindings to other executions of
     the thread lead to; None if there are none. The arguments of steps of the `known` plan are not checked again.
@@ -90,6 +92,8 @@ def parse_plan(
         warnings.extend(f"{found}; it is used as it stands" for found in placeholders[:MAX_TOLD])
         placeholders = []
     check_tools(steps, written, tools, placeholders)
+    for find_warnings in (find_open_confirmations, find_unkept_promises):
+        warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)
 
 

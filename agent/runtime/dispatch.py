@@ -209,7 +209,7 @@ def _apply_policy(
         return _deny(call, requirement)
     if has_changed_since_plan(execution, definition):
         if state.items is not None:
-            return PreparedCall((ask_batch(context, execution, state),))
+            return PreparedCall(ask_batch(context, execution, state))
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments),))
     covering = find_covering_suspension(context, execution, call, definition, arguments, requirement)
     asks_itself = definition.is_blocking and requirement.risk == "confirm"
@@ -222,7 +222,7 @@ def _apply_policy(
     if grant_id is not None:
         return _dispatch(call, definition, arguments, grant_id=grant_id)
     if state.items is not None:
-        return PreparedCall((ask_batch(context, execution, state),))
+        return PreparedCall(ask_batch(context, execution, state))
     return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement),))
 
 

@@ -40,12 +40,19 @@ def format_execution(document: Document) -> str:
     if document.get("steps"):
         lines.extend(["", *_format_steps(document["steps"])])
     lines.extend(f"Warning: {_format_json(warning)}" for warning in document.get("warnings", ()))
+    lines.extend(map(_format_earlier_effect, document.get("doneBefore", ())))
     lines.extend(_format_forecast(document.get("forecast", {})))
     usage = document.get("usage", {"toolCalls": 0, "modelCalls": 0})
     if usage["toolCalls"] or usage["modelCalls"]:
         lines.append(f"Used: {usage['toolCalls']} tool call(s), {usage['modelCalls']} model call(s)")
     lines.extend(_format_observations(document))
     return "\n".join(lines)
+
+
+def _format_earlier_effect(effect: Document) -> str:
+    call = f"{effect['toolName']} {_format_json(effect['arguments'], 200)}"
+    doubt = "; nobody knows whether it happened" if effect.get("isUnknown") else ""
+    return f"Done before: {call} in step {_format_json(effect['stepId'], 200)} at {effect['at']}{doubt}"
 
 
 def format_suspensions(document: Document) -> str:

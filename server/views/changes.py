@@ -25,6 +25,7 @@ _OF_EXECUTION = (
     "error",
     "warnings",
     "forecast",
+    "doneBefore",
 )
 _OF_SUCCEEDED_CALL = ("toolName", "arguments", "status")
 _OF_STEP = ("id", "status", "result", "error", "skippedBecause")

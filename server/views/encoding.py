@@ -30,6 +30,8 @@ OPTIONAL_FIELDS = frozenset(
         "next",
         "saved_plan",
         "retry_of",
+        "done_before",
+        "is_unknown",
         "is_rehearsal",
         "taken_from",
         "rehearsal",

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.bindings import WHEN, Earlier, Reference, find_binding_faults, is_plain
+from planwarden.agent.core.item_calls import find_item_call_faults
 from planwarden.agent.core.plan import Plan, PlanStep, list_own_names
 from planwarden.agent.core.plan_checks.arguments import find_foreign_faults
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, join_faults, quote_some
@@ -43,6 +44,7 @@ def check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], e
         for call in step.tool_calls:
             if not is_plain(call.arguments):
                 problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_binding_faults(call.arguments))
+        problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_item_call_faults(step))
     if not problems or earlier is None:
         problems.extend(find_foreign_faults(foreign, earlier))
     if problems:

@@ -319,14 +319,15 @@ def _list_answers(table: _Table) -> None:
 
 def _list_decisions(table: _Table) -> None:
     table.decide("approved as text", {"approved": "true"}, "decision.approved must be true or false", 'text "true"')
-    table.decide("approved as yes", {"approved": "yes"}, "decision.approved must be true or false", "without quotes")
+    table.decide(
+        "approved as yes", {"approved": "yes"}, "decision.approved must be true or false", "the person is asked"
+    )
     table.decide("approved as a verb", {"approved": "approve"}, "decision.approved must be true or false")
     table.decide("approved as a number", {"approved": 1}, "decision.approved must be true or false, not 1")
     table.decide("approved as text in text", '{"approved": "true"}', "decision.approved must be true or false")
-    table.decide("a decision in words", "approve", "decision must be an object", '{"approved": false')
+    table.decide("a decision in words", "approve", "decision must be an object", "send {}, and the person")
     table.decide("a decision as true", True, "decision must be an object, not true")
     table.decide("another word for approved", {"approve": True}, "'approve' (write 'approved')", "reason")
-    table.decide("no decision", {}, "'approved'")
     table.decide(
         "edited arguments as a list", {"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object"
     )
@@ -344,6 +345,10 @@ def _list_decisions(table: _Table) -> None:
     asks = Understood((), "suspended")
     for name, decision in (
         ("a decision as text", '{"approved": true}'),
+        ("an empty decision", {}),
+        ("a decision of null", None),
+        ("a decision with a reason only", {"reason": "it looks right"}),
+        ("rows without a decision", {"content": {"items": [0]}}),
         ("edited arguments as text", {"approved": True, "modifiedArgs": '{"ids": [2]}'}),
     ):
         table.rows.append(Mistake(name, "resume_execution", {**given, "decision": decision}, asks, "human"))
