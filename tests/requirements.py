@@ -713,6 +713,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "conditions:dependents": Requirement(
         "docs/reference/plans", "Steps go on after one whose condition did not hold, unless they need its value."
     ),
+    "conditions:closed": Requirement(
+        "docs/reference/plans", "What a condition cannot judge does not match, and the step says why."
+    ),
     "conditions:faults": Requirement("docs/reference/plans", "A condition that cannot be judged is refused at once."),
     "loops:each": Requirement("docs/reference/plans", "A loop is proven by the calls of every item."),
     "loops:failure": Requirement("docs/reference/plans", "A failed item stops the others, or leaves a gap."),

@@ -49,6 +49,28 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "seconds": ("time", "maxSeconds", "timeout"),
     "planning": ("plan",),
     "execution": ("step", "execute"),
+    "value": ("from", "$from", "left", "field", "input", "binding", "source"),
+    "matches": ("schema", "match", "condition", "test", "is", "right", "expression"),
+    "attempts": ("times", "count", "max", "maxAttempts", "maxRetries", "retries", "tries"),
+    "delayS": ("delay", "wait", "backoff", "seconds", "interval", "delaySeconds", "initialDelay"),
+    "maxDelayS": ("maxDelay", "maxWait", "maxBackoff"),
+    "factor": ("backoffFactor", "multiplier", "exponent"),
+    "forEach": ("loop", "foreachItem", "iterate", "over", "map", "each"),
+    "maxItems": ("limit", "maxLength", "maxSize", "maxCount"),
+    "const": ("eq", "==", "=", "===", "equal", "equals", "equalTo", "is"),
+    "enum": ("in", "isIn", "values"),
+    "exclusiveMinimum": ("gt", ">", "greaterThan", "moreThan", "above", "over"),
+    "minimum": ("gte", ">=", "ge", "min", "atLeast", "greaterThanOrEqual"),
+    "exclusiveMaximum": ("lt", "<", "lessThan", "below", "under"),
+    "maximum": ("lte", "<=", "le", "atMost", "lessThanOrEqual"),
+    "not": ("ne", "!=", "neq", "notEqual", "notEquals", "isNot"),
+    "pattern": ("regex", "regexp", "like", "matches", "format", "startsWith"),
+    "minItems": ("length", "size", "count", "notEmpty", "nonEmpty"),
+    "contains": ("any", "some", "elemMatch", "has", "includes"),
+    "items": ("all", "every", "each"),
+    "required": ("exists", "has"),
+    "anyOf": ("or", "any", "oneOf"),
+    "allOf": ("and",),
 }
 """By right key: what is written instead. How words are joined and capitalised does not matter."""
 INNER_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -68,10 +90,10 @@ def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
     """Returns the known key that was meant, or None."""
     keys, plain = list(known), _join(wrong)
     for key in keys:
-        if _join(key) == plain:
+        if plain and _join(key) == plain:
             return key
     for key in keys:
-        if plain in _PLAIN.get(key, ()):
+        if plain in _PLAIN.get(key, ()) if plain else wrong in MISNOMERS.get(key, ()):
             return key
     return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
 

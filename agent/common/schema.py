@@ -99,6 +99,10 @@ class Schema:
             return (TOO_MUCH_WORK,)
         return () if self._validator.is_valid(value) else self._describe_faults(value, len(encoded))
 
+    def is_valid(self, value: JsonValue) -> bool:
+        """Return whether a value fits; the work of that is the caller's to bound."""
+        return self._validator.is_valid(value)
+
     def fits(self, value: JsonValue, limit: int) -> tuple[bool | None, int]:
         """Returns whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
         or cannot be known, as of text that is not Unicode.
@@ -204,12 +208,16 @@ def _measure_pattern(pattern: str) -> int:
 def _compile(schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTES) -> "jsonschema_rs.Validator":
     import jsonschema_rs
 
-    return jsonschema_rs.validator_for(
-        schema,
-        pattern_options=jsonschema_rs.RegexOptions(size_limit=pattern_bytes),
-        retriever=_refuse_to_fetch,
-        validate_formats=False,
-    )
+    try:
+        return jsonschema_rs.validator_for(
+            schema,
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=pattern_bytes),
+            retriever=_refuse_to_fetch,
+            validate_formats=False,
+        )
+    except jsonschema_rs.ValidationError as error:
+        where = "".join(f"/{part}" for part in error.instance_path)
+        raise ValueError(f"{where} in it: {error.message[:200]}") from None
 
 
 def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -166,7 +166,8 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
         if "rehearsal" in call:
             yield f"    would need {_format_json(call['rehearsal'], 1_000)}"
     if "skippedBecause" in step:
-        yield f"  skipped after {step['skippedBecause']}"
+        reason = step.get("skippedReason")
+        yield f"  skipped after {step['skippedBecause']}" if reason is None else f"  skipped: {_format_json(reason)}"
     if "result" in step:
         yield f"  result {_format_json(step['result'], limit)}"
     for item in step.get("itemResults", ()):

@@ -25,7 +25,7 @@ _OF_EXECUTION = (
     "warnings",
     "forecast",
 )
-_OF_STEP = ("id", "status", "result", "error", "skippedBecause")
+_OF_STEP = ("id", "status", "result", "error", "skippedBecause", "skippedReason")
 _OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
 _KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
 _OF_TOOL = ("name", "description", "inputSchema")
