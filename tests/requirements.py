@@ -700,6 +700,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "references:never": Requirement("docs/reference/plans", "What no run could resolve is refused before one."),
     "references:text": Requirement(
         "console, what a model sees",
         "A binding reads JSON in text where it says so; where it leads nowhere it says why.",

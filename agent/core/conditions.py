@@ -181,7 +181,9 @@ class Matcher:
 
     def _judge_items(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
         entries = cast("list[JsonValue]", value)
-        return _combine([self._judge(cast("JsonSchema", node), entry, f"{path}/{i}") for i, entry in enumerate(entries)])
+        return _combine(
+            [self._judge(cast("JsonSchema", node), entry, f"{path}/{i}") for i, entry in enumerate(entries)]
+        )
 
     def _judge_required(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
         names = cast("list[str]", node)

@@ -49,7 +49,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
     _fill_defaults(schema, values)
     from planwarden.agent.common.schema import Schema
 
-    faults = [f"inputs: {fault}" for fault in Schema(_close(schema)).find_faults(values)]
+    faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema)).find_faults(values)]
     if faults:
         properties = _read_properties(schema)
         known = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
@@ -75,7 +75,7 @@ def fill_bound_inputs(
         return values, (f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes",), 0
     bound: list[Path] = []
     known = {name: leave_out_bindings(value, bound, (name,)) for name, value in values.items()}
-    faults, work = Schema(_close(schema)).find_certain_faults(known, bound, limit)
+    faults, work = Schema(close_schema(schema)).find_certain_faults(known, bound, limit)
     return values, tuple(f"inputs: {fault}" for fault in faults), work
 
 
@@ -91,7 +91,7 @@ def find_bound_faults(
 
     unknown: list[Path] = []
     known = {name: leave_out_bindings(value, unknown, (name,), values) for name, value in given.items()}
-    faults, work = Schema(_close(schema)).find_certain_faults(known, unknown, limit)
+    faults, work = Schema(close_schema(schema)).find_certain_faults(known, unknown, limit)
     return tuple(f"inputs: {fault}" for fault in faults), work
 
 
@@ -106,6 +106,6 @@ def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return declared if isinstance(declared, dict) else {}
 
 
-def _close(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Returns the schema without properties that it does not declare, unless it allows them."""
     return {"type": "object", "additionalProperties": False, **schema}

@@ -18,10 +18,19 @@ from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_fault
 from planwarden.agent.common.misnomers import describe_unknown_keys
 from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.inputs import find_inputs_faults
-from planwarden.agent.core.plan import Author, Plan, PlannedCall, PlanStep, ToolFacts, list_foreign_references
+from planwarden.agent.core.plan import (
+    Author,
+    Plan,
+    PlannedCall,
+    PlanStep,
+    ToolFacts,
+    list_foreign_references,
+    list_own_names,
+)
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, list_placeholders
+from planwarden.agent.core.plan_checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
-from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
+from planwarden.agent.core.plan_checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
@@ -95,16 +104,19 @@ def parse_plan(
         scopes=scopes or None,
         schemas=_read_schemas(document, scopes) or None,
     )
-    check_own_names(plan)
-    check_graph(steps, list_foreign_references(plan, needs), earlier)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
-    written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
+    fresh = [step for step in steps if begun.get(step.step_id) != step]
+    written = _list_calls(fresh)
+    names = {step.step_id for step in steps} | list_own_names(plan)
+    problems = [*find_reserved_names(plan), *find_foreign_bindings(plan, fresh)]
+    problems += find_graph_faults(steps, list_foreign_references(plan, needs), earlier, names)
+    problems = problems or find_unresolvable(plan, fresh, tools)
     saved = map_origins(used)
     meant = [call for call in written if author == "caller" or call.step_id in saved]
     # Whoever sends or saves a plan may mean it: a test does run against example.org.
     warnings.extend(f"{found}; it is used as it stands" for found in list_placeholders(meant)[:MAX_TOLD])
     guessed = [] if author == "caller" else [call for call in written if call.step_id not in saved]
-    check_tools(steps, written, tools, list_placeholders(guessed))
+    check_tools(steps, written, tools, [*problems, *list_placeholders(guessed)])
     return plan, tuple(warnings)
 
 

@@ -61,10 +61,22 @@ ORDERS: list[JsonValue] = [{"amount": 70, "status": "open"}, {"amount": 9000, "s
         ({}, {"not": {"properties": {"status": {"const": "paid"}}}}, "the value has no 'status'; it has nothing"),
         ("7000", {"not": {"maximum": 5000}}, 'the value is the text "7000", and maximum is for numbers'),
         ("7000", {"anyOf": [{"minimum": 5}, {"maximum": 5}]}, "minimum is for numbers"),
-        (ORDERS, {"contains": {"properties": {"amuont": {"minimum": 1}}}}, "no entry of the value fits, of 2: the value at "),
-        (ORDERS, {"contains": {"properties": {"amuont": {"minimum": 1}}}}, "has no 'amuont'; it has 'amount', 'status'"),
+        (
+            ORDERS,
+            {"contains": {"properties": {"amuont": {"minimum": 1}}}},
+            "no entry of the value fits, of 2: the value at ",
+        ),
+        (
+            ORDERS,
+            {"contains": {"properties": {"amuont": {"minimum": 1}}}},
+            "has no 'amuont'; it has 'amount', 'status'",
+        ),
         (ORDERS, {"not": {"contains": {"properties": {"overdue": {"const": True}}}}}, "has no 'overdue'"),
-        (ORDERS, {"items": {"properties": {"status": {"const": "paid"}}}}, "the value at '/0/status' is the text \"open\""),
+        (
+            ORDERS,
+            {"items": {"properties": {"status": {"const": "paid"}}}},
+            "the value at '/0/status' is the text \"open\"",
+        ),
         (ORDERS, {"contains": {"required": ["amount"], "properties": {"status": {"const": "late"}}}}, '"late"'),
         (ORDERS, {"contains": {"properties": {"amount": {"exclusiveMinimum": 5000}}}}, None),
         (ORDERS, {"not": {"contains": {"required": ["overdue"]}}}, None),
@@ -94,7 +106,9 @@ async def test_a_skipped_step_names_which_condition_and_the_pointer_to_nothing()
     )
     async with warden(Ledger()) as w:
         done = await w.execute_plan(steps)
-    assert done.steps[1].skipped_reason == "when[1]: the pointer '/idz' into the result of step 'find' has nothing there"
+    assert (
+        done.steps[1].skipped_reason == "when[1]: the pointer '/idz' into the result of step 'find' has nothing there"
+    )
 
 
 @requirement("conditions:dependents")
@@ -158,7 +172,10 @@ async def test_a_step_that_was_skipped_for_want_of_a_failed_one_still_stops_its_
         (when("", {"properties": {"ids": {"format": "date"}}}), "property 'ids' of 'matches' has no key 'format'"),
         (when("/ids", {"items": True}), "'items' of 'matches' must be a schema in an object, not true"),
         (when("/ids", {"minItems": 1, "minimum": 5}), "minItems is for lists and minimum is for numbers"),
-        (when("/ids", {"type": "array", "exclusiveMinimum": 5}), "exclusiveMinimum is for numbers, and its type is array"),
+        (
+            when("/ids", {"type": "array", "exclusiveMinimum": 5}),
+            "exclusiveMinimum is for numbers, and its type is array",
+        ),
     ],
 )
 async def test_a_condition_that_cannot_be_judged_is_a_fault_of_the_plan(condition: JsonValue, why: str) -> None:
