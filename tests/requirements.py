@@ -700,6 +700,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "confirm:certain": Requirement(
+        "docs/reference/plans", "A person is not asked to confirm a later call that certainly fails."
+    ),
     "references:never": Requirement("docs/reference/plans", "What no run could resolve is refused before one."),
     "references:text": Requirement(
         "console, what a model sees",
@@ -741,7 +744,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "plan:placeholders": Requirement(
         "console, what a model sees",
-        "A placeholder is a warning where a caller wrote it, and a fault where a model did.",
+        "A placeholder is a fault where a model wrote it; where a caller did, a warning, and said first in questions.",
     ),
     "thread:bindings": Requirement(
         "console, settled", "A later execution takes completed results of its thread, fixed when its plan is accepted."

@@ -15,8 +15,10 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.beginning import begin_step
+from planwarden.agent.core.bindings import Binding, find_bindings
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import Requirement
 
@@ -51,6 +53,46 @@ def list_covered_calls(
             )
             found.append((covered, requirement.effective_risk))
     return tuple(found)
+
+
+def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:
+    """Check the later calls that a question about `call` would cover, before it is asked.
+
+    Only those whose sources are over, in steps that will certainly begin.
+
+    Raises:
+        InvalidArguments: one cannot run.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    for step_id in execution.steps[call.step_id].step.confirms:
+        state = execution.steps[step_id]
+        if state.status != "pending" or state.step.loop is not None or not _will_begin(context, execution, state):
+            continue
+        for planned in state.calls:
+            if planned.status != "proposed" or not _are_over(execution, find_bindings(planned.proposed)):
+                continue
+            try:
+                complete_arguments(context, execution, planned)
+            except InvalidArguments as error:
+                raise InvalidArguments(
+                    f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run: {error.message}"
+                ) from None
+
+
+def _will_begin(context: ApprovalContext, execution: ExecutionState, state: StepState) -> bool:
+    """Whether the conditions of the step hold as far as they can be judged, and they can."""
+    if not state.step.when:
+        return True
+    if not _are_over(execution, (binding for found in state.step.when for binding in find_bindings(found.value))):
+        return False
+    events = begin_step(execution, state.step.step_id, context.parts or {})
+    return any(isinstance(event, ev.StepStarted) for event in events) and len(events) == 1
+
+
+def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
+    """Whether every step that the bindings name is completed; what is no step of the plan is known from the start."""
+    named = (execution.steps.get(binding.reference.step_id) for binding in bindings)
+    return all(state is None or state.status == "completed" for state in named)
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:

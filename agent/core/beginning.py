@@ -1,7 +1,8 @@
 """How a step with conditions or a loop begins: it is skipped, fails, or starts with its items.
 
 A condition holds when its value is there and fits its schema; the event that skips the step says why one did not. A
-value that is too large for its schema fails the step, because nobody knows whether it fits. So does a value that does not fit the inputs of the used plan that takes it.
+value that is too large for its schema fails the step, because nobody knows whether it fits. So does a value that does
+not fit the inputs of the used plan that takes it.
 """
 
 from collections.abc import Mapping

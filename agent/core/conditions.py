@@ -5,7 +5,7 @@ property that is named has to be there. A value that cannot be judged does not m
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import cast
 
@@ -146,15 +146,32 @@ class Matcher:
         if self._looks > MAX_LOOKS:
             raise LimitExceeded(f"a condition could not be judged: it would look at more than {MAX_LOOKS} values")
         verdicts = [self._judge_leaves(node, value, path)]
-        for keyword, judge in _JUDGES.items():
+        for keyword in _WITH_SCHEMAS:
             if keyword in node and _has_type(value, KEYWORDS[keyword]):
-                verdicts.append(judge(self, node[keyword], value, path))
+                verdicts.append(self._judge_part(keyword, node[keyword], value, path))
         verdicts.extend(
             (None, f"{_point(path)} is {describe(value)}, and {keyword} is for {_NAMES[kind][1]}")
             for keyword in node
             if (kind := KEYWORDS[keyword]) and not _has_type(value, kind)
         )
         return _combine(verdicts)
+
+    def _judge_part(self, keyword: str, part: JsonValue, value: JsonValue, path: str) -> Verdict:
+        match keyword:
+            case "contains":
+                return self._judge_contains(part, value, path)
+            case "items":
+                return self._judge_items(part, value, path)
+            case "required":
+                return self._judge_required(part, value, path)
+            case "properties":
+                return self._judge_properties(part, value, path)
+            case "anyOf":
+                return self._judge_any(part, value, path)
+            case "allOf":
+                return self._judge_all(part, value, path)
+            case _:
+                return self._judge_not(part, value, path)
 
     def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
         """Judge what the keywords say that look at the value only."""
@@ -217,17 +234,6 @@ class Matcher:
         return (False, f"{_point(path)} is {_tell(value)}, which not excludes") if matches else _MATCHES
 
 
-_JUDGES: Mapping[str, Callable[[Matcher, JsonValue, JsonValue, str], Verdict]] = {
-    "contains": Matcher._judge_contains,
-    "items": Matcher._judge_items,
-    "required": Matcher._judge_required,
-    "properties": Matcher._judge_properties,
-    "anyOf": Matcher._judge_any,
-    "allOf": Matcher._judge_all,
-    "not": Matcher._judge_not,
-}
-
-
 def _combine(verdicts: list[Verdict]) -> Verdict:
     """Return the verdict of all together: what certainly does not match comes before what cannot be judged."""
     ordered = (verdict for wanted in (False, None) for verdict in verdicts if verdict[0] is wanted)
@@ -235,34 +241,43 @@ def _combine(verdicts: list[Verdict]) -> Verdict:
 
 
 def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> Iterator[str]:
-    """Yield what no value of the `shape` can match, as sentences about the value; `shape` is the value's own schema."""
-    kinds = list_types(shape)
+    """Yield why no value of the `shape`, which is the value's own schema, can match."""
+    kinds, wanted = list_types(shape), list_types(matches)
     for keyword in matches:
         kind = KEYWORDS.get(keyword)
-        if kind and kinds and kind not in kinds and not (kind == "number" and "integer" in kinds):
-            names = " or ".join(_NAMES[name][0] for name in kinds)
-            yield f"{_point(path)} is {names}, and {keyword} is for {_NAMES[kind][1]}"
-    wanted = list_types(matches)
-    if kinds and wanted and not {*kinds} & {*wanted} and {*kinds, *wanted} != {"integer", "number"}:
-        yield f"{_point(path)} is {' or '.join(_NAMES[name][0] for name in kinds)}, never {_quote(matches['type'])}"
-    named, known = matches.get("properties"), read_properties(shape)
-    names = [*(named if isinstance(named, dict) else ()), *(_read_list(matches.get("required")))]
-    for name in dict.fromkeys(map(str, names)):
-        if is_closed(shape) and name not in known:
+        if kind and kinds and not _overlap(kinds, (kind,)):
+            yield f"{_point(path)} is {_name_types(kinds)}, and {keyword} is for {_NAMES[kind][1]}"
+    if kinds and wanted and not _overlap(kinds, wanted):
+        yield f"{_point(path)} is {_name_types(kinds)}, never {_quote(matches['type'])}"
+    named, known = read_properties(matches), read_properties(shape)
+    for name in dict.fromkeys([*named, *map(str, _read_list(matches.get("required")))]) if is_closed(shape) else ():
+        if name not in known:
             yield f"{_point(path)} never has {name[:MAX_QUOTED]!r}; it has {_list_names(known)}"
-    for key, child in named.items() if isinstance(named, dict) else ():
-        if isinstance(part := known.get(key), dict) and isinstance(child, dict):
-            yield from find_type_faults(child, part, f"{path}/{key}")
-    for keyword in ("contains", "items"):
-        if isinstance(child := matches.get(keyword), dict) and isinstance(entry := shape.get("items"), dict):
-            yield from find_type_faults(child, entry, f"{path}/0")
-    for child in (matches.get("not"), *_read_list(matches.get("allOf"))):
-        if isinstance(child, dict):
-            yield from find_type_faults(child, shape, path)
-    listed = [child for child in _read_list(matches.get("anyOf")) if isinstance(child, dict)]
-    branches = [list(find_type_faults(child, shape, path)) for child in listed]
+    parts = [(child, known.get(name), f"{path}/{name}") for name, child in named.items()]
+    parts += [(matches.get(keyword), shape.get("items"), f"{path}/0") for keyword in ("contains", "items")]
+    parts += [
+        (child, cast("JsonValue", shape), path) for child in (matches.get("not"), *_read_list(matches.get("allOf")))
+    ]
+    for child, part, place in parts:
+        if isinstance(child, dict) and isinstance(part, dict):
+            yield from find_type_faults(child, part, place)
+    branches = [next(find_type_faults(child, shape, path), None) for child in _list_objects(matches.get("anyOf"))]
     if branches and all(branches):
-        yield branches[0][0]
+        yield str(branches[0])
+
+
+def _overlap(kinds: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether a value can be of a type of both: a whole number is a number."""
+    both = {"integer", "number"}
+    return bool({*kinds} & {*wanted}) or bool(both & {*kinds} and both & {*wanted})
+
+
+def _name_types(kinds: tuple[str, ...]) -> str:
+    return " or ".join(_NAMES[kind][0] for kind in kinds)
+
+
+def _list_objects(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [child for child in _read_list(value) if isinstance(child, dict)]
 
 
 def list_types(schema: JsonSchema) -> tuple[str, ...]:

@@ -112,10 +112,11 @@ def parse_plan(
     problems += find_graph_faults(steps, list_foreign_references(plan, needs), earlier, names)
     problems = problems or find_unresolvable(plan, fresh, tools)
     saved = map_origins(used)
-    meant = [call for call in written if author == "caller" or call.step_id in saved]
+    texts = [*written, *_list_lists(fresh)]
+    meant = [call for call in texts if author == "caller" or call.step_id in saved]
     # Whoever sends or saves a plan may mean it: a test does run against example.org.
     warnings.extend(f"{found}; it is used as it stands" for found in list_placeholders(meant)[:MAX_TOLD])
-    guessed = [] if author == "caller" else [call for call in written if call.step_id not in saved]
+    guessed = [] if author == "caller" else [call for call in texts if call.step_id not in saved]
     check_tools(steps, written, tools, [*problems, *list_placeholders(guessed)])
     return plan, tuple(warnings)
 
@@ -207,6 +208,12 @@ def _fill_in(parsed: list[StepInput], scopes: Scopes) -> tuple[tuple[PlanStep, .
         needed = dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, ())])
         steps.append(replace(step, dependencies=tuple(needed)))
     return tuple(steps), needs
+
+
+def _list_lists(steps: Iterable[PlanStep]) -> list[WrittenCall]:
+    """Return the literal lists of loops in the form of calls, whose texts can be placeholders too."""
+    loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
+    return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
 
 
 def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:

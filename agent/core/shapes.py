@@ -99,6 +99,6 @@ def _describe_entries(entries: list[JsonValue]) -> JsonSchema | None:
     """Return what all entries of a literal list have in common."""
     if 0 < len(entries) <= MAX_LITERALS and all(isinstance(entry, dict) for entry in entries):
         names = {name for entry in entries if isinstance(entry, dict) for name in entry}
-        return {"type": "object", "properties": dict.fromkeys(names, {}), "additionalProperties": False}
+        return {"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False}
     kinds = {"string" if isinstance(entry, str) else "" for entry in entries}
     return {"type": "string"} if kinds == {"string"} else None
