@@ -18,6 +18,7 @@ INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 WHEN = "when"
 """Why a step was skipped whose condition did not hold, instead of the id of another step."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
+_PART = re.compile(r"[^.\[\]/'\"\s]+")
 MAX_QUOTED = 200
 _REFERENCE_KEYS = ("$from", "pointer", "parse")
 _KEYS = (*_REFERENCE_KEYS, "default")
@@ -149,15 +150,22 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
     pointer = value.get("pointer", "")
     if unknown := sorted(value.keys() - {*_KEYS}):
         stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
-        yield f"a '$from' object has unknown key(s) {stray}; it takes '$from', 'pointer', 'parse' and 'default'"
+        path = next((value[key] for key in ("path", "jsonPointer", "field", "key") if key in value), None)
+        hint = f"; write 'pointer': '{to_pointer(path)}'" if isinstance(path, str) and "pointer" not in value else ""
+        yield f"a '$from' object has unknown key(s) {stray}; it takes '$from', 'pointer', 'parse' and 'default'{hint}"
     if not isinstance(value["$from"], str):
-        yield "'$from' must be a step id"
+        yield "'$from' must be the id of one step, in text"
     if value.get("parse", "json") != "json":
         given = str(value["parse"])[:MAX_QUOTED]
         yield f"'parse' is {given!r}, but the only value that it takes is \"json\""
     if not isinstance(pointer, str) or not POINTER.match(pointer):
         given = str(pointer)[:MAX_QUOTED]
-        yield f"pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+        yield f"pointer {given!r} is not a JSON pointer (RFC 6901); write {to_pointer(given)!r}"
+
+
+def to_pointer(path: str) -> str:
+    """Return the JSON pointer that a path in another language, such as `$.results[0].url`, was probably meant as."""
+    return "".join(f"/{part}" for part in _PART.findall(path.removeprefix("$")))
 
 
 def find_bound_parts(value: JsonValue, path: Path) -> Iterator[tuple[Path, JsonValue]]:

@@ -1,5 +1,6 @@
 """Inputs: what a run of a plan is given, checked by the plan's own schema before anything happens."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 from planwarden.agent.common.canonical import check_depth, is_larger
@@ -9,6 +10,13 @@ from planwarden.agent.core.bindings import Path, leave_out_bindings
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
 
 MAX_SCHEMA_BYTES = 64 * 1024
+_KEYWORDS = frozenset(
+    (
+        "type properties required additionalProperties patternProperties propertyNames minProperties maxProperties title "
+        "description default examples $schema $id $defs $comment $ref allOf anyOf oneOf not if then else const enum"
+    ).split()
+)
+"""Keywords of a schema of objects; one without any of them was not meant as one."""
 
 
 def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
@@ -18,6 +26,11 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
 
     if is_larger(schema, MAX_SCHEMA_BYTES):
         yield f"inputs is larger than {MAX_SCHEMA_BYTES} bytes"
+        return
+    if schema and not _KEYWORDS & schema.keys():
+        named = {name[:64]: {"type": "string"} for name in list(schema)[:3]}
+        example = json.dumps({"type": "object", "properties": named})
+        yield f"inputs must be the JSON Schema of an object, such as {example}"
         return
     if schema.get("type", "object") != "object":
         yield 'inputs must be the JSON Schema of an object: its "type" is "object"'
@@ -49,7 +62,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
     _fill_defaults(schema, values)
     from planwarden.agent.common.schema import Schema
 
-    faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema)).find_faults(values)]
+    faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema), checks_dates=True).find_faults(values)]
     if faults:
         properties = _read_properties(schema)
         known = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
@@ -75,7 +88,7 @@ def fill_bound_inputs(
         return values, (f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes",), 0
     bound: list[Path] = []
     known = {name: leave_out_bindings(value, bound, (name,)) for name, value in values.items()}
-    faults, work = Schema(close_schema(schema)).find_certain_faults(known, bound, limit)
+    faults, work = Schema(close_schema(schema), checks_dates=True).find_certain_faults(known, bound, limit)
     return values, tuple(f"inputs: {fault}" for fault in faults), work
 
 
@@ -91,7 +104,7 @@ def find_bound_faults(
 
     unknown: list[Path] = []
     known = {name: leave_out_bindings(value, unknown, (name,), values) for name, value in given.items()}
-    faults, work = Schema(close_schema(schema)).find_certain_faults(known, unknown, limit)
+    faults, work = Schema(close_schema(schema), checks_dates=True).find_certain_faults(known, unknown, limit)
     return tuple(f"inputs: {fault}" for fault in faults), work
 
 

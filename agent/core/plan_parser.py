@@ -32,7 +32,7 @@ from planwarden.agent.core.plan_checks.bindings import find_foreign_bindings, fi
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
 from planwarden.agent.core.plan_checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan_checks.tools import check_tools
-from planwarden.agent.core.plan_checks.unknown_keys import check_keys
+from planwarden.agent.core.plan_checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
 from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, USE
 from planwarden.agent.core.scopes import Needs, Scopes, find_needs, find_schema_faults, find_scope_faults, keep_taken
@@ -83,7 +83,7 @@ def parse_plan(
         form = PlanInput.model_validate({"todoList": entries, "inputs": inputs})
         parsed = form.todoList
     except ValidationError as error:
-        problems.extend(list_pydantic_faults(error, ""))
+        problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
     problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
     problems.extend(
         f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
@@ -108,7 +108,8 @@ def parse_plan(
     fresh = [step for step in steps if begun.get(step.step_id) != step]
     written = _list_calls(fresh)
     names = {step.step_id for step in steps} | list_own_names(plan)
-    problems = [*find_reserved_names(plan), *find_foreign_bindings(plan, fresh)]
+    misspelt = find_foreign_bindings(plan, fresh)
+    problems = [*find_reserved_names(plan), *misspelt.values()]
     problems += find_graph_faults(steps, list_foreign_references(plan, needs), earlier, names)
     problems = problems or find_unresolvable(plan, fresh, tools)
     saved = map_origins(used)
@@ -117,7 +118,9 @@ def parse_plan(
     # Whoever sends or saves a plan may mean it: a test does run against example.org.
     warnings.extend(f"{found}; it is used as it stands" for found in list_placeholders(meant)[:MAX_TOLD])
     guessed = [] if author == "caller" else [call for call in texts if call.step_id not in saved]
-    check_tools(steps, written, tools, [*problems, *list_placeholders(guessed)])
+    # What stands in the place of a binding has another type than its value.
+    literal = [call for call in written if call.step_id not in misspelt]
+    check_tools(steps, literal, tools, [*problems, *list_placeholders(guessed)])
     return plan, tuple(warnings)
 
 
@@ -128,11 +131,7 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if "todoList" in document and "steps" in document:
         raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
     if not isinstance(found, list):
-        unknown = document.keys() - {*PLAN_KEYS}
-        said = (
-            describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
-        )
-        raise InvalidPlan(f"{said}; send {EXAMPLES['plan']}")
+        raise InvalidPlan(f"{_explain_no_list(document, found)}; send {EXAMPLES['plan']}")
     if not found:
         raise InvalidPlan(f"the plan has no steps: 'todoList' is empty; send {EXAMPLES['plan']}")
     if len(found) > max_steps:
@@ -141,6 +140,13 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
             details={"steps": len(found), "maxSteps": max_steps},
         )
     return found
+
+
+def _explain_no_list(document: dict[str, JsonValue], found: JsonValue) -> str:
+    if isinstance(found, dict):
+        return "'todoList' is an object, not a list: each step is an entry, and its name is its 'id'"
+    unknown = document.keys() - {*PLAN_KEYS}
+    return describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
 
 
 def _check_has_no_uses(entries: list[JsonValue]) -> None:

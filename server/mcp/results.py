@@ -41,15 +41,21 @@ def build_result(found: JsonValue, text: Callable[[Document], str]) -> CallToolR
 
 
 def build_error_result(error: PlanwardenError) -> CallToolResult:
-    """The error as a result with `isError`."""
+    """The error as a result with `isError`. What its message says is not said again in its details."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
-    found: JsonValue = {"error": {"code": code, "message": error.message, "details": error.details}}
+    details = {key: part for key, part in error.details.items() if not _is_told(part, error.message)}
+    found: JsonValue = {"error": {"code": code, "message": error.message, "details": details}}
     document = make_presentable(found)
     return CallToolResult(
         content=[TextContent(type="text", text=cut(format_error(document["error"]), MAX_TEXT))],
         structured_content=document,
         is_error=True,
     )
+
+
+def _is_told(part: JsonValue, message: str) -> bool:
+    """Whether the message says already what the details list."""
+    return isinstance(part, list) and bool(part) and all(isinstance(text, str) and text in message for text in part)
 
 
 def make_presentable(document: JsonValue) -> Document:

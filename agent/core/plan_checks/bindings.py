@@ -10,10 +10,10 @@ from itertools import islice
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.bindings import ITEM, ITEM_INDEX, Binding, find_bindings
+from planwarden.agent.core.bindings import ITEM, ITEM_INDEX, Binding, Reference, find_bindings, to_pointer
 from planwarden.agent.core.conditions import find_type_faults, list_types
 from planwarden.agent.core.plan import Plan, PlanStep, ToolFacts, list_own_names
-from planwarden.agent.core.plan_checks.faults import MAX_LISTED
+from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD
 from planwarden.agent.core.shapes import Shapes
 
 MAX_QUOTED = 100
@@ -25,7 +25,6 @@ _POINTERS = ("pointer", "path", "jsonPointer", "field", "parse", "default")
 _EXPRESSION = re.compile(r"\{\{([^{}]+)\}\}|\$\{([^{}]+)\}|<<([^<>]+)>>|\$(?=[A-Za-z])(\S+)")
 """Text that is nothing but an expression of another language."""
 _PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
-_PART = re.compile(r"[^.\[\]/'\"\s]+")
 _RESULTS = ("result", "results", "output", "outputs")
 """How other languages name the result itself, for which a binding needs no name."""
 
@@ -65,16 +64,17 @@ def _read_one(value: dict[str, JsonValue]) -> Binding:
     return binding
 
 
-def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> list[str]:
-    """Return which values take a result in another language, and the binding for it, at most `MAX_LISTED` sentences."""
+def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> dict[str, str]:
+    """Return which values take a result in another language, and the binding for it, by the ids of steps."""
     ids = {step.step_id for step in plan.steps}
-    faults: list[str] = []
+    faults: dict[str, str] = {}
     for step in steps:
         values = [value for call in step.tool_calls for value in call.arguments.values()]
         values.extend([] if step.loop is None else [step.loop.items])
-        found = _find_foreign_values(values, ids | list_own_names(plan, step))
-        faults.extend(f"step {step.step_id!r}: {written} takes nothing; write {right}" for written, right in found)
-    return list(dict.fromkeys(faults))[:MAX_LISTED]
+        found = islice(_find_foreign_values(values, ids | list_own_names(plan, step)), MAX_TOLD)
+        if said := dict.fromkeys(f"{written} takes nothing; write {right}" for written, right in found):
+            faults[step.step_id] = f"step {step.step_id!r}: {', and '.join(said)}"
+    return faults
 
 
 def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -124,11 +124,10 @@ def suggest_binding(text: str, names: Collection[str], pointer: str = "") -> str
         rest = None if name is None else start[len(name) :].lstrip("'\"")
         if name is None or rest is None or (rest and rest[0] not in "./[]"):
             continue
-        parts = _PART.findall(rest)
-        parts = parts[1:] if parts and parts[0] in _RESULTS else parts
-        parts += _PART.findall(pointer.removeprefix("$"))
-        binding = {"$from": name, "pointer": "".join(f"/{part}" for part in parts)}
-        return json.dumps(binding if parts else {"$from": name})
+        inner = to_pointer(rest)
+        head, _, tail = inner.removeprefix("/").partition("/")
+        inner = (f"/{tail}" if tail else "") if head in _RESULTS else inner
+        return json.dumps(Reference(name, inner + to_pointer(pointer)).to_json())
     return None
 
 

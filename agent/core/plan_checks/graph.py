@@ -30,6 +30,7 @@ def find_graph_faults(
     ids = [step.step_id for step in steps]
     place = {step_id: index for index, step_id in enumerate(ids)}
     problems: list[str] = []
+    malformed: set[str] = set()
     if len(place) != len(ids):
         twice = sorted({step_id for step_id in ids if ids.count(step_id) > 1})
         problems.append(f"duplicate step id(s) {', '.join(map(repr, twice))}")
@@ -41,10 +42,12 @@ def find_graph_faults(
                 f"step {step.step_id!r} refers to unknown step(s) {unknown}; the plan has {quote_some(ids)}"
             )
         for call in step.tool_calls:
-            if not is_plain(call.arguments):
-                problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_binding_faults(call.arguments))
+            if not is_plain(call.arguments) and (faults := list(find_binding_faults(call.arguments))):
+                problems.extend(f"step {step.step_id!r}: {fault}" for fault in faults)
+                malformed.add(step.step_id)
     if not problems or earlier is None:
-        problems.extend(find_foreign_faults(foreign, earlier, names))
+        readable = {reference: step_id for reference, step_id in foreign.items() if step_id not in malformed}
+        problems.extend(find_foreign_faults(readable, earlier, names))
     return problems or _find_circle(steps)
 
 

@@ -1,15 +1,17 @@
 """Keys that no field of a plan knows: faults in the plan of a caller, dropped from the plan of a model."""
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.misnomers import describe_unknown_keys, find_right_key
+from planwarden.agent.common.misnomers import describe_foreign_call, describe_unknown_keys, find_right_key
 from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan_input import CALL_KEYS, CONDITION_KEYS, PLAN_KEYS, RETRY_KEYS, STEP_KEYS, UNLISTED_KEYS
 
+_MISSING = re.compile(r"(\S+) has no ('\w+')")
 _Known = tuple[tuple[str, ...], frozenset[str]]
 """Keys that fields know, in their order and as a set."""
 
@@ -26,8 +28,10 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
     """Returns the faults of a plan's keys, and the warnings about keys that were dropped."""
     problems: list[str] = []
     warnings: list[str] = []
-    for where, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
-        if author == "model" and not _have_meaning(unknown, absent):
+    for where, node, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
+        if "toolName" in keys and (foreign := describe_foreign_call(where, node)) is not None:
+            problems.append(foreign)
+        elif author == "model" and not _have_meaning(unknown, absent):
             warnings.append(f"{where}: dropped unknown key(s) {quote_some(unknown)}")
         else:
             problems.append(describe_unknown_keys(where, unknown, keys))
@@ -36,13 +40,13 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
 
 def _find_unknown_keys(
     document: JsonValue, entries: list[JsonValue]
-) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
-    """Yields each place with keys that no field knows, these keys, the keys that it could have, and all it takes."""
+) -> Iterator[tuple[str, dict[str, JsonValue], list[str], list[str], list[str]]]:
+    """Yields each place with keys that no field knows: what stands there, these keys, those it lacks, all it takes."""
     for where, numbers, node, (keys, known) in _list_nodes(document, entries):
         if isinstance(node, dict) and not known.issuperset(node):
             taken = [key for key in keys if key not in UNLISTED_KEYS]
             absent = [key for key in taken if key not in node]
-            yield where.format(*numbers), sorted(node.keys() - known), absent, taken
+            yield where.format(*numbers), node, sorted(node.keys() - known), absent, taken
 
 
 def _list_nodes(
@@ -61,6 +65,18 @@ def _list_nodes(
             yield "todoList[{}].when[{}]", (index, number), condition, _CONDITION
         if retry := entry.get("retry"):
             yield "todoList[{}].retry", (index,), retry, _RETRY
+
+
+def is_told(fault: str, problems: Iterable[str]) -> bool:
+    """Whether the problems say already what to write instead of the key that is missing according to the fault."""
+    missing = _MISSING.match(fault)
+    if missing is None:
+        return False
+    where, key = missing.groups()
+    starts = (f"{where} has no key ", f"{where} is a call ")
+    return any(
+        said.startswith(starts[1]) or (said.startswith(starts[0]) and f"(write {key})" in said) for said in problems
+    )
 
 
 def _have_meaning(unknown: Iterable[str], absent: Iterable[str]) -> bool:
