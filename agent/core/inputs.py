@@ -11,11 +11,8 @@ from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
 
 MAX_SCHEMA_BYTES = 64 * 1024
 _KEYWORDS = frozenset(
-    (
-        "type properties required additionalProperties patternProperties propertyNames minProperties maxProperties title "
-        "description default examples $schema $id $defs $comment $ref allOf anyOf oneOf not if then else const enum"
-    ).split()
-)
+    ("type", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "description")
+) | frozenset(("allOf", "anyOf", "oneOf", "not", "if", "const", "enum", "$schema", "$defs", "$ref", "title", "default"))
 """Keywords of a schema of objects; one without any of them was not meant as one."""
 
 

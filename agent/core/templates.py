@@ -58,7 +58,6 @@ def _find_name_faults(node: Mapping[str, JsonValue], named: Mapping[str, JsonVal
     if not names:
         hint = f"write '{{{next(iter(named))[:MAX_QUOTED]}}}' in one pair of braces" if named else None
         yield f"'$text' takes no value; {hint or 'write the text itself instead of the object'}"
-        return
     for name in sorted(names - named.keys())[:10]:
         yield f"'$text' takes {name[:MAX_QUOTED]!r}, which 'with' does not have; write '{{{{' for a brace"
     for name in sorted(named.keys() - names)[:10]:

@@ -7,7 +7,7 @@ none can pass for a line of ours. Long values are cut; the structured content an
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 Document = dict[str, Any]
 
@@ -72,9 +72,16 @@ def format_schemas(document: Document) -> str:
 
 
 def format_error(error: Document) -> str:
-    """An error as text: code, message, details."""
+    """An error as text: code, message, and details that the message does not have."""
     sentence = f"{error['code']}: {error['message']}"
-    return f"{sentence}\nDetails: {_format_json(error['details'], 2 * MAX_VALUE)}" if error["details"] else sentence
+    details = {key: part for key, part in error["details"].items() if not is_told(part, error["message"])}
+    return f"{sentence}\nDetails: {_format_json(details, 2 * MAX_VALUE)}" if details else sentence
+
+
+def is_told(part: Any, message: str) -> bool:
+    """Whether a message says already what a list of its details says."""
+    texts = cast("list[Any]", part) if isinstance(part, list) else []
+    return bool(texts) and all(isinstance(text, str) and text in message for text in texts)
 
 
 def cut(text: str, limit: int) -> str:
