@@ -125,11 +125,17 @@ def describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[
 
 def describe_foreign_call(where: str, written: Mapping[str, JsonValue]) -> str | None:
     """Return how the call of a tool is written here that has the form of another API; None if it has no such form."""
-    inner = next((part for key in _CALLS if isinstance(part := written.get(key), dict)), written)
-    name = next((part for key in _NAMES if isinstance(part := inner.get(key), str)), None)
-    if name is None or "toolName" in written or (inner is written and not _CALL_MARKS & written.keys()):
+    inner, name = written, ""
+    for key in _CALLS:
+        part = written.get(key)
+        inner = part if isinstance(part, dict) else inner
+    for key in _NAMES:
+        part = inner.get(key)
+        name = part if isinstance(part, str) and not name else name
+    if not name or "toolName" in written or (inner is written and not _CALL_MARKS & written.keys()):
         return None
-    given: JsonValue = next((inner[key] for key in _ARGUMENTS if key in inner), {})
+    key = next((key for key in _ARGUMENTS if key in inner), "")
+    given = inner.get(key, {})
     if isinstance(given, str):
         try:
             given = read_json(given)

@@ -53,14 +53,15 @@ def _list_fences(table: Table) -> None:
 
 def _list_calls(table: Table) -> None:
     function: Arguments = {"name": "note", "arguments": '{"text": "x"}'}
-    for name, call in (
+    written: tuple[tuple[str, Arguments], ...] = (
         ("a function object", {"type": "function", "function": function}),
         ("a function object with an id", {"id": "call_1", "type": "function", "function": function}),
         ("a tool_use block", {"type": "tool_use", "id": "toolu_1", "name": "note", "input": {"text": "x"}}),
         ("a functionCall", {"functionCall": {"name": "note", "args": {"text": "x"}}}),
         ("a recipient", {"recipient_name": "functions.note", "parameters": {"text": "x"}}),
         ("an MCP call", {"type": "call", "name": "note", "arguments": {"text": "x"}}),
-    ):
+    )
+    for name, call in written:
         table.step(name, {**STEP, "toolCalls": [call]}, "toolCalls[0] is a call in the form of another API", RIGHT)
         words = ("content.toolCalls[0] is a call in the form of another API", RIGHT)
         table.answer("step", f"{name} in an answer", {"toolCalls": [call]}, Refused(words))
@@ -213,7 +214,8 @@ def _list_conditions(table: Table) -> None:
 
 
 def _list_loops(table: Table) -> None:
-    for items in ("find.ids", "{{find.ids}}", {"in": "find"}, {"items": IDS, "maxItems": 3}, 3):
+    lists: tuple[JsonValue, ...] = ("find.ids", "{{find.ids}}", {"in": "find"}, {"items": IDS, "maxItems": 3}, 3)
+    for items in lists:
         words = "'forEach' must be a list, or a binding to one"
         table.plan(f"a loop over {json.dumps(items)}", {"todoList": [FIND, {**STEP, "forEach": items}]}, words)
     for key in ("for_each", "loop", "iterate"):
@@ -230,10 +232,11 @@ def _list_loops(table: Table) -> None:
 
 def _list_inputs(table: Table) -> None:
     right = 'such as {"type": "object", "properties": {"customer": {"type": "string"}}}'
-    for name, inputs in (
+    maps: tuple[tuple[str, JsonValue], ...] = (
         ("inputs by their descriptions", {"customer": "The id of the customer"}),
         ("inputs by their types", {"customer": {"type": "string"}}),
-    ):
+    )
+    for name, inputs in maps:
         table.plan(name, {**PLAN, "inputs": inputs}, "inputs must be the JSON Schema of an object", right)
     table.plan(
         "a list of inputs", {**PLAN, "inputs": ["customer"]}, "inputs must be an object, not a list", '"properties"'
