@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.beginning import begin_step
-from planwarden.agent.core.bindings import Binding, find_bindings
+from planwarden.agent.core.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.tool import Risk, ToolDefinition
@@ -69,7 +69,8 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
         if state.status != "pending" or state.step.loop is not None or not _will_begin(context, execution, state):
             continue
         for planned in state.calls:
-            if planned.status != "proposed" or not _are_over(execution, find_bindings(planned.proposed)):
+            is_known = context.tools.get(planned.tool_name) is not None and planned.status == "proposed"
+            if not is_known or not _are_over(execution, find_bindings(planned.proposed)):
                 continue
             try:
                 complete_arguments(context, execution, planned)
@@ -90,9 +91,14 @@ def _will_begin(context: ApprovalContext, execution: ExecutionState, state: Step
 
 
 def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
-    """Whether every step that the bindings name is completed; what is no step of the plan is known from the start."""
-    named = (execution.steps.get(binding.reference.step_id) for binding in bindings)
-    return all(state is None or state.status == "completed" for state in named)
+    """Whether everything that the bindings name is known by now."""
+    for binding in bindings:
+        name = binding.reference.step_id
+        if name in execution.steps and execution.steps[name].status != "completed":
+            return False
+        if name not in execution.steps and name != INPUTS and binding.reference not in execution.earlier:
+            return False
+    return True
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:

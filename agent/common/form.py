@@ -51,13 +51,15 @@ EXAMPLES: Mapping[str, str] = {
     "content": f'{{"toolCalls": [{_A_CALL}]}} or {{"content": "..."}}',
     "revise": '[{"op": "remove", "id": "send"}]',
     "names": '["find_order"]',
-    "inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}',
+    "inputs": '{"customer": "A-1"}',
     "when": f"[{_A_CONDITION}]",
     "value": _A_BINDING,
     "matches": '{"exclusiveMinimum": 5000}',
     "retry": '{"attempts": 3}',
 }
 """By key: what to write there."""
+_OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
+"""By key at the top of a plan: what to write there, where it differs."""
 _NESTED = ("object", "array")
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
 """By key of a list: one of its entries."""
@@ -243,4 +245,5 @@ def _has_kind(value: JsonValue, wanted: str) -> bool:
 
 def _suggest(key: str, where: str) -> str:
     found = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
+    found = _OF_PLANS.get(where, found)
     return f"; send {found}" if found is not None else ""

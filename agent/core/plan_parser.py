@@ -16,6 +16,7 @@ from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.misnomers import describe_unknown_keys
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.inputs import find_inputs_faults
 from planwarden.agent.core.plan import (
@@ -34,7 +35,7 @@ from planwarden.agent.core.plan_checks.graph import find_graph_faults, find_rese
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
-from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, USE
+from planwarden.agent.core.plan_words import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_STEPS, SCOPE_SCHEMAS, SCOPES, USE
 from planwarden.agent.core.scopes import Needs, Scopes, find_needs, find_schema_faults, find_scope_faults, keep_taken
 from planwarden.agent.core.step_control import find_control_faults, read_control
 from planwarden.agent.core.used_plans import UsedPlans, map_origins
@@ -91,6 +92,8 @@ def parse_plan(
         if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
     )
     if problems:
+        absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
+        problems.extend(f"there is no tool {name[:MAX_NAME_CHARS]!r}{did_you_mean(name, tools)}" for name in absent)
         raise InvalidPlan(
             f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},

@@ -54,7 +54,9 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
         if fault is not None and not (binding.has_default and fault.startswith("leads to nothing")):
             yield f"the pointer of {_quote(binding.written)} {fault}"
     for number, condition in enumerate(step.when):
-        schema = shapes.find(_read_one(condition.value).reference, step).schema
+        binding = _read_one(condition.value)
+        # A default may match that stands for a step that was skipped.
+        schema = None if binding.has_default else shapes.find(binding.reference, step).schema
         for fault in find_type_faults(condition.matches, schema) if schema is not None else ():
             yield f"when[{number}] never matches: {fault}"
 

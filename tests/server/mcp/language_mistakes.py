@@ -83,6 +83,9 @@ def _list_places(table: Table) -> None:
     table.call("steps beside the plan", "execute_plan", {"steps": [STEP]}, "'steps' (write 'plan.steps')")
     table.call("a goal for execute_plan", "execute_plan", {"goal": "x"}, "run_goal takes a goal alone")
     table.step("a step that needs approval", {**STEP, "requireApproval": True}, "'requireApproval'", "it takes id")
+    both: Arguments = {**THOUGHT, "colour": "red", "requiredTools": ["calculater"]}
+    words = ("2 fault(s)", "no key 'colour'", "there is no tool 'calculater' (did you mean 'calculator'?)")
+    table.step("a wrong key and a wrong tool", both, *words)
     table.step("on_reject", {**STEP, "on_reject": "stop"}, "'on_reject' (write 'onReject')")
     table.step("another rejection", {**STEP, "onReject": "abort"}, "'skip', 'stop' or 'continue'", '"abort"')
     table.step("another validation", {**STEP, "toolValidationMode": "lenient"}, "'strict' or 'advisory'")
