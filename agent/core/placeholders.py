@@ -46,7 +46,8 @@ WHOLE = (
         re.compile(
             r"(?:https?://)?(?:[\w.-]+\.)?example\.(?:com|org|net)(?::\d+)?(?:[/?#].*)?"
             r"|[^@\s]+@(?:[\w-]+\.)*example\.(?:com|org|net)"
-            rf"|<?(?:{_YOURS}|(?:user|name|e-?mail|someone|recipient|customer)@(?:your)?(?:domain|company|e?mail)\.\w+)>?",
+            rf"|<?(?:{_YOURS}|(?:user|name|e-?mail|someone|recipient|customer)@"
+            r"(?:your)?(?:domain|company|e?mail)\.\w+)>?",
             re.IGNORECASE | re.DOTALL,
         ),
         _IS_AN_EXAMPLE,
@@ -102,8 +103,8 @@ INSIDE = (
 INSIDE_SENTENCES = (_Pattern(re.compile(r"\$?\{[A-Za-z][\w.-]{0,60}(?: [\w.-]{1,60}){0,4}\}"), _HAS),)
 """As `INSIDE`, where the text is nothing but words: code of one line can look alike otherwise."""
 _CODE_NAMES = re.compile(
-    r"(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch|format"
-    r"|source|markup|xml|yaml|json|schema|glob)s?$",
+    r"(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
+    r"|format|source|markup|xml|yaml|json|schema|glob)s?$",
     re.IGNORECASE,
 )
 _CODE = re.compile(
