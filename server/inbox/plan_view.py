@@ -196,7 +196,9 @@ def _build_step(
     calls.sort(key=lambda call: call.status == "succeeded")
     listed = tuple(_build_call(call, people, room) for call in calls[:MAX_CALLS])
     written = found.turns[-1].content if found.turns else None
-    notes = () if found.error_message else (row.after, row.note)
+    # Why a step was skipped is a note, which the row has.
+    fault = "" if found.status == "skipped" else found.error_message or ""
+    notes = () if fault else (row.after, row.note)
     came = "" if origin is None else f"from saved plan {format_version(origin)}"
     return StepLine(
         step_id=row.step_id,
@@ -206,7 +208,7 @@ def _build_step(
         state=row.state,
         tools=row.tools,
         note=" · ".join(text for text in (*notes, came) if text),
-        error=escape_text((found.error_message or "")[:GOAL_CHARS]),
+        error=escape_text(fault[:GOAL_CHARS]),
         proof=_describe_proof(found),
         calls=listed,
         left_out=len(calls) - len(listed),
