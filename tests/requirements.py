@@ -688,6 +688,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "confirm:certain": Requirement(
+        "docs/reference/plans", "A person is not asked to confirm a later call that certainly fails."
+    ),
+    "references:never": Requirement("docs/reference/plans", "What no run could resolve is refused before one."),
     "references:text": Requirement(
         "console, what a model sees",
         "A binding reads JSON in text where it says so; where it leads nowhere it says why.",
@@ -700,6 +704,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "conditions:judged": Requirement("docs/reference/plans", "A step whose condition does not hold is skipped."),
     "conditions:dependents": Requirement(
         "docs/reference/plans", "Steps go on after one whose condition did not hold, unless they need its value."
+    ),
+    "conditions:closed": Requirement(
+        "docs/reference/plans", "What a condition cannot judge does not match, and the step says why."
     ),
     "conditions:faults": Requirement("docs/reference/plans", "A condition that cannot be judged is refused at once."),
     "loops:each": Requirement("docs/reference/plans", "A loop is proven by the calls of every item."),
@@ -745,7 +752,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "plan:placeholders": Requirement(
         "console, what a model sees",
-        "A placeholder is a warning where a caller wrote it, and a fault where a model did.",
+        "A placeholder is a fault where a model wrote it; where a caller did, a warning, and said first in questions.",
     ),
     "thread:bindings": Requirement(
         "console, settled", "A later execution takes completed results of its thread, fixed when its plan is accepted."

@@ -18,6 +18,7 @@ from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     compute_approval_digest,
     describe_attempts,
+    describe_placeholders,
     is_of_policy,
     limit_on_timeout,
     open_question,
@@ -92,6 +93,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         on_timeout=limit_on_timeout(risk, "approve" if approves else "reject"),
         covers=tuple(row.covered for row in rows),
         found=(
+            *describe_placeholders(_list_written(state, rows)),
             *_describe_rows(len(rows)),
             *_describe_gaps(state),
             *describe_earlier_runs(execution, state.step.step_id),
@@ -101,6 +103,15 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         ),
     )
     return (open_question(context, execution, question),)
+
+
+def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
+    """Return the calls as somebody wrote them: of each row where the plan has the list itself, else of one item."""
+    loop = state.step.loop
+    if loop is None or not isinstance(loop.items, list):
+        return list(state.list_item_calls(0))
+    by_id = {row.covered.call_id: row.covered.arguments for row in rows}
+    return [replace(call, proposed=by_id[call.call_id]) for call in state.calls if call.call_id in by_id]
 
 
 def _describe_rows(count: int) -> Iterator[str]:

@@ -16,10 +16,11 @@ from planwarden.agent.common.canonical import canonical_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.beginning import find_items
+from planwarden.agent.core.beginning import begin_step, find_items
+from planwarden.agent.core.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.folds.planned_calls import begin_loop
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import Requirement
 
@@ -87,6 +88,52 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
         call_id="" if execution.steps[planned.step_id].step.loop is None else planned.call_id,
     )
     return covered, requirement.effective_risk
+
+
+def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:
+    """Check the later calls that a question about `call` would cover, before it is asked.
+
+    Only those whose sources are over, in steps that will certainly begin.
+
+    Raises:
+        InvalidArguments: one cannot run.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    for step_id in execution.steps[call.step_id].step.confirms:
+        state = execution.steps[step_id]
+        if state.status != "pending" or state.step.loop is not None or not _will_begin(context, execution, state):
+            continue
+        for planned in state.calls:
+            is_known = context.tools.get(planned.tool_name) is not None and planned.status == "proposed"
+            if not is_known or not _are_over(execution, find_bindings(planned.proposed)):
+                continue
+            try:
+                complete_arguments(context, execution, planned)
+            except InvalidArguments as error:
+                raise InvalidArguments(
+                    f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run: {error.message}"
+                ) from None
+
+
+def _will_begin(context: ApprovalContext, execution: ExecutionState, state: StepState) -> bool:
+    """Whether the conditions of the step hold as far as they can be judged, and they can."""
+    if not state.step.when:
+        return True
+    if not _are_over(execution, (binding for found in state.step.when for binding in find_bindings(found.value))):
+        return False
+    events = begin_step(execution, state.step.step_id, context.parts or {})
+    return any(isinstance(event, ev.StepStarted) for event in events) and len(events) == 1
+
+
+def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
+    """Whether everything that the bindings name is known by now."""
+    for binding in bindings:
+        name = binding.reference.step_id
+        if name in execution.steps and execution.steps[name].status != "completed":
+            return False
+        if name not in execution.steps and name != INPUTS and binding.reference not in execution.earlier:
+            return False
+    return True
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:

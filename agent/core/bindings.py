@@ -19,6 +19,7 @@ INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 WHEN = "when"
 """Why a step was skipped whose condition did not hold, instead of the id of another step."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
+_PART = re.compile(r"[^.\[\]/'\"\s]+")
 MAX_QUOTED = 200
 _REFERENCE_KEYS = ("$from", "pointer", "parse", "call")
 _KEYS = (*_REFERENCE_KEYS, "default")
@@ -154,9 +155,12 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
     pointer = value.get("pointer", "")
     if unknown := sorted(value.keys() - {*_KEYS}):
         stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
-        yield f"a '$from' object has unknown key(s) {stray}; it takes '$from', 'pointer', 'parse', 'call' and 'default'"
+        path = next((value[key] for key in ("path", "jsonPointer", "field", "key") if key in value), None)
+        hint = f"; write 'pointer': '{to_pointer(path)}'" if isinstance(path, str) and "pointer" not in value else ""
+        takes = "'$from', 'pointer', 'parse', 'call' and 'default'"
+        yield f"a '$from' object has unknown key(s) {stray}; it takes {takes}{hint}"
     if not isinstance(value["$from"], str):
-        yield "'$from' must be a step id"
+        yield "'$from' must be the id of one step, in text"
     if value.get("parse", "json") != "json":
         given = str(value["parse"])[:MAX_QUOTED]
         yield f"'parse' is {given!r}, but the only value that it takes is \"json\""
@@ -164,7 +168,12 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
         yield "'call' must be the number of an earlier call of the same item, counted from 0"
     if not isinstance(pointer, str) or not POINTER.match(pointer):
         given = str(pointer)[:MAX_QUOTED]
-        yield f"pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+        yield f"pointer {given!r} is not a JSON pointer (RFC 6901); write {to_pointer(given)!r}"
+
+
+def to_pointer(path: str) -> str:
+    """Return the JSON pointer that a path in another language, such as `$.results[0].url`, was probably meant as."""
+    return "".join(f"/{part}" for part in _PART.findall(path.removeprefix("$")))
 
 
 def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:

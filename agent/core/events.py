@@ -518,6 +518,8 @@ class StepSkipped(StoredStruct, tag="SK"):
     step_id: str
     because: str
     """The id of that step; `when` if a condition of this one did not hold."""
+    reason: str = ""
+    """Which condition did not hold and why, in a sentence without its end; empty if another step is the reason."""
 
 
 class StepRehearsed(StoredStruct, tag="SH"):

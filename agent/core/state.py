@@ -307,6 +307,7 @@ class StepState(FrozenStruct):
     validation: ev.ValidationStatus | None = None
     error_code: str | None = None
     error_message: str | None = None
+    """Why it failed, was rejected, or was skipped for a condition of its own."""
     rejected_by: str | None = None
     """The suspension whose answer rejected the step."""
     outage: ModelOutage | None = None

@@ -512,7 +512,9 @@ class Engine:
         definitions = self.tools.definitions()
         if definitions is not self._facts[0]:
             facts = {
-                d.name: ToolFacts(d.is_blocking, d.digest, partial(self.tools.check, d.name), d.risk != "read")
+                d.name: ToolFacts(
+                    d.is_blocking, d.digest, partial(self.tools.check, d.name), d.risk != "read", d.output_schema
+                )
                 for d in definitions
                 if not d.unavailable
             }

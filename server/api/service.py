@@ -605,7 +605,9 @@ class Service:
         requester: Requester,
     ) -> ExecutionState:
         if thread_id is None:
-            raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
+            raise InvalidArguments(
+                "send a 'plan', or the 'threadId' of a thread with a planned execution; run_goal takes a goal alone"
+            )
 
         async def start(request: StartRequest | None) -> ExecutionState:
             execution = await self._threads.load_newest(thread_id, requester.principal)

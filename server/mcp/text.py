@@ -7,7 +7,7 @@ none can pass for a line of ours. Long values are cut; the structured content an
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 Document = dict[str, Any]
 
@@ -82,9 +82,16 @@ def format_schemas(document: Document) -> str:
 
 
 def format_error(error: Document) -> str:
-    """An error as text: code, message, details."""
+    """An error as text: code, message, and details that the message does not have."""
     sentence = f"{error['code']}: {error['message']}"
-    return f"{sentence}\nDetails: {_format_json(error['details'], 2 * MAX_VALUE)}" if error["details"] else sentence
+    details = {key: part for key, part in error["details"].items() if not is_told(part, error["message"])}
+    return f"{sentence}\nDetails: {_format_json(details, 2 * MAX_VALUE)}" if details else sentence
+
+
+def is_told(part: Any, message: str) -> bool:
+    """Whether a message says already what a list of its details says."""
+    texts = cast("list[Any]", part) if isinstance(part, list) else []
+    return bool(texts) and all(isinstance(text, str) and text in message for text in texts)
 
 
 def cut(text: str, limit: int) -> str:
@@ -176,7 +183,8 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
         if "rehearsal" in call:
             yield f"    would need {_format_json(call['rehearsal'], 1_000)}"
     if "skippedBecause" in step:
-        yield f"  skipped after {step['skippedBecause']}"
+        reason = step.get("skippedReason")
+        yield f"  skipped after {step['skippedBecause']}" if reason is None else f"  skipped: {_format_json(reason)}"
     if "result" in step:
         yield f"  result {_format_json(step['result'], limit)}"
     for item in step.get("itemResults", ()):

@@ -41,6 +41,7 @@ OPTIONAL_FIELDS = frozenset(
         "grant_id",
         "once",
         "skipped_because",
+        "skipped_reason",
         "forecast",
         "unseen",
         "graph",

@@ -73,7 +73,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     taken_from: str | None = None
     """The execution whose log proves it, when a retry took it over; left out otherwise."""
     skipped_because: str | None = None
-    """The step without whose result this one was skipped; left out if it was not."""
+    """The step without whose result this one was skipped, or `when`; left out if it was not."""
+    skipped_reason: str | None = None
+    """Which condition did not hold, and why, after `when`; left out otherwise."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -383,6 +385,7 @@ def _build_step(found: StepState) -> Step:
         items=_count_items(found),
         taken_from=found.taken_from,
         skipped_because=found.skipped_by,
+        skipped_reason=found.error_message if found.status == "skipped" else None,
     )
 
 
