@@ -550,6 +550,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "codec:round-trip": Requirement(
         "style, 34", "Every event decodes to what was encoded; what does not fit is StoreError."
     ),
+    "codec:readable": Requirement("ports.Store", "What could not be read back is refused, and nothing is written."),
+    "decorator:words": Requirement(
+        "docs/reference/python", "A word of a tool's definition is checked where it is written, with file and line."
+    ),
+    "decorator:on-resume": Requirement(
+        "docs/reference/python", "on_resume gets the Decision; a mistake in it is named and loses no answer."
+    ),
     "codec:golden": Requirement("style, 34", "Every released stored form decodes, and encodes to itself."),
     "canonical:one-text": Requirement(
         "agent.canonical", "Equal values have one text; its size is known without error."
