@@ -610,6 +610,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "access:refused": Requirement(
         "issue, several owners", "Without a valid token nothing is served, and all refusals look alike."
     ),
+    "access:closes": Requirement(
+        "docs/security", "Servers without tokens close after the first one, everywhere, and streams end with theirs."
+    ),
+    "access:logged": Requirement(
+        "docs/schedules", "A server's log says which tokens and requests of hooks it refused, and no secret."
+    ),
     "access:brake": Requirement("issue, several owners", "Guessing tokens is slowed down, in bounded memory."),
     "access:oauth-person": Requirement(
         "approvals, assurance", "An OAuth login is no person when its client drives the execution, or is not known."

@@ -90,7 +90,7 @@ class Engine:
         follows: bool = True,
         concurrency: int = MAX_ADOPTED,
         peers: Peers | None = None,
-        grace_s: float = GRACE_S,
+        grace_s: float | None = None,
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
         plans: LookAtPlans | None = None,
@@ -99,11 +99,11 @@ class Engine:
         begin what it cannot finish, and it takes at most `concurrency` at a time from others. Without `follows` it
         records commands, owns nothing, and starts no call and no prompt; with `peers` it does so for what they must
         continue, see `Adoption`.
-        Running calls have `grace_s` seconds to end when the engine closes.
+        Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
         after commits. `plans` returns the saved plans that a model's plan, and a person's edit of one, can use.
         """
-        self._grace_s = grace_s
+        self._grace_s = GRACE_S if grace_s is None else grace_s
         self._outbox = outbox
         self._observer = observer
         self.store = store
