@@ -578,6 +578,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "crash:one-word": Requirement(
         "approvals, law 3", "An answer releases one call; a call that was lost needs a new answer."
     ),
+    "crash:disk-told": Requirement(
+        "docs/durability", "Who waits gets storage_error while the disk is full; the execution goes on afterwards."
+    ),
     "crash:disk": Requirement(
         "design, durability", "When the disk is full an outcome is kept, and stored when there is space again."
     ),
