@@ -59,7 +59,7 @@ def _find_fault(words: dict[str, tuple[str | None, ...]], limits: dict[str, obje
             return f"{field} is {value!r}{meant}; use {', '.join(map(repr, possible[:-1]))} or {possible[-1]!r}"
     for field, limit_s in limits.items():
         if limit_s is not None and not _is_limit(limit_s):
-            return f"{field} is {limit_s!r}; use seconds, more than 0, at most {MAX_WAIT_S:.0f}, or None for no limit"
+            return f"{field} is {limit_s!r}; a limit is more than 0 and at most {MAX_WAIT_S:.0f} s, None for no limit"
     return None
 
 
