@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from planwarden.server.api.audit import AuditReader
     from planwarden.server.api.grants import GrantService
     from planwarden.server.api.once import OnceService
+    from planwarden.server.api.plan_checker import ParsedPlan
     from planwarden.server.api.retries import RetryStarter
     from planwarden.server.plans.folders import PlanCatalogue
     from planwarden.server.plans.library import PlanLibrary
@@ -274,6 +275,11 @@ class Service:
         `name` is that of the plan, if it is a saved one. Raises `InvalidPlan` or `LimitExceeded`.
         """
         return await self._checker.expand(plan, name)
+
+    async def check_plan(self, plan: JsonValue, *, name: str | None, principal: str) -> "ParsedPlan":
+        """Returns the plan as a run would begin with it now; `name` is that of a saved one. Raises `InvalidPlan`,
+        `LimitExceeded`."""
+        return await self._checker.check(plan, name=name, thread_id=None, principal=principal)
 
     async def _start_plan(
         self,
