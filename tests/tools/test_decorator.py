@@ -1,7 +1,7 @@
 """`@planwarden.tool`: mistakes are told where they are written, and a function that goes on after an answer."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import JsonValue
@@ -60,7 +60,7 @@ def test_a_tool_that_only_needs_to_be_read_only_reads() -> None:
 @pytest.mark.parametrize("words", [{"on_timeout": "aprove"}, {"risk": "rd"}, {"timeout_s": 0}, {"message": 5}])
 def test_a_question_with_a_wrong_word_fails_its_call(words: Any) -> None:
     with pytest.raises(ToolError, match="its question cannot be asked"):
-        planwarden.Suspend(**{"message": "Book it?", **words})
+        cast("Any", planwarden.Suspend)(**{"message": "Book it?", **words})
 
 
 def booking(finish: Callable[..., object]) -> object:
@@ -99,6 +99,10 @@ def stop(payload: JsonValue, decision: Any) -> str:
     raise SystemExit(3)
 
 
+def mended(payload: JsonValue, decision: Any) -> str:
+    return f"booked for {decision.content['city']}"
+
+
 def return_the_decision(payload: JsonValue, decision: planwarden.Decision) -> object:
     return decision
 
@@ -128,7 +132,7 @@ async def test_a_mistake_in_on_resume_is_named_with_its_line_and_the_mended_one_
         assert question.kind == "reconcile"
         [reason] = [found for found in question.found if message in found]
         assert "the person's answer is kept" in reason
-        functions[0] = lambda payload, decision: f"booked for {decision.content['city']}"
+        functions[0] = mended
         did_not = planwarden.Decision(approved=True, content={"happened": False})
         done = await w.resume_execution(asked.thread_id, question.suspension_id, did_not)
     assert done.status == "completed" and done.steps[0].result == "booked for Bern"
