@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import msgspec
 
 from planwarden.agent.common.canonical import parse_finite_float, refuse_constant
-from planwarden.agent.common.errors import LogUnreadable
+from planwarden.agent.common.errors import LogUnreadable, NotStorable
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core import events as ev
 
@@ -40,9 +40,15 @@ def encode_events(events: Iterable[ev.Event]) -> str:
     """The text of one transaction's events, on one line.
 
     Raises:
-        ValueError: a number is not finite, or a value does not fit its field; the log could not be read any more.
+        NotStorable: a number is not finite, or a value does not fit its field; the log could not be read any more.
     """
-    listed = tuple(events)
+    try:
+        return _encode(tuple(events))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise NotStorable(f"a value cannot be recorded, because it could not be read back: {error}") from error
+
+
+def _encode(listed: Transaction) -> str:
     try:
         whole = _ENCODER.encode(listed)
     except UnicodeEncodeError:

@@ -28,6 +28,7 @@ from planwarden.agent.common.errors import (
     GuardFailed,
     LeaseLost,
     LogUnreadable,
+    NotStorable,
     PlanwardenError,
     StartRefused,
     StoreError,
@@ -348,6 +349,14 @@ class Run:
                 return None
             await self._lose_lease(facts)
             return None if facts else []
+        outcomes = [fact for fact in facts if isinstance(fact, JobOutcome)]
+        if outcomes and isinstance(refusal, NotStorable):
+            if len(outcomes) == len(facts):
+                raise refusal
+            # What became of calls is recorded without the command that came at the same moment.
+            self._refuse(facts, refusal)
+            facts[:] = outcomes
+            return None
         # The store knows a rule that the state does not show, such as one unfinished execution per thread.
         self._refuse(facts, refusal)
         return []

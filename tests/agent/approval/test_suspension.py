@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -20,6 +21,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
 from tests.support.loop_time import pass_time
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
@@ -298,6 +300,20 @@ async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
         assert asked.status == "suspended" and question.message == "Please ask Ann"
         done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
     assert done.steps[0].result == {"approved": True} and asked_of == ["Ann"]
+
+
+@requirement("codec:readable")
+@pytest.mark.parametrize("wrong", [{"reason": 5}, {"modified_args": [1]}, {"content": float("nan")}])
+async def test_an_answer_that_could_not_be_read_back_is_refused_and_the_question_stays_open(wrong: Any) -> None:
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
+        with pytest.raises(InvalidArguments):
+            await w.resume_execution(*place, planwarden.Decision(approved=True, **wrong))
+        assert ledger.lines == []
+        assert (await w.resume_execution(*place, YES)).status == "completed"
+    assert ledger.lines == ["erase [1]"]
 
 
 async def test_an_unanswered_question_is_rejected_when_its_time_is_over() -> None:
