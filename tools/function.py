@@ -15,7 +15,14 @@ from typing import Any, Literal, TypeVar, cast, get_type_hints, overload
 import anyio.to_thread
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, UsageError
+from planwarden.agent.common.errors import (
+    LeaseLost,
+    OutcomeUnknown,
+    StaleDefinition,
+    StoreError,
+    ToolError,
+    UsageError,
+)
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, ToolDefinition
 from planwarden.tools.arguments import Arguments, Parameters
@@ -77,8 +84,10 @@ def tool(
     """
 
     def mark(target: ToolFunction) -> ToolFunction:
-        works = effect if effect is not None else "read" if risk == "read" else "effect"
+        chosen_effect = effect if effect is not None else "read" if risk == "read" else "effect"
         is_blocking = execution_mode == "blocking"
+        only_asks = is_blocking and chosen_effect != "effect"
+        chosen_risk = risk if risk is not None else "confirm" if only_asks else "dangerous"
         try:
             tool_name = _read_text("name", name if name is not None else getattr(target, "__name__", ""))
             parameters, context_parameter = _read_signature(target, tool_name)
@@ -88,8 +97,12 @@ def tool(
                 description=_read_text("description", description or inspect.getdoc(target) or tool_name).strip(),
                 input_schema=accepted.schema,
                 capabilities=_read_capabilities(capabilities, tool_name),
-                risk=risk if risk is not None else "confirm" if is_blocking and works != "effect" else "dangerous",
-                effect=works,
+                risk=risk
+                if risk is not None
+                else "confirm"
+                if is_blocking and chosen_effect != "effect"
+                else "dangerous",
+                effect=chosen_effect,
                 execution_mode=execution_mode,
                 timeout_s=timeout_s if timeout_s != "default" else None if is_blocking else CALL_TIMEOUT_S,
                 on_timeout=on_timeout,
@@ -128,7 +141,7 @@ def _make_resume(
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
         try:
             return await run({"payload": payload, "decision": _read_decision(decision)}, context)
-        except PlanwardenError:
+        except (ToolError, StaleDefinition, LeaseLost, StoreError):
             raise
         # The answer must not be lost with a mistake in the function, which may have done something already.
         except (Exception, SystemExit) as error:
