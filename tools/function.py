@@ -97,11 +97,7 @@ def tool(
                 description=_read_text("description", description or inspect.getdoc(target) or tool_name).strip(),
                 input_schema=accepted.schema,
                 capabilities=_read_capabilities(capabilities, tool_name),
-                risk=risk
-                if risk is not None
-                else "confirm"
-                if is_blocking and chosen_effect != "effect"
-                else "dangerous",
+                risk=chosen_risk,
                 effect=chosen_effect,
                 execution_mode=execution_mode,
                 timeout_s=timeout_s if timeout_s != "default" else None if is_blocking else CALL_TIMEOUT_S,
