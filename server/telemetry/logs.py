@@ -51,6 +51,10 @@ class JsonLines(logging.Formatter):
 def log_to_stderr(observation: TelemetrySettings) -> None:
     """Logs plain lines to stderr, unless the program has configured logging or `[logging]` says something else."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
+    own = logging.getLogger("planwarden")
+    if observation.log_level is not None or own.level == logging.NOTSET:
+        # The command has configured logging for a person at a terminal already, who wants errors only.
+        own.setLevel((observation.log_level or "warning").upper())
     if observation.log_format is None and observation.log_level is None:
         return
     formatter = JsonLines(traced=observation.is_on) if observation.log_format == "json" else logging.Formatter(PLAIN)
@@ -62,7 +66,6 @@ def log_to_stderr(observation: TelemetrySettings) -> None:
             and cast("logging.StreamHandler[TextIO]", handler).stream is sys.stderr
         ):
             handler.setFormatter(formatter)
-    logging.getLogger("planwarden").setLevel((observation.log_level or "warning").upper())
 
 
 def _read_span_ids() -> dict[str, str]:
