@@ -51,14 +51,15 @@ class JsonLines(logging.Formatter):
 def log_to_stderr(observation: TelemetrySettings) -> None:
     """Logs plain lines to stderr, unless the program has configured logging or `[logging]` says something else."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
-    own = logging.getLogger("planwarden")
-    if observation.log_level is not None or own.level == logging.NOTSET:
-        # The command has configured logging for a person at a terminal already, who wants errors only.
-        own.setLevel((observation.log_level or "warning").upper())
+    root, own = logging.getLogger(), logging.getLogger("planwarden")
+    if observation.log_level is not None:
+        own.setLevel(observation.log_level.upper())
+    elif own.level == logging.NOTSET and root.level > logging.WARNING:
+        # The command has configured logging already, for a person at a terminal who wants errors only.
+        own.setLevel(logging.WARNING)
     if observation.log_format is None and observation.log_level is None:
         return
     formatter = JsonLines(traced=observation.is_on) if observation.log_format == "json" else logging.Formatter(PLAIN)
-    root = logging.getLogger()
     for handler in root.handlers[:]:
         # Handlers of an embedding program keep their format.
         if (
