@@ -13,7 +13,7 @@ from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_j
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.bindings import Path, leave_out_bindings
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
-from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName, ShellTool
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 20_000
@@ -30,10 +30,12 @@ class GuardedCall:
     def __init__(self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str) -> None:
         self.host = host
         self.tool = tool
-        left_out = host.remarks if tool in host.shells else frozenset[str]()
+        shell = host.shells.get(tool)
+        left_out = frozenset[str]() if shell is None else host.remarks
         self.given = {key: value for key, value in arguments.items() if key not in left_out}
         """What the tool gets, without what the model says about it."""
-        self.folder = folder
+        self.folder = folder if shell is None else _find_place(shell, self.given, folder)
+        """Where it runs: the host's folder, or the one that the call names."""
 
     @property
     def name(self) -> str:
@@ -93,6 +95,17 @@ def build_call(host_name: object, tool: object, arguments: object, folder: objec
     _check_values(given)
     _check_text(folder)
     return GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, given, folder)
+
+
+def _find_place(shell: ShellTool, given: Mapping[str, JsonValue], folder: str) -> str:
+    """Returns where a command line runs."""
+    for name in sorted(shell.places & given.keys()):
+        place = given[name]
+        if isinstance(place, str) and place:
+            joined = os.path.join(folder, place)
+            # With `..` behind a link, the folder is another than its name says.
+            folder = joined if ".." in place else os.path.normpath(joined)
+    return folder
 
 
 def _check_values(arguments: dict[str, JsonValue]) -> None:
