@@ -27,7 +27,9 @@ _TOOL = re.compile(r"[A-Za-z0-9_.:-]{1,160}")
 class GuardedCall:
     """One call of a host's own tool."""
 
-    def __init__(self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str) -> None:
+    def __init__(
+        self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str, session: str = ""
+    ) -> None:
         self.host = host
         self.tool = tool
         shell = host.shells.get(tool)
@@ -36,6 +38,8 @@ class GuardedCall:
         """What the tool gets, without what the model says about it."""
         self.folder = folder if shell is None else _find_place(shell, self.given, folder)
         """Where it runs: the host's folder, or the one that the call names."""
+        self.session = digest(session, context="guard session/v1")[:32]
+        """Of the host; two sessions may make the identical call."""
 
     @property
     def name(self) -> str:
@@ -73,10 +77,13 @@ def read_event(host_name: str, text: bytes) -> GuardedCall:
         raise InvalidArguments("the host sent something that is not UTF-8") from None
     if not isinstance(event, dict):
         raise InvalidArguments("the host did not send a JSON object")
-    return build_call(host_name, event.get("tool_name"), event.get("tool_input"), event.get("cwd"))
+    session = event.get("session_id", event.get("conversation_id"))
+    return build_call(host_name, event.get("tool_name"), event.get("tool_input"), event.get("cwd"), session)
 
 
-def build_call(host_name: object, tool: object, arguments: object, folder: object) -> GuardedCall:
+def build_call(
+    host_name: object, tool: object, arguments: object, folder: object, session: object = None
+) -> GuardedCall:
     """Returns the call. Arguments may be the JSON text of an object. Raises as `read_event`."""
     if host_name not in GUARDED_HOSTS:
         names = ", ".join(GUARDED_HOSTS)
@@ -94,7 +101,8 @@ def build_call(host_name: object, tool: object, arguments: object, folder: objec
     given = cast("dict[str, JsonValue]", arguments)
     _check_values(given)
     _check_text(folder)
-    return GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, given, folder)
+    host = GUARDED_HOSTS[cast("HostName", host_name)]
+    return GuardedCall(host, tool, given, folder, session if isinstance(session, str) and _is_text(session) else "")
 
 
 def _find_place(shell: ShellTool, given: Mapping[str, JsonValue], folder: str) -> str:
@@ -120,7 +128,13 @@ def _check_values(arguments: dict[str, JsonValue]) -> None:
 
 
 def _check_text(text: str) -> None:
+    if not _is_text(text):
+        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown")
+
+
+def _is_text(text: str) -> bool:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown") from None
+        return False
+    return True

@@ -28,6 +28,11 @@ MAX_BYTES = 1 << 20
 _RECORDER = "#!/sh/dash\nprintf '%s\\037' \"${0##*/}\" \"$@\" '\036' >> /log\n"
 
 
+def is_possible() -> bool:
+    """Whether the system has what a jail takes: namespaces, and both shells."""
+    return all(shutil.which(name) is not None for name in ("unshare", "ldd", *SHELLS))
+
+
 class Jail:
     """Runs lines. Use it from one task at a time."""
 
