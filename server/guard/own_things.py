@@ -34,23 +34,8 @@ WRAPPERS = frozenset(
     {
         *("sudo", "doas", "env", "nohup", "nice", "time", "timeout", "exec", "command", "builtin", "xargs", "setsid"),
         *("stdbuf", "script", "watch", "uv", "uvx", "pipx", "poetry", "hatch", "python", "python3", "bash", "sh"),
-        *(
-            "zsh",
-            "dash",
-            "fish",
-            "eval",
-            "then",
-            "do",
-            "else",
-            "if",
-            "while",
-            "until",
-            "!",
-            "find",
-            "parallel",
-            "tmux",
-            "{",
-        ),
+        *("zsh", "dash", "fish", "eval", "then", "do", "else", "if", "while", "until", "!", "{", "find", "parallel"),
+        "tmux",
     }
 )
 """Programs and words of the shell that run what follows them."""
@@ -118,11 +103,12 @@ class _CallCheck:
     def _refuse_argument(self, key: str, text: str) -> str | None:
         expanded = self._expand(text)
         named = [match.strip() for match in _FILES_OF_PATCH.findall(expanded)]
-        if key not in CONTENT:
+        patterns = self._call.host.searches.get(self._call.tool, frozenset({"pattern"}))
+        if key not in CONTENT and (key != "pattern" or key in patterns):
             named.append(expanded)
         refusal = self._refuse_paths(named, [self._call.folder])
-        if refusal is None and _DELETING_TOOL.search(self._call.tool) and key not in CONTENT:
-            refusal = self._refuse_folders([expanded], [self._call.folder], self._is_above, "delete or move")
+        if refusal is None and _DELETING_TOOL.search(self._call.tool):
+            refusal = self._refuse_folders(named, [self._call.folder], self._is_above, "delete or move")
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
@@ -210,14 +196,26 @@ class _CallCheck:
         return self._refuse_folders(roots, [self._call.folder], self._is_above_home, "read all of")
 
     @cached_property
+    def _is_shell(self) -> bool:
+        return self._call.tool in self._call.host.shells
+
+    @cached_property
     def _code(self) -> frozenset[str]:
         return frozenset(path.casefold() for path in list_code_of_hosts(self._environment, self._call.folder))
 
+    @cached_property
+    def _code_folders(self) -> frozenset[str]:
+        return frozenset(map(os.path.dirname, self._code))
+
+    @cached_property
+    def _above_home(self) -> frozenset[str]:
+        return _list_around(self._home)
+
     def _is_code_folder(self, path: str) -> bool:
-        return is_host_folder(path) or path.casefold() in {os.path.dirname(code) for code in self._code}
+        return is_host_folder(path) or path.casefold() in self._code_folders
 
     def _is_above_home(self, path: str) -> bool:
-        return path.casefold() in _list_around(self._home)
+        return path.casefold() in self._above_home
 
     def _is_above(self, path: str) -> bool:
         return path.casefold() in self._above
@@ -226,17 +224,18 @@ class _CallCheck:
     def _above(self) -> frozenset[str]:
         """What is above planwarden's home, and above code of hosts that is there."""
         code = list_code_of_hosts(self._environment, self._call.folder)
-        return _list_around(self._home).union(*(_list_around(path) for path in code if os.path.lexists(path)))
+        return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
 
     def _resolve(self, text: str, folders: Sequence[str]) -> Iterator[str]:
-        return (path for folder in folders for path in self._patterns.resolve(text, folder))
+        for folder in folders:
+            yield from self._patterns.resolve(text, folder, has_braces=self._is_shell)
 
     def _list_folders(self, line: str) -> Iterator[str]:
         """Yields where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
         folder = self._call.folder
         changes = (words[1] for words in list_words(line) if len(words) > 1 and words[0] in ("cd", "pushd"))
         for change in islice(changes, MAX_FOLDERS):
-            for path in sorted(self._patterns.resolve(change, folder))[:1]:
+            for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
                 folder = path
                 yield path
 

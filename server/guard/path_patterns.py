@@ -1,6 +1,6 @@
 """Which paths a text may stand for: what a shell expands is looked up on the disk, as far as is bounded.
 
-Rather too many than too few: a pattern also finds hidden files, an expression in brackets any text, and behind a
+Rather too many than too few: a pattern also finds hidden files, an expression in brackets any letter, and behind a
 pattern stands what is not there yet.
 """
 
@@ -14,9 +14,11 @@ MAX_PATH_CHARS = 4_096
 MAX_ENTRIES = 20_000
 """Entries of folders that are looked at for one call."""
 MAX_PATHS = 1_000
-"""Paths that one text may stand for."""
+"""Paths that one pattern may stand for."""
+MAX_ALTERNATIVES = 100
+"""Of the braces of one text."""
 _PATTERN = re.compile(r"[*?\[]")
-_BRACKETS = re.compile(r"\[[^/]*\]")
+_BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _OF_PROCESS = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(?=/|\Z)")
 
@@ -31,24 +33,23 @@ class PathPatterns:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._entries_left = MAX_ENTRIES
+        self._resolved: dict[tuple[str, str], frozenset[str]] = {}
 
-    def resolve(self, text: str, folder: str) -> frozenset[str]:
+    def resolve(self, text: str, folder: str, *, has_braces: bool = True) -> frozenset[str]:
         """Returns the paths that the text may stand for, with links followed. Raises `TooMuch`."""
-        if not text or "\0" in text:
-            return frozenset()
-        text = text.removeprefix("file://")
-        alternatives = self._expand_braces(text) if "{" in text else (text,)
-        return frozenset(path for each in alternatives for path in self._resolve_one(each, folder))
+        paths = self._resolved.get((text, folder))
+        if paths is None:
+            alternatives = _expand_braces(text) if has_braces and "{" in text else (text,)
+            paths = frozenset(path for each in alternatives for path in self._resolve_one(each, folder))
+            self._resolved[text, folder] = paths
+        return paths
 
     def _resolve_one(self, text: str, folder: str) -> Iterator[str]:
-        path = os.path.join(folder, self._expand_home(text, folder))
+        if not text or "\0" in text:
+            return
+        path = os.path.join(folder, self._expand_home(text.removeprefix("file://"), folder))
         if len(path) > MAX_PATH_CHARS:
             path = os.path.normpath(path)
-        if len(path) > MAX_PATH_CHARS:
-            # Too long for the system, unless a shell makes it shorter.
-            if _PATTERN.search(path) and not re.search(r"\s", path):
-                raise TooMuch
-            return
         of_process = _OF_PROCESS.match(path)
         if of_process is not None:
             # Of the shell itself, whatever its number is; of another process, where the disk says.
@@ -56,7 +57,8 @@ class PathPatterns:
         yield from self._follow(path)
 
     def _follow(self, path: str) -> Iterator[str]:
-        yield from map(_follow_links, self._expand_pattern(path) if _PATTERN.search(path) else (path,))
+        paths = [path, *self._expand_pattern(path)] if _PATTERN.search(path) else [path]
+        yield from (_follow_links(each) for each in paths if len(each) <= MAX_PATH_CHARS)
 
     def _expand_home(self, text: str, folder: str) -> str:
         if not text.startswith("~"):
@@ -67,39 +69,25 @@ class PathPatterns:
         home = self._environment.get("HOME") if user == "~" else None
         return f"{home or os.path.expanduser(user)}/{rest}"
 
-    def _expand_braces(self, text: str) -> list[str]:
-        done: list[str] = []
-        waiting = [text]
-        while waiting:
-            if len(done) + len(waiting) > MAX_PATHS:
-                raise TooMuch
-            each = waiting.pop()
-            braces = _BRACES.search(each)
-            if braces is None:
-                done.append(each)
-                continue
-            before, after = each[: braces.start()], each[braces.end() :]
-            inner = braces[1].split(",") if "," in braces[1] else ["*"] if ".." in braces[1] else [braces[1]]
-            waiting += [before + piece + after for piece in inner]
-        return done
-
     def _expand_pattern(self, path: str) -> list[str]:
-        """Returns the path itself, and what its pattern finds; the rest of a path behind a pattern need not exist."""
-        found = ["/"]
+        """Returns what the pattern finds; the rest of a path behind it need not exist."""
+        places = ["/"]
         for segment in path.split("/"):
             if not _PATTERN.search(segment):
-                found = [os.path.join(place, segment) for place in found]
+                places = [os.path.join(place, segment) for place in places]
                 continue
-            wanted = _BRACKETS.sub("*", segment)
-            found = [
+            wanted = _BRACKETS.sub("?", segment)
+            places = [
                 os.path.join(place, name)
-                for place in found
+                for place in places
                 for name in self._list_names(place)
                 if fnmatchcase(name, wanted)
             ]
-            if len(found) > MAX_PATHS:
+            if len(places) > MAX_PATHS:
                 raise TooMuch
-        return [path, *found]
+            if not places:
+                break
+        return places
 
     def _list_names(self, folder: str) -> list[str]:
         names: list[str] = []
@@ -113,6 +101,25 @@ class PathPatterns:
         except OSError:
             pass
         return names
+
+
+def _expand_braces(text: str) -> list[str]:
+    """Returns what the braces stand for. Raises `TooMuch`, but not for a text with quotes in it, such as JSON."""
+    done: list[str] = []
+    waiting = [text]
+    while waiting:
+        each = waiting.pop()
+        braces = _BRACES.search(each)
+        if braces is None:
+            done.append(each)
+            continue
+        before, inner, after = each[: braces.start()], braces[1], each[braces.end() :]
+        waiting += [before + piece + after for piece in (["*"] if ".." in inner else inner.split(","))]
+        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            if '"' in text:
+                return [text]
+            raise TooMuch
+    return done
 
 
 def find_fixed_part(pattern: str) -> str:

@@ -252,7 +252,7 @@ def test_braces_and_the_homes_of_users_are_expanded(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["cat " + "{a,b}" * 12, "cat " + "/*" * 40, "cat " + "[a]" * 2_000 + "/x", "cat /proc/*/task/*/fd/*/*"]
+    "line", ["cat " + "/*" * 40, "cat " + "/{a,b}" * 40, "cat /proc/*/task/*/fd/*/*", "cat /*/*/*/{a,b}"]
 )
 def test_what_stands_for_too_much_is_refused(machine: Machine, line: str) -> None:
     assert machine.find_refusal({"command": line}) == TOO_MUCH
@@ -304,6 +304,8 @@ def test_what_is_refused_would_have_taken_a_hook_or_the_home_away(machine: Machi
         *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
         *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
         *("find src -name '*.pyc' -delete", "rg TODO", "grep -rn x .", "git clean -n", "docker run --rm -v ~:/x y"),
+        "curl -d '[" + ",".join(['{"a":[1,2],"b":{"c":"x/y"}}'] * 300) + "]' https://example.com/a?b=c",
+        "rm -f " + "a " * 8_000 + "; rm a" * 1_000,
     ],
 )
 def test_ordinary_work_is_not_refused(machine: Machine, command: str) -> None:
