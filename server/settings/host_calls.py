@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from planwarden.agent.core.tool import HOST_SEPARATOR, ToolDefinition
 from planwarden.agent.ports.policy import RealPaths, Requirement
 from planwarden.tools.guarded.hosts import ShellTool, find_shell_tool
-from planwarden.tools.guarded.shell import MAX_COMMANDS, RESERVED, Command, list_words, read_commands
+from planwarden.tools.guarded.shell import MAX_COMMANDS, RESERVED, ShellCommand, list_words, read_commands
 
 if TYPE_CHECKING:
     from planwarden.agent.approval.rules import RuleBook
@@ -94,7 +94,7 @@ def _names_hosts(found: Requirement, rules: "RuleBook | None") -> bool:
     return any(rule.number == found.rule.number and HOST_SEPARATOR in rule.tool for rule in rules.rules)
 
 
-def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[Command]:
+def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:
     """Returns the commands of the line that do something; none where nobody can say what runs, or where."""
     line = arguments.get(shell.command)
     # On Windows hosts start PowerShell or cmd.

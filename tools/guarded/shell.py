@@ -43,7 +43,7 @@ _LOOSE = re.compile(
 )
 
 
-class Command(msgspec.Struct, frozen=True):
+class ShellCommand(msgspec.Struct, frozen=True):
     """One simple command of a line."""
 
     text: str
@@ -52,11 +52,11 @@ class Command(msgspec.Struct, frozen=True):
     """As the shell hands them to the program."""
 
 
-def read_commands(line: str) -> tuple[Command, ...] | None:
+def read_commands(line: str) -> tuple[ShellCommand, ...] | None:
     """Returns the simple commands of the line, in order; None where the grammar does not read all of it."""
     if len(line) > MAX_CHARS or _CONTROL.search(line):
         return None
-    commands: list[Command] = []
+    commands: list[ShellCommand] = []
     place, end = 0, ""
     while line[place:].strip(" \t\n"):
         match = _COMMAND.match(line, place)
@@ -65,7 +65,7 @@ def read_commands(line: str) -> tuple[Command, ...] | None:
         words = tuple(_list_plain_words(match["words"]))
         if not _PROGRAM.fullmatch(words[0]) or words[0] in RESERVED:
             return None
-        commands.append(Command(match["words"], words))
+        commands.append(ShellCommand(match["words"], words))
         place, end = match.end(), match["end"]
     return tuple(commands) if commands and end not in ("&&", "||", "|") else None
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwarden.tools.guarded.shell import MAX_CHARS, Command, list_words, read_commands
+from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, list_words, read_commands
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"])
 @given(WORDS)
 def test_quoted_words_come_back_as_the_shell_hands_them_on(words: list[str]) -> None:
     line = shlex.join(["a", *words])
-    assert read_commands(line) == (Command(line, ("a", *words)),)
+    assert read_commands(line) == (ShellCommand(line, ("a", *words)),)
     assert list(list_words(line)) == [["a", *words]]
 
 
