@@ -80,7 +80,7 @@ def is_host_folder(path: str) -> bool:
 
 
 def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[str]:
-    """Yields where the environment places the code of each host, and where projects around the folder have it.
+    """Yield where the environment places the code of each host, and where projects around the folder have it.
 
     Links are followed, and the paths need not exist.
     """

@@ -73,7 +73,7 @@ class OwnThings:
         self._environment = environment
 
     def find_refusal(self, call: GuardedCall) -> str | None:
-        """Returns why the call is refused; None if nothing is seen that would be."""
+        """Return why the call is refused; None if nothing is seen that would be."""
         try:
             return _CallCheck(self._home, self._environment, call).find_refusal()
         except TooMuch:
@@ -153,7 +153,7 @@ class _CallCheck:
         return None
 
     def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
-        """Returns why one command may not have what it is given as a whole: a folder above what is refused."""
+        """Return why one command may not have what it is given as a whole: a folder above what is refused."""
         programs = frozenset(word.rpartition("/")[2] for word in words)
         operands = _list_operands(words)
         refusal = None
@@ -181,7 +181,7 @@ class _CallCheck:
         return None
 
     def _refuse_search(self) -> str | None:
-        """Returns why a tool of the host may not search where it would; None for another tool."""
+        """Return why a tool of the host may not search where it would; None for another tool."""
         patterns = self._call.host.searches.get(self._call.tool)
         if patterns is None:
             return None
@@ -231,7 +231,7 @@ class _CallCheck:
             yield from self._patterns.resolve(text, folder, has_braces=self._is_shell)
 
     def _list_folders(self, line: str) -> Iterator[str]:
-        """Yields where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
+        """Yield where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
         folder = self._call.folder
         changes = (words[1] for words in list_words(line) if len(words) > 1 and words[0] in ("cd", "pushd"))
         for change in islice(changes, MAX_FOLDERS):
@@ -240,7 +240,7 @@ class _CallCheck:
                 yield path
 
     def _expand(self, text: str) -> str:
-        """Returns the text with the values of variables that lead to places of people and programs."""
+        """Return the text with the values of variables that lead to places of people and programs."""
         for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
             value = self._call.folder if name == "PWD" else self._environment.get(name)
             if value and "$" in text:
@@ -249,7 +249,7 @@ class _CallCheck:
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Yields every text in the arguments with the key that it stands below; a list of texts also as one text."""
+    """Yield every text in the arguments with the key that it stands below; a list of texts also as one text."""
     stack: list[tuple[str, JsonValue]] = [("", value)]
     while stack:
         key, node = stack.pop()
@@ -265,7 +265,7 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
 
 
 def _list_candidates(line: str) -> frozenset[str]:
-    """Returns what may be a path in the command line."""
+    """Return what may be a path in the command line."""
     words = {word for words in list_words(line) for word in words}
     pieces = words | set(_SPLIT.split(line)) | {piece for word in words for piece in _SPLIT.split(word)}
     # A path may be glued to an option.
@@ -273,7 +273,7 @@ def _list_candidates(line: str) -> frozenset[str]:
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:
-    """Returns what a command is given, also behind the `=` of an option."""
+    """Return what a command is given, also behind the `=` of an option."""
     return [piece for word in words[1:] for piece in dict.fromkeys((word, word.rpartition("=")[2]))]
 
 
@@ -322,6 +322,6 @@ def _only_reads(words: Sequence[str]) -> bool:
 
 
 def _list_around(path: str) -> frozenset[str]:
-    """Returns the path and every folder above it, folded as file systems do that know no case."""
+    """Return the path and every folder above it, folded as file systems do that know no case."""
     folded = Path(path.casefold())
     return frozenset(map(str, (folded, *folded.parents)))

@@ -36,7 +36,7 @@ class PathPatterns:
         self._resolved: dict[tuple[str, str], frozenset[str]] = {}
 
     def resolve(self, text: str, folder: str, *, has_braces: bool = True) -> frozenset[str]:
-        """Returns the paths that the text may stand for, with links followed. Raises `TooMuch`."""
+        """Return the paths that the text may stand for, with links followed. Raises `TooMuch`."""
         paths = self._resolved.get((text, folder))
         if paths is None:
             alternatives = _expand_braces(text) if has_braces and "{" in text else (text,)
@@ -70,7 +70,7 @@ class PathPatterns:
         return f"{home or os.path.expanduser(user)}/{rest}"
 
     def _expand_pattern(self, path: str) -> list[str]:
-        """Returns what the pattern finds; the rest of a path behind it need not exist."""
+        """Return what the pattern finds; the rest of a path behind it need not exist."""
         places = ["/"]
         for segment in path.split("/"):
             if not _PATTERN.search(segment):
@@ -104,7 +104,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Returns what the braces stand for. Raises `TooMuch`, but not for a text with quotes in it, such as JSON."""
+    """Return what the braces stand for. Raises `TooMuch`, but not for a text with quotes in it, such as JSON."""
     done: list[str] = []
     waiting = [text]
     while waiting:
@@ -123,7 +123,7 @@ def _expand_braces(text: str) -> list[str]:
 
 
 def find_fixed_part(pattern: str) -> str:
-    """Returns the folder below which everything is that the pattern finds."""
+    """Return the folder below which everything is that the pattern finds."""
     match = _PATTERN.search(pattern)
     return pattern if match is None else os.path.dirname(pattern[: match.start()] + "x")
 

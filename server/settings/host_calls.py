@@ -46,7 +46,7 @@ def limit_host_call(
     paths: RealPaths | None,
     rules: "RuleBook | None",
 ) -> Requirement:
-    """Returns what a call of a host's tool needs. Raises `PathsNeeded` as the judge does."""
+    """Return what a call of a host's tool needs. Raises `PathsNeeded` as the judge does."""
     whole = judge(definition, arguments, paths)
     host, _, tool = definition.name.partition(HOST_SEPARATOR)
     shell = find_shell_tool(host, tool)
@@ -72,7 +72,7 @@ def limit_host_call(
 
 
 def _rank(requirement: Requirement) -> int:
-    """Returns how strict it is: a denial, then what a single person may not decide, then the rest."""
+    """Return how strict it is: a denial, then what a single person may not decide, then the rest."""
     if requirement.denied is not None:
         return 3
     return 2 if requirement.needs in ("signed", "second") else 1
@@ -95,7 +95,7 @@ def _names_hosts(found: Requirement, rules: "RuleBook | None") -> bool:
 
 
 def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:
-    """Returns the commands of the line that do something; none where nobody can say what runs, or where."""
+    """Return the commands of the line that do something; none where nobody can say what runs, or where."""
     line = arguments.get(shell.command)
     # On Windows hosts start PowerShell or cmd.
     if not shell.is_posix or os.name != "posix" or not isinstance(line, str):
@@ -117,7 +117,7 @@ def _is_plain(place: JsonValue) -> bool:
 
 
 def _list_loose_commands(line: JsonValue) -> list[str]:
-    """Returns what may be a command in the line, as unquoted words, however it is grouped and wherever it goes."""
+    """Return what may be a command in the line, as unquoted words, however it is grouped and wherever it goes."""
     parts = list_words(line) if isinstance(line, str) else ()
     begun = (list(dropwhile(lambda word: "=" in word or word in RESERVED, part)) for part in parts)
     return list(islice(dict.fromkeys(" ".join(words) for words in begun if words), MAX_COMMANDS))

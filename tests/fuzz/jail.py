@@ -42,7 +42,7 @@ class Jail:
         self._answers = BufferedByteReceiveStream(process.stdout)
 
     async def run(self, shell: str, line: str) -> tuple[list[list[str]], list[str]]:
-        """Returns the programs that the shell ran, as their words, and the files that are in its folder now."""
+        """Return the programs that the shell ran, as their words, and the files that are in its folder now."""
         assert self._process.stdin is not None
         await self._process.stdin.send(json.dumps([shell, line]).encode() + b"\n")
         answer: Any = json.loads(await self._answers.receive_until(b"\n", MAX_BYTES))

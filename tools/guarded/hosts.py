@@ -143,6 +143,6 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
 
 
 def find_shell_tool(host: str, tool: str) -> ShellTool | None:
-    """Returns what is known of a tool that runs a command line; None for a tool that runs none."""
+    """Return what is known of a tool that runs a command line; None for a tool that runs none."""
     guarded = GUARDED_HOSTS.get(cast("HostName", host))
     return None if guarded is None else guarded.shells.get(tool)

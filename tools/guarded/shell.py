@@ -53,7 +53,7 @@ class ShellCommand(msgspec.Struct, frozen=True):
 
 
 def read_commands(line: str) -> tuple[ShellCommand, ...] | None:
-    """Returns the simple commands of the line, in order; None where the grammar does not read all of it."""
+    """Return the simple commands of the line, in order; None where the grammar does not read all of it."""
     if len(line) > MAX_CHARS or _CONTROL.search(line):
         return None
     commands: list[ShellCommand] = []
@@ -82,7 +82,7 @@ def _list_plain_words(text: str) -> Iterator[str]:
 
 
 def list_words(line: str) -> Iterator[list[str]]:
-    """Yields the words of each part of the line, as well as they can be seen: quotes and backslashes are taken away.
+    """Yield the words of each part of the line, as well as they can be seen: quotes and backslashes are taken away.
 
     It looks into everything, substitutions and groups too, and yields rather too many words than too few: it serves to
     find what is refused, never to let something pass.

@@ -103,7 +103,7 @@ class Shell:
 
 
 def make_line(mutator: Mutator) -> str:
-    """Returns a line of a few commands, in most cases with something odd in it, or something missing."""
+    """Return a line of a few commands, in most cases with something odd in it, or something missing."""
     line = ""
     for _ in range(mutator.pick((1, 1, 2, 3, 6))):
         words = (mutator.pick(BLANKS) + mutator.pick(WORDS) for _ in range(mutator.pick((0, 1, 2, 4))))
