@@ -23,7 +23,8 @@ RESERVED = frozenset(
 """Where a command begins, these are words of the shell's language: of sh, bash or zsh."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_BLANK = r"(?>(?:[ \t]|(?<=[ \t])\\\n)+)"
+# A line goes on in the next one only behind a blank that separates: behind `\ ` the shell would join two words.
+_BLANK = r"(?>(?:[ \t](?:\\\n)?)+)"
 # A backslash behind a letter of a language with large alphabets may be half of that letter, where bytes are not UTF-8.
 _WORD = (
     r"(?!=)(?>(?:[A-Za-z0-9_@%+,./:=-]|(?<=[A-Za-z0-9_])~|\\[ -~]|'[^']*'"
@@ -31,7 +32,7 @@ _WORD = (
 )
 _HARMLESS = r"(?:[12]?>[ \t]?/dev/null|<[ \t]?/dev/null|&>[ \t]?/dev/null|2>&1|1>&2|>&2)(?=[ \t\n;|&]|\Z)"
 _COMMAND = re.compile(
-    rf"(?:[ \t\n]|(?<=[ \t])\\\n)*(?P<words>{_WORD}(?:{_BLANK}{_WORD})*)(?:{_BLANK}{_HARMLESS})*{_BLANK}?"
+    rf"(?>(?:[ \t](?:\\\n)?|\n)*)(?P<words>{_WORD}(?:{_BLANK}{_WORD})*)(?:{_BLANK}{_HARMLESS})*{_BLANK}?"
     r"(?P<end>&&|\|\||[;&|\n]|\Z)"
 )
 _PROGRAM = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*")

@@ -110,7 +110,20 @@ async def test_what_a_rule_denies_is_denied_however_the_shell_lets_it_be_written
     "line",
     [
         *("a >/dev/null b", "a 2>&1 b", "a >f", "a 2>f", "a >/dev/nullx", "a </dev/null x", ">/dev/null a", "a>f"),
-        *("a *", "a ?", "a [w]*", "a ~", "a ~root", "a {b,c}", "a =npm", "a x=~", "a $HOME", "npm #x", "X=1 npm"),
+        *(
+            "a *",
+            "a ?",
+            "a [w]*",
+            "a ~",
+            "a ~root",
+            "a {b,c}",
+            "a =npm",
+            "a x=~",
+            "a \\ \\\npush",
+            "a $HOME",
+            "npm #x",
+            "X=1 npm",
+        ),
         *("a |& npm", "time a", "a \\", "a '", "a\rb", "a \x01"),
     ],
 )

@@ -30,7 +30,21 @@ def test_a_line_is_cut_where_the_shell_cuts_it(line: str, texts: tuple[str, ...]
     [
         *("a $(b)", "a `b`", 'a "$(b)"', "a ${b}", "a $b", "a <(b)", "a > f", "a >> f", "a < f", "a <<E\nb\nE", "(a)"),
         *("{ a; }", "a # b", "a 'b", 'a "b', "a \\", "a\0b", "", "  ;  ", "x" * (MAX_CHARS + 1), "a >/dev/nullx"),
-        *(";" * 80, "a;" * 80, "a &&", "a |", "; a", "a ;; b", "a & & b", "a\n&& b", "a\\\nb", "X=1 a", "if a", "! a"),
+        *(
+            ";" * 80,
+            "a;" * 80,
+            "a &&",
+            "a |",
+            "; a",
+            "a ;; b",
+            "a & & b",
+            "a\n&& b",
+            "a\\\nb",
+            "a \\ \\\nb",
+            "X=1 a",
+            "if a",
+            "! a",
+        ),
     ],
 )
 def test_a_line_that_the_grammar_does_not_read_has_no_commands(line: str) -> None:
