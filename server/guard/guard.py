@@ -99,7 +99,7 @@ class HostGuard:
         if len(executions) < MAX_OPEN_OF_SESSION:
             return None
         states = [await self._engine.find(execution_id) for execution_id in executions]
-        if sum(state is not None and state.context == session for state in states) < MAX_OPEN_OF_SESSION:
+        if sum(state.context == session for state in states) < MAX_OPEN_OF_SESSION:
             return None
         return f"{MAX_OPEN_OF_SESSION} questions of this session"
 

@@ -67,8 +67,6 @@ class Guarded:
     """Prepares a session with the provider at the address."""
     place: str | None = None
     """The argument of that tool for another folder than the host's own; None where it has none."""
-    tells_place: bool = True
-    """Whether the host tells its hook of that argument."""
     trust: Callable[[GuardStage], None] = lambda stage: None
     """What a person does once, after the hook was installed."""
 
