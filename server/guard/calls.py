@@ -13,7 +13,7 @@ from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_j
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.bindings import Path, leave_out_bindings
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
-from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName, ShellTool
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 20_000
@@ -27,13 +27,19 @@ _TOOL = re.compile(r"[A-Za-z0-9_.:-]{1,160}")
 class GuardedCall:
     """One call of a host's own tool."""
 
-    def __init__(self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str) -> None:
+    def __init__(
+        self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str, session: str = ""
+    ) -> None:
         self.host = host
         self.tool = tool
-        left_out = host.remarks if tool in host.shells else frozenset[str]()
+        shell = host.shells.get(tool)
+        left_out = frozenset[str]() if shell is None else host.remarks
         self.given = {key: value for key, value in arguments.items() if key not in left_out}
         """What the tool gets, without what the model says about it."""
-        self.folder = folder
+        self.folder = folder if shell is None else _find_place(shell, self.given, folder)
+        """Where it runs: the host's folder, or the one that the call names."""
+        self.session = digest(session, context="guard session/v1")[:32]
+        """Of the host; two sessions may make the identical call."""
 
     @property
     def name(self) -> str:
@@ -71,10 +77,13 @@ def read_event(host_name: str, text: bytes) -> GuardedCall:
         raise InvalidArguments("the host sent something that is not UTF-8") from None
     if not isinstance(event, dict):
         raise InvalidArguments("the host did not send a JSON object")
-    return build_call(host_name, event.get("tool_name"), event.get("tool_input"), event.get("cwd"))
+    session = event.get("session_id", event.get("conversation_id"))
+    return build_call(host_name, event.get("tool_name"), event.get("tool_input"), event.get("cwd"), session)
 
 
-def build_call(host_name: object, tool: object, arguments: object, folder: object) -> GuardedCall:
+def build_call(
+    host_name: object, tool: object, arguments: object, folder: object, session: object = None
+) -> GuardedCall:
     """Returns the call. Arguments may be the JSON text of an object. Raises as `read_event`."""
     if host_name not in GUARDED_HOSTS:
         names = ", ".join(GUARDED_HOSTS)
@@ -92,7 +101,19 @@ def build_call(host_name: object, tool: object, arguments: object, folder: objec
     given = cast("dict[str, JsonValue]", arguments)
     _check_values(given)
     _check_text(folder)
-    return GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, given, folder)
+    host = GUARDED_HOSTS[cast("HostName", host_name)]
+    return GuardedCall(host, tool, given, folder, session if isinstance(session, str) and _is_text(session) else "")
+
+
+def _find_place(shell: ShellTool, given: Mapping[str, JsonValue], folder: str) -> str:
+    """Returns where a command line runs."""
+    for name in sorted(shell.places & given.keys()):
+        place = given[name]
+        if isinstance(place, str) and place:
+            joined = os.path.join(folder, place)
+            # With `..` behind a link, the folder is another than its name says.
+            folder = joined if ".." in place else os.path.normpath(joined)
+    return folder
 
 
 def _check_values(arguments: dict[str, JsonValue]) -> None:
@@ -107,7 +128,13 @@ def _check_values(arguments: dict[str, JsonValue]) -> None:
 
 
 def _check_text(text: str) -> None:
+    if not _is_text(text):
+        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown")
+
+
+def _is_text(text: str) -> bool:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown") from None
+        return False
+    return True

@@ -27,8 +27,15 @@ from planwarden.tools.guarded.host_tool import PASS_S
 STEP = "call"
 SETTLE_S = 10.0
 """How long a call waits until its execution asks or ends; the host's own limit is longer."""
-MAX_OPEN = 200
-"""Open questions of a principal with which no more calls of a host are asked about: a model could ask for ever."""
+MAX_OPEN_OF_SESSION = 50
+"""Open questions about calls of one session of a host, whose model could ask for ever."""
+MAX_OPEN = 1_000
+"""Those about calls of all hosts, of one principal."""
+PAGE = 200
+MAX_PAGES = 50
+"""Of open questions of any kind that are looked through for those of the guard."""
+PREFIX = "guard-"
+"""Of the threads of the guard, which no caller can name."""
 ATTEMPTS = 5
 """Looks at a thread that other processes change meanwhile."""
 
@@ -59,16 +66,16 @@ class HostGuard:
             return deny(f"Refused, because it could not be judged: {error.message}")
 
     async def _decide_by_log(self, call: GuardedCall, principal: str) -> Verdict:
-        thread_id = f"guard-{call.compute_digest(principal)[:40]}"
+        thread_id = f"{PREFIX}{call.compute_digest(principal)[:40]}"
         for _ in range(ATTEMPTS):
             newest = await self._find_newest(thread_id, principal)
             if newest is not None:
                 verdict = await self._follow(newest, call)
                 if verdict is not None:
                     return verdict
-            waiting = await self._engine.store.suspensions(principal=principal, addressee="human", limit=1)
-            if waiting.total >= MAX_OPEN:
-                return deny(f"Refused: {MAX_OPEN} questions wait for people already, who have to answer some first.")
+            flood = await self._describe_flood(call.session, principal)
+            if flood is not None:
+                return deny(f"Refused: {flood} wait for people already, who have to answer some first.")
             try:
                 started = await self._start(call, principal, thread_id, newest)
             except (ThreadBusy, StartRefused):
@@ -83,6 +90,32 @@ class HostGuard:
         if not headers or headers[-1].principal != principal:
             return None
         return await self._engine.find(headers[-1].execution_id)
+
+    async def _describe_flood(self, session: str, principal: str) -> str | None:
+        """Returns which open questions are so many that the session may not ask another; None when it may."""
+        executions = await self._list_open(principal)
+        if len(executions) >= MAX_OPEN:
+            return f"{MAX_OPEN} questions about calls of hosts"
+        if len(executions) < MAX_OPEN_OF_SESSION:
+            return None
+        states = [await self._engine.find(execution_id) for execution_id in executions]
+        if sum(state.context == session for state in states) < MAX_OPEN_OF_SESSION:
+            return None
+        return f"{MAX_OPEN_OF_SESSION} questions of this session"
+
+    async def _list_open(self, principal: str) -> list[str]:
+        """Returns the executions of the guard that wait for a person; questions of plans do not count."""
+        executions: list[str] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._engine.store.suspensions(
+                principal=principal, addressee="human", limit=PAGE, cursor=cursor
+            )
+            executions += [row.execution_id for row in page.rows if row.thread_id.startswith(PREFIX)]
+            cursor = page.next_cursor
+            if cursor is None or len(executions) >= MAX_OPEN:
+                break
+        return executions
 
     async def _start(
         self, call: GuardedCall, principal: str, thread_id: str, newest: ExecutionState | None
@@ -104,6 +137,8 @@ class HostGuard:
             goal=f"{call.host.label}: {call.tool} in {call.folder}"[:400],
             plan=Plan(steps=(step,)),
             options=ev.Options(),
+            # No model reads it here; it says whose question this is when they are counted.
+            context=call.session,
             start=after,
         )
 

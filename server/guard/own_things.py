@@ -7,8 +7,7 @@ person sees it. See docs/guard.md.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -16,14 +15,15 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planwarden.server.guard.calls import GuardedCall
+from planwarden.server.guard.host_folders import is_code_of_host, is_host_folder, list_code_of_hosts
+from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 from planwarden.tools.guarded.shell import list_words
 
 MAX_WORDS = 4_000
 """Of a call; of a command line, as often as it changes the folder. For each, the disk is asked where it leads."""
 MAX_FOLDERS = 50
 """Of one command line: each begins in the one before, so a path of them can be long."""
-MAX_PATH_CHARS = 4_096
-TOO_MUCH = "it has more words than can be looked through; make it smaller"
+TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
 PROGRAM = "planwarden"
 READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
 """Commands of planwarden that a model may run: they decide nothing and write nothing."""
@@ -34,7 +34,8 @@ WRAPPERS = frozenset(
     {
         *("sudo", "doas", "env", "nohup", "nice", "time", "timeout", "exec", "command", "builtin", "xargs", "setsid"),
         *("stdbuf", "script", "watch", "uv", "uvx", "pipx", "poetry", "hatch", "python", "python3", "bash", "sh"),
-        *("zsh", "dash", "fish", "eval", "then", "do", "else", "if", "while", "until", "!", "find", "parallel", "tmux"),
+        *("zsh", "dash", "fish", "eval", "then", "do", "else", "if", "while", "until", "!", "{", "find", "parallel"),
+        "tmux",
     }
 )
 """Programs and words of the shell that run what follows them."""
@@ -42,19 +43,26 @@ CONTENT = frozenset(
     {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
 )
 """Arguments that hold words, and no paths."""
-HOOK_FILES = (
-    *(".claude/settings.json", ".claude/settings.local.json", ".claude.json", ".mcp.json", ".codex/config.toml"),
-    *(".codex/hooks.json", ".gemini/settings.json", ".gemini/trusted_hooks.json", "opencode.json", "opencode.jsonc"),
-    *(".opencode/plugin", ".opencode/plugins", "opencode/plugin", "opencode/plugins", ".cursor/hooks.json"),
-    *(".cursor/mcp.json", "claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
+DELETING = frozenset(
+    {"rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete", "--delete"}
 )
-"""Where hosts keep hooks, plugins and servers, below a project or a home."""
+"""Programs and options that delete or move what they are given, with all that is in it."""
+COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"})
+"""Programs that put files into a folder which they are given."""
+SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep"})
+"""Programs that look through the folder that they run in where they are given none."""
+READING_ALL = frozenset({"rg", "ag", "ack", "ugrep", "tar", "bsdtar", "rsync", "zip", "7z", "-exec", "-execdir"})
+"""Programs and options that read all folders below the one that they are given; others with an option."""
+READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
+PLACES = ("path", "dir_path", "directory", "target_directory")
+"""Arguments in which tools of hosts take the folder that they search."""
+_RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--(?:dereference-)?recursive|-a|--archive|--directories=recurse")
+_DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
 _FILES_OF_PATCH = re.compile(
     r"^(?:\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
 _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
-_GLOB = re.compile(r"[*?\[]")
 
 
 class OwnThings:
@@ -65,86 +73,183 @@ class OwnThings:
         self._environment = environment
 
     def find_refusal(self, call: GuardedCall) -> str | None:
-        """Returns why the call is refused; None if nothing is seen that would be."""
-        shell = call.host.shells.get(call.tool)
-        left = MAX_WORDS
-        for key, text in _list_texts(call.given):
-            is_command = shell is not None and key == shell
-            if is_command and _runs_planwarden(text):
-                return (
-                    "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "
-                    "of its commands only list, show, tools, check, rules and doctor"
-                )
-            if is_command and any(variable in text for variable in VARIABLES):
-                return "it names a variable that leads to planwarden's settings and database"
-            expanded = self._expand(text, call.folder)
-            candidates = list(_list_candidates(expanded, is_command=is_command, is_content=key in CONTENT))
-            if len(candidates) > left:
-                return TOO_MUCH
-            folders = [call.folder, *(self._list_folders(expanded, call.folder) if is_command else ())]
-            left -= len(candidates) * len(folders)
-            if left < 0 or len(folders) > MAX_FOLDERS:
-                return TOO_MUCH
-            for candidate in candidates:
-                for folder in folders:
-                    refusal = self._refuse_path(candidate, folder, may_read=call.tool in call.host.reads)
-                    if refusal is not None:
-                        return refusal
+        """Return why the call is refused; None if nothing is seen that would be."""
+        try:
+            return _CallCheck(self._home, self._environment, call).find_refusal()
+        except TooMuch:
+            return TOO_MUCH
+
+
+class _CallCheck:
+    """One look at one call. Raises `TooMuch`."""
+
+    def __init__(self, home: Path, environment: Mapping[str, str], call: GuardedCall) -> None:
+        self._home = os.path.realpath(home)
+        self._environment = environment
+        self._call = call
+        self._patterns = PathPatterns(environment)
+        self._may_read = call.tool in call.host.reads
+        self._words_left = MAX_WORDS
+
+    def find_refusal(self) -> str | None:
+        shell = self._call.host.shells.get(self._call.tool)
+        command = None if shell is None else shell.command
+        checks = (
+            self._refuse_command(text) if key == command else self._refuse_argument(key, text)
+            for key, text in _list_texts(self._call.given)
+        )
+        return next(filter(None, (self._refuse_search(), *checks)), None)
+
+    def _refuse_argument(self, key: str, text: str) -> str | None:
+        expanded = self._expand(text)
+        named = [match.strip() for match in _FILES_OF_PATCH.findall(expanded)]
+        patterns = self._call.host.searches.get(self._call.tool, frozenset({"pattern"}))
+        if key not in CONTENT and (key != "pattern" or key in patterns):
+            named.append(expanded)
+        refusal = self._refuse_paths(named, [self._call.folder])
+        if refusal is None and _DELETING_TOOL.search(self._call.tool):
+            refusal = self._refuse_folders(named, [self._call.folder], self._is_above, "delete or move")
+        return refusal
+
+    def _refuse_command(self, text: str) -> str | None:
+        if _runs_planwarden(text):
+            return (
+                "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "
+                "of its commands only list, show, tools, check, rules and doctor"
+            )
+        if any(variable in text for variable in VARIABLES):
+            return "it names a variable that leads to planwarden's settings and database"
+        line = self._expand(text)
+        folders = [self._call.folder, *self._list_folders(line)]
+        if len(folders) > MAX_FOLDERS:
+            raise TooMuch
+        refusal = self._refuse_paths(_list_candidates(line), folders)
+        parts = list_words(line) if refusal is None else ()
+        return next(filter(None, (self._refuse_part(words, folders) for words in parts)), refusal)
+
+    def _refuse_paths(self, texts: Collection[str], folders: Sequence[str]) -> str | None:
+        self._words_left -= len(texts) * len(folders)
+        if self._words_left < 0:
+            raise TooMuch
+        for text in texts:
+            for path in self._resolve(text, folders):
+                refusal = self._refuse_path(text, path)
+                if refusal is not None:
+                    return refusal
         return None
 
-    def _refuse_path(self, text: str, folder: str, *, may_read: bool) -> str | None:
-        path = self._resolve(text, folder)
-        if path is None:
-            return None
-        if _is_at_or_below(path, self._real_home) or _may_match(path, self._real_home):
+    def _refuse_path(self, text: str, path: str) -> str | None:
+        around = _list_around(path)
+        if self._home.casefold() in around:
             return (
                 f"it names {text[:200]!r}, in planwarden's home: its settings, database and keys are for people, who "
                 "use its commands in a terminal"
             )
-        if not may_read and _is_hook_file(path):
+        if not self._may_read and (is_code_of_host(path) or not self._code.isdisjoint(around)):
             return (
-                f"it names {text[:200]!r}, where a host keeps hooks or servers: a person changes that, in an editor or "
-                "with `planwarden guard`"
+                f"it names {text[:200]!r}, where a host keeps hooks, servers or code: a person changes that, in an "
+                "editor or with `planwarden guard`"
             )
         return None
 
-    @cached_property
-    def _real_home(self) -> str:
-        return os.path.realpath(self._home)
+    def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
+        """Return why one command may not have what it is given as a whole: a folder above what is refused."""
+        programs = frozenset(word.rpartition("/")[2] for word in words)
+        operands = _list_operands(words)
+        refusal = None
+        if programs & DELETING:
+            # What is moved is moved to the last one.
+            moved = _list_operands(words[:-1]) if "mv" in programs else operands
+            refusal = self._refuse_folders(moved, folders, self._is_above, "delete or move")
+        if refusal is None and programs & COPYING:
+            refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")
+        if refusal is None and _reads_all(programs, words):
+            is_given = any(os.path.lexists(path) for word in operands for path in self._resolve(word, folders))
+            searched = operands if is_given or not programs & SEARCHING else ["."]
+            refusal = self._refuse_folders(searched, folders, self._is_above_home, "read all of")
+        return refusal
 
-    def _list_folders(self, command: str, folder: str) -> Iterator[str]:
-        """Yields where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
-        changes = (words[1] for words in list_words(command) if len(words) > 1 and words[0] in ("cd", "pushd"))
+    def _refuse_folders(
+        self, texts: Sequence[str], folders: Sequence[str], is_refused: Callable[[str], bool], what: str
+    ) -> str | None:
+        for text in texts:
+            if any(is_refused(path) for path in self._resolve(text, folders)):
+                return (
+                    f"it would {what} {text[:200]!r}, in which planwarden's home or the code of a host is; name what "
+                    "is below it"
+                )
+        return None
+
+    def _refuse_search(self) -> str | None:
+        """Return why a tool of the host may not search where it would; None for another tool."""
+        patterns = self._call.host.searches.get(self._call.tool)
+        if patterns is None:
+            return None
+        texts = [(key, self._expand(text)) for key, text in _list_texts(self._call.given)]
+        places = [text for key, text in texts if key in PLACES] or ["."]
+        wanted = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
+        roots = [
+            pattern if pattern.startswith("~") else os.path.join(place, pattern)
+            for place in places
+            for pattern in wanted
+        ]
+        return self._refuse_folders(roots, [self._call.folder], self._is_above_home, "read all of")
+
+    @cached_property
+    def _is_shell(self) -> bool:
+        return self._call.tool in self._call.host.shells
+
+    @cached_property
+    def _code(self) -> frozenset[str]:
+        return frozenset(path.casefold() for path in list_code_of_hosts(self._environment, self._call.folder))
+
+    @cached_property
+    def _code_folders(self) -> frozenset[str]:
+        return frozenset(map(os.path.dirname, self._code))
+
+    @cached_property
+    def _above_home(self) -> frozenset[str]:
+        return _list_around(self._home)
+
+    def _is_code_folder(self, path: str) -> bool:
+        return is_host_folder(path) or path.casefold() in self._code_folders
+
+    def _is_above_home(self, path: str) -> bool:
+        return path.casefold() in self._above_home
+
+    def _is_above(self, path: str) -> bool:
+        return path.casefold() in self._above
+
+    @cached_property
+    def _above(self) -> frozenset[str]:
+        """What is above planwarden's home, and above code of hosts that is there."""
+        code = list_code_of_hosts(self._environment, self._call.folder)
+        return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
+
+    def _resolve(self, text: str, folders: Sequence[str]) -> Iterator[str]:
+        for folder in folders:
+            yield from self._patterns.resolve(text, folder, has_braces=self._is_shell)
+
+    def _list_folders(self, line: str) -> Iterator[str]:
+        """Yield where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
+        folder = self._call.folder
+        changes = (words[1] for words in list_words(line) if len(words) > 1 and words[0] in ("cd", "pushd"))
         for change in islice(changes, MAX_FOLDERS):
-            path = self._resolve(change, folder)
-            if path is not None:
+            for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
                 folder = path
                 yield path
 
-    def _expand(self, text: str, folder: str) -> str:
-        """Returns the text with the values of variables that lead to places of people and programs."""
+    def _expand(self, text: str) -> str:
+        """Return the text with the values of variables that lead to places of people and programs."""
         for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
-            value = folder if name == "PWD" else self._environment.get(name)
+            value = self._call.folder if name == "PWD" else self._environment.get(name)
             if value and "$" in text:
                 text = text.replace(f"${{{name}}}", value).replace(f"${name}", value)
         return text
 
-    def _resolve(self, text: str, folder: str) -> str | None:
-        """Returns the path that the text may stand for, with links followed; None for what is no path."""
-        if not text or len(text) > MAX_PATH_CHARS or "\0" in text or "\n" in text:
-            return None
-        expanded = text.removeprefix("file://")
-        home = self._environment.get("HOME") or os.path.expanduser("~")
-        if expanded == "~" or expanded.startswith("~/"):
-            expanded = home + expanded[1:]
-        try:
-            return os.path.realpath(os.path.join(folder, expanded))
-        except (OSError, ValueError):
-            return None
-
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Yields every text in the arguments with the key that it stands below; a list of texts also as one text."""
+    """Yield every text in the arguments with the key that it stands below; a list of texts also as one text."""
     stack: list[tuple[str, JsonValue]] = [("", value)]
     while stack:
         key, node = stack.pop()
@@ -159,17 +264,22 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
                 yield key, " ".join(map(str, node))
 
 
-def _list_candidates(text: str, *, is_command: bool, is_content: bool) -> Iterator[str]:
-    """Yields what may be a path in the text."""
-    if is_command:
-        found = {word for words in list_words(text) for word in words}
-        pieces = found | set(_SPLIT.split(text)) | {piece for word in found for piece in _SPLIT.split(word)}
-        # A path may be glued to an option.
-        yield from pieces | {start[0] for piece in pieces if (start := _PATH.search(piece)) is not None}
-        return
-    yield from (found.strip() for found in _FILES_OF_PATCH.findall(text))
-    if not is_content and "\n" not in text:
-        yield text
+def _list_candidates(line: str) -> frozenset[str]:
+    """Return what may be a path in the command line."""
+    words = {word for words in list_words(line) for word in words}
+    pieces = words | set(_SPLIT.split(line)) | {piece for word in words for piece in _SPLIT.split(word)}
+    # A path may be glued to an option.
+    return frozenset(pieces | {start[0] for piece in pieces if (start := _PATH.search(piece)) is not None})
+
+
+def _list_operands(words: Sequence[str]) -> list[str]:
+    """Return what a command is given, also behind the `=` of an option."""
+    return [piece for word in words[1:] for piece in dict.fromkeys((word, word.rpartition("=")[2]))]
+
+
+def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
+    is_recursive = any(_RECURSIVE.fullmatch(word) for word in words)
+    return bool(programs & READING_ALL or (programs & READING_MUCH and is_recursive))
 
 
 def _runs_planwarden(text: str) -> bool:
@@ -211,25 +321,7 @@ def _only_reads(words: Sequence[str]) -> bool:
     return False
 
 
-def _is_hook_file(path: str) -> bool:
-    folded = path.replace(os.sep, "/").casefold()
-    for name in HOOK_FILES:
-        wanted = f"/{name}".casefold()
-        if folded.endswith(wanted) or f"{wanted}/" in folded:
-            return True
-        if _GLOB.search(folded) and fnmatchcase(wanted, "/" + "/".join(folded.split("/")[-name.count("/") - 1 :])):
-            return True
-    return False
-
-
-def _may_match(pattern: str, path: str) -> bool:
-    """Whether a pattern of the shell may name the path or something below it."""
-    if not _GLOB.search(pattern):
-        return False
-    wanted, parts = path.casefold().split(os.sep), pattern.casefold().split(os.sep)
-    return len(parts) >= len(wanted) and all(map(fnmatchcase, wanted, parts))
-
-
-def _is_at_or_below(path: str, folder: str) -> bool:
-    path, folder = path.casefold(), folder.casefold()
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+def _list_around(path: str) -> frozenset[str]:
+    """Return the path and every folder above it, folded as file systems do that know no case."""
+    folded = Path(path.casefold())
+    return frozenset(map(str, (folded, *folded.parents)))

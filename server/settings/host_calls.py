@@ -1,11 +1,16 @@
 """How the operator's rules hold for what a host does itself: stricter than for tools of plans.
 
-A command line may hold several commands, and a rule knows one: each part must be let through. A rule that lets calls
+A command line may hold several commands, and a rule knows one: each must be let through, as it is written and as the
+shell reads its words. What a rule denies is also looked for where the line cannot be read whole. A rule that lets calls
 of a host pass has to name hosts, so that `tool = "*"` does not open a shell. What releases a call of the host is at
 least a person, because the host's forms are the host's own.
 """
 
+import os
+import shlex
 from collections.abc import Mapping
+from functools import cache
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -13,15 +18,17 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.tool import HOST_SEPARATOR, ToolDefinition
 from planwarden.agent.ports.policy import RealPaths, Requirement
-from planwarden.tools.guarded.hosts import find_shell_argument
-from planwarden.tools.guarded.shell import split_parts
+from planwarden.tools.guarded.hosts import ShellTool, find_shell_tool
+from planwarden.tools.guarded.shell import MAX_COMMANDS, RESERVED, ShellCommand, list_words, read_commands
 
 if TYPE_CHECKING:
     from planwarden.agent.approval.rules import RuleBook
 
+FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "pushd", "popd")
 """What follows runs in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
+UNREAD = "the call has something that a rule cannot see through, so a person is asked"
 
 
 class RuleJudge(Protocol):
@@ -39,22 +46,46 @@ def limit_host_call(
     paths: RealPaths | None,
     rules: "RuleBook | None",
 ) -> Requirement:
-    """Returns what a call of a host's tool needs. Raises `PathsNeeded` as the judge does."""
+    """Return what a call of a host's tool needs. Raises `PathsNeeded` as the judge does."""
     whole = judge(definition, arguments, paths)
-    parts = _list_parts(definition, arguments)
-    if whole.denied is not None or parts is None:
-        return _ask_a_person(whole)
-    found = [judge(definition, part, paths) for part in parts]
-    strictest = next((part for part in found if part.denied is not None), None) or next(
-        (part for part in found if part.needs is not None or not _names_hosts(part, rules)), None
-    )
-    if strictest is not None:
-        return _ask_a_person(strictest)
-    return replace(found[0], shares=tuple(share for part in found for share in part.shares))
+    host, _, tool = definition.name.partition(HOST_SEPARATOR)
+    shell = find_shell_tool(host, tool)
+    if shell is None:
+        return whole if _is_let(whole, rules) else _ask_a_person(whole)
+
+    @cache
+    def judge_line(line: str) -> Requirement:
+        return judge(definition, {**arguments, shell.command: line}, paths)
+
+    loose = [judge_line(line) for line in _list_loose_commands(arguments.get(shell.command))]
+    commands = _read_commands(shell, arguments)
+    spelled = [judge_line(line) for command in commands for line in (command.text, shlex.join(command.words))]
+    firmest = max((whole, *spelled, *loose), key=_rank)
+    if _rank(firmest) > _rank(PERSON):
+        return firmest
+    if not spelled:
+        return _ask_a_person(whole if whole.needs is not None else replace(whole, found=UNREAD))
+    asking = next((each for each in spelled if not _is_let(each, rules)), None)
+    if asking is not None:
+        return _ask_a_person(asking)
+    return replace(spelled[0], shares=tuple(share for command in commands for share in judge_line(command.text).shares))
+
+
+def _rank(requirement: Requirement) -> int:
+    """Return how strict it is: a denial, then what a single person may not decide, then the rest."""
+    if requirement.denied is not None:
+        return 3
+    return 2 if requirement.needs in ("signed", "second") else 1
+
+
+def _is_let(requirement: Requirement, rules: "RuleBook | None") -> bool:
+    return requirement.needs is None and requirement.denied is None and _names_hosts(requirement, rules)
 
 
 def _ask_a_person(found: Requirement) -> Requirement:
-    return replace(PERSON, rule=found.rule, denied=found.denied) if found.needs in (None, "client") else found
+    if found.denied is not None or found.needs not in (None, "client"):
+        return found
+    return replace(PERSON, rule=found.rule, found=found.found)
 
 
 def _names_hosts(found: Requirement, rules: "RuleBook | None") -> bool:
@@ -63,19 +94,30 @@ def _names_hosts(found: Requirement, rules: "RuleBook | None") -> bool:
     return any(rule.number == found.rule.number and HOST_SEPARATOR in rule.tool for rule in rules.rules)
 
 
-def _list_parts(
-    definition: ToolDefinition, arguments: Mapping[str, JsonValue]
-) -> tuple[Mapping[str, JsonValue], ...] | None:
-    """Returns the arguments with each part of the command line alone; None where the parts cannot be told apart."""
-    host, _, tool = definition.name.partition(HOST_SEPARATOR)
-    key = find_shell_argument(host, tool)
-    if key is None:
-        return (arguments,)
-    command = arguments.get(key)
-    parts = split_parts(command) if isinstance(command, str) else None
-    if parts is None:
-        return None
-    stays = {f"{word} {arguments.get('cwd')}" for word in CHANGING_FOLDER}
-    found = tuple({**arguments, key: part} for part in parts if part not in stays)
-    is_elsewhere = any(part.partition(" ")[0] in CHANGING_FOLDER and part not in stays for part in parts)
-    return None if is_elsewhere or not found else found
+def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:
+    """Return the commands of the line that do something; none where nobody can say what runs, or where."""
+    line = arguments.get(shell.command)
+    # On Windows hosts start PowerShell or cmd.
+    if not shell.is_posix or os.name != "posix" or not isinstance(line, str):
+        return []
+    if not arguments.keys() <= shell.arguments | {FOLDER}:
+        return []
+    if not all(_is_plain(place) for name, place in arguments.items() if name in shell.places):
+        return []
+    commands = read_commands(line) or ()
+    moves = [command for command in commands if command.words[0] in CHANGING_FOLDER]
+    if any(command.words[1:] != (arguments.get(FOLDER),) for command in moves):
+        return []
+    return [command for command in commands if command not in moves]
+
+
+def _is_plain(place: JsonValue) -> bool:
+    """Whether a folder that the call names is the one that its name says, wherever links lead."""
+    return isinstance(place, str) and not place.startswith("~") and ".." not in place.split("/")
+
+
+def _list_loose_commands(line: JsonValue) -> list[str]:
+    """Return what may be a command in the line, as unquoted words, however it is grouped and wherever it goes."""
+    parts = list_words(line) if isinstance(line, str) else ()
+    begun = (list(dropwhile(lambda word: "=" in word or word in RESERVED, part)) for part in parts)
+    return list(islice(dict.fromkeys(" ".join(words) for words in begun if words), MAX_COMMANDS))

@@ -13,7 +13,7 @@ from time import monotonic
 import anyio
 
 from tests.fuzz.entrance import Entrance, Opener, Wrong
-from tests.fuzz.entrances import calls, downstream, frames, inbox, rows, settings, sockets, tokens
+from tests.fuzz.entrances import calls, downstream, frames, inbox, rows, settings, shell, sockets, tokens
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.watch import STALL_S, LogWatch, LoopWatch, watching_log
 
@@ -44,6 +44,7 @@ ENTRANCES: Mapping[str, Opener] = {
     "settings": settings.open_files,
     "commands": settings.open_commands,
     "tokens": tokens.open_tokens,
+    "shell": shell.open_shell,
 }
 
 

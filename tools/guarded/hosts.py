@@ -21,6 +21,23 @@ OWN_TOOLS = frozenset(
 """The tools of planwarden's MCP server. Their exact names count: another server may be called `planwarden_other`."""
 
 
+class ShellTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of a host that runs a command line. Of an argument that is not named here nobody knows what it does."""
+
+    command: str
+    """The argument with the command line."""
+    places: frozenset[str] = frozenset()
+    """Arguments with the folder that the line runs in, in place of the host's own."""
+    harmless: frozenset[str] = frozenset({"timeout"})
+    """Arguments that change neither what runs nor where."""
+    is_posix: bool = True
+    """Whether the line is one of a POSIX shell, whose grammar is known here."""
+
+    @property
+    def arguments(self) -> frozenset[str]:
+        return frozenset({self.command}) | self.places | self.harmless
+
+
 class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
     """One host."""
 
@@ -28,8 +45,9 @@ class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     reads: frozenset[str]
     """Tools that only read on this machine, or only steer the host: they pass where no rule says otherwise."""
-    shells: Mapping[str, str]
-    """Tools that run a command, and the argument that has it."""
+    shells: Mapping[str, ShellTool]
+    searches: Mapping[str, frozenset[str]]
+    """Those of `reads` that look through all folders below theirs, and their arguments with patterns of paths."""
     remarks: frozenset[str] = frozenset({"description"})
     """Arguments of those tools in which a model says what it means: no fact, and no part of what runs."""
     own_prefix: str
@@ -49,14 +67,36 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
                     *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "Agent", "Task", "StructuredOutput"),
                 }
             ),
-            shells={"Bash": "command", "PowerShell": "command", "Monitor": "command"},
+            shells={
+                "Bash": ShellTool(command="command", harmless=frozenset({"timeout", "run_in_background"})),
+                "Monitor": ShellTool(command="command", harmless=frozenset({"timeout_ms", "persistent"})),
+                "PowerShell": ShellTool(command="command", is_posix=False),
+            },
+            searches={"Glob": frozenset({"pattern"}), "Grep": frozenset()},
             own_prefix="mcp__planwarden__",
         ),
         GuardedHost(
             name="codex",
             label="Codex",
             reads=frozenset({"update_plan", "view_image", "read_file", "list_dir", "grep_files", "request_user_input"}),
-            shells={"Bash": "command", "shell": "command", "exec_command": "cmd", "local_shell": "command"},
+            shells={
+                "Bash": ShellTool(command="command", places=frozenset({"workdir"})),
+                **dict.fromkeys(
+                    ("shell", "shell_command", "local_shell"),
+                    ShellTool(
+                        command="command",
+                        places=frozenset({"workdir", "working_directory"}),
+                        harmless=frozenset({"timeout_ms"}),
+                    ),
+                ),
+                "exec_command": ShellTool(
+                    command="cmd",
+                    places=frozenset({"workdir"}),
+                    harmless=frozenset({"yield_time_ms", "max_output_tokens"}),
+                ),
+            },
+            searches={"grep_files": frozenset()},
+            remarks=frozenset({"description", "justification"}),
             own_prefix="mcp__planwarden__",
         ),
         GuardedHost(
@@ -68,28 +108,41 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
                     *("write_todos", "ask_user", "enter_plan_mode", "exit_plan_mode", "get_internal_docs"),
                 }
             ),
-            shells={"run_shell_command": "command"},
+            shells={
+                "run_shell_command": ShellTool(
+                    command="command",
+                    places=frozenset({"dir_path", "directory"}),
+                    harmless=frozenset({"is_background"}),
+                )
+            },
+            searches={
+                "read_many_files": frozenset({"include", "paths"}),
+                "glob": frozenset({"pattern"}),
+                **dict.fromkeys(("grep_search", "search_file_content"), frozenset[str]()),
+            },
             own_prefix="mcp_planwarden_",
         ),
         GuardedHost(
             name="opencode",
             label="opencode",
             reads=frozenset({"read", "grep", "glob", "list", "todowrite", "todoread", "task", "question", "invalid"}),
-            shells={"bash": "command"},
+            shells={"bash": ShellTool(command="command", places=frozenset({"workdir"}))},
+            searches={"grep": frozenset(), "glob": frozenset({"pattern"}), "list": frozenset()},
             own_prefix="planwarden_",
         ),
         GuardedHost(
             name="cursor",
             label="Cursor",
             reads=frozenset({"Read", "Grep", "Glob", "LS", "Task", "TodoWrite"}),
-            shells={"Shell": "command"},
+            shells={"Shell": ShellTool(command="command", places=frozenset({"working_directory"}))},
+            searches={"Grep": frozenset(), "Glob": frozenset({"pattern", "glob_pattern"})},
             own_prefix="MCP:planwarden:",
         ),
     )
 }
 
 
-def find_shell_argument(host: str, tool: str) -> str | None:
-    """Returns the argument of the tool that has a command line; None for a tool that runs none."""
-    known = GUARDED_HOSTS.get(cast("HostName", host))
-    return None if known is None else known.shells.get(tool)
+def find_shell_tool(host: str, tool: str) -> ShellTool | None:
+    """Return what is known of a tool that runs a command line; None for a tool that runs none."""
+    guarded = GUARDED_HOSTS.get(cast("HostName", host))
+    return None if guarded is None else guarded.shells.get(tool)

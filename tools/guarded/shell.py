@@ -1,130 +1,109 @@
-"""What can be seen of a shell command without running it: its parts, and the words of each.
+"""What a command line runs, read with a grammar that knows little: what it does not know is asked about.
 
 A rule names one command, such as `npm test`; `npm test; rm -rf ~` is two. So a rule lets a command line pass only if it
-lets each part pass, and only where the parts can be told apart. Everything that a shell would work out first
-(variables, substitutions, here documents, groups, redirections to files) is not seen through: such a line is asked
-about.
+lets each command pass, and only where this grammar reads the whole line. It lists what may occur, and reads that as
+every POSIX shell does. Whatever a shell works out first (variables, substitutions, patterns, braces, `~`, groups,
+redirections to files), blanks other than space and tab, words of the shell's own language, and control characters are
+not in it.
 """
 
+import re
 from collections.abc import Iterator
-from typing import Literal
+
+import msgspec
 
 MAX_CHARS = 32_768
-MAX_PARTS = 50
-_HARMLESS = ("2>&1", ">/dev/null", "2>/dev/null", "&>/dev/null", "> /dev/null", "2> /dev/null", "</dev/null")
-_OPAQUE = frozenset("`$<>(){}#\r")
-"""Outside of single quotes; `#`, braces and parentheses only outside of quotes."""
-_SEPARATORS = ("&&", "||", "|&", ";;", ";", "|", "&", "\n")
+MAX_COMMANDS = 50
+RESERVED = frozenset(
+    {
+        *("if", "then", "elif", "else", "fi", "do", "done", "case", "esac", "while", "until", "for", "in", "select"),
+        *("function", "time", "coproc", "repeat", "foreach", "end", "nocorrect", "noglob", "always", "{", "}", "!"),
+    }
+)
+"""Where a command begins, these are words of the shell's language: of sh, bash or zsh."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# A line goes on in the next one only behind a blank that separates: behind `\ ` the shell would join two words.
+_BLANK = r"(?>(?:[ \t](?:\\\n)?)+)"
+# A backslash behind a letter of a language with large alphabets may be half of that letter, where bytes are not UTF-8.
+_WORD = (
+    r"(?!=)(?>(?:[A-Za-z0-9_@%+,./:=-]|(?<=[A-Za-z0-9_])~|\\[ -~]|'[^']*'"
+    r'|"(?:[^"\\$`]|(?<![^\x00-\x7f])\\[ -~])*")+)'
+)
+_HARMLESS = r"(?:[12]?>[ \t]?/dev/null|<[ \t]?/dev/null|&>[ \t]?/dev/null|2>&1|1>&2|>&2)(?=[ \t\n;|&]|\Z)"
+_COMMAND = re.compile(
+    rf"(?>(?:[ \t](?:\\\n)?|\n)*)(?P<words>{_WORD}(?:{_BLANK}{_WORD})*)(?:{_BLANK}{_HARMLESS})*{_BLANK}?"
+    r"(?P<end>&&|\|\||[;&|\n]|\Z)"
+)
+_PROGRAM = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*")
+_PIECE = re.compile(r"((?:[ \t]|\\\n)+)|\\(.)|'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|([^\\'\" \t]+)", re.DOTALL)
+_LOOSE = re.compile(
+    r"(?P<nothing>\\\n)|\\(?P<escaped>.)|\$?'(?P<single>[^']*)'?|\$?\"(?P<double>(?:[^\"\\]|\\.)*)\"?"
+    r"|(?P<end>[`();|&\n<>])|(?P<blank>\s)|(?P<text>[^\\'\"`();|&\n<>\s]+)",
+    re.DOTALL,
+)
 
 
-def split_parts(command: str) -> tuple[str, ...] | None:
-    """Returns the simple commands of the line as they are written; None where they cannot be told apart."""
-    if len(command) > MAX_CHARS or "\0" in command:
+class ShellCommand(msgspec.Struct, frozen=True):
+    """One simple command of a line."""
+
+    text: str
+    """As it is written, without harmless redirections behind it."""
+    words: tuple[str, ...]
+    """As the shell hands them to the program."""
+
+
+def read_commands(line: str) -> tuple[ShellCommand, ...] | None:
+    """Return the simple commands of the line, in order; None where the grammar does not read all of it."""
+    if len(line) > MAX_CHARS or _CONTROL.search(line):
         return None
-    parts: list[str] = []
-    part = ""
-    place = 0
-    while place < len(command):
-        rest = command[place:]
-        found = _read_piece(rest)
-        if found is None:
+    commands: list[ShellCommand] = []
+    place, end = 0, ""
+    while line[place:].strip(" \t\n"):
+        match = _COMMAND.match(line, place)
+        if match is None or len(commands) == MAX_COMMANDS:
             return None
-        piece, is_separator = found
-        if is_separator:
-            parts.append(part)
-            part = ""
+        words = tuple(_list_plain_words(match["words"]))
+        if not _PROGRAM.fullmatch(words[0]) or words[0] in RESERVED:
+            return None
+        commands.append(ShellCommand(match["words"], words))
+        place, end = match.end(), match["end"]
+    return tuple(commands) if commands and end not in ("&&", "||", "|") else None
+
+
+def _list_plain_words(text: str) -> Iterator[str]:
+    word = ""
+    for blank, escaped, single, double, plain in _PIECE.findall(text):
+        if blank:
+            yield word
+            word = ""
         else:
-            part += piece
-        place += len(piece)
-        if len(parts) > MAX_PARTS:
-            return None
-    cleaned = tuple(text for text in map(_strip, (*parts, part)) if text)
-    return cleaned or None
+            word += escaped + single + _unquote(double) + plain
+    yield word
 
 
-def _read_piece(rest: str) -> tuple[str, bool] | None:
-    """Returns the next piece of a line, and whether it ends a command; None for what is not seen through."""
-    character = rest[0]
-    for harmless in _HARMLESS:
-        if rest.startswith(harmless) and rest[len(harmless) : len(harmless) + 1] in ("", " ", ";", "|", "&", "\n"):
-            return harmless, False
-    for separator in _SEPARATORS:
-        if rest.startswith(separator):
-            return separator, True
-    if character == "'":
-        end = rest.find("'", 1)
-        return None if end < 0 else (rest[: end + 1], False)
-    if character == '"':
-        return _read_quoted(rest)
-    if character == "\\":
-        # A line that goes on in the next one, and any escaped character.
-        return (rest[:2], False) if len(rest) > 1 else None
-    return None if character in _OPAQUE else (character, False)
-
-
-def _read_quoted(rest: str) -> tuple[str, bool] | None:
-    place = 1
-    while place < len(rest):
-        if rest[place] == "\\":
-            place += 2
-        elif rest[place] in "`$":
-            return None
-        elif rest[place] == '"':
-            return rest[: place + 1], False
-        else:
-            place += 1
-    return None
-
-
-def _strip(part: str) -> str:
-    text = part.strip()
-    changed = True
-    while changed:
-        changed = False
-        for harmless in _HARMLESS:
-            if text.endswith(f" {harmless}") or text == harmless:
-                text, changed = text[: -len(harmless)].rstrip(), True
-    return text
-
-
-def list_words(command: str) -> Iterator[list[str]]:
-    """Yields the words of each part of the line, as well as they can be seen: quotes and backslashes are taken away.
+def list_words(line: str) -> Iterator[list[str]]:
+    """Yield the words of each part of the line, as well as they can be seen: quotes and backslashes are taken away.
 
     It looks into everything, substitutions and groups too, and yields rather too many words than too few: it serves to
     find what is refused, never to let something pass.
     """
     words: list[str] = []
-    word: list[str] = []
-    for kind, text in _read_pieces(command):
-        if kind == "text":
-            word.append(text)
-            continue
-        if word:
-            words.append("".join(word))
-            word = []
-        if kind == "end":
-            yield words
-            words = []
-    yield words
+    word: str | None = None
+    for match in _LOOSE.finditer(line):
+        if match.lastgroup in ("blank", "end"):
+            words += [] if word is None else [word]
+            word = None
+            if match.lastgroup == "end":
+                yield words
+                words = []
+        elif match.lastgroup != "nothing":
+            double = match["double"]
+            word = (word or "") + (match["escaped"] or match["single"] or match["text"] or _unquote(double or ""))
+            if double and ("$(" in double or "`" in double):
+                yield from list_words(double)
+    yield words if word is None else [*words, word]
 
 
-def _read_pieces(command: str) -> Iterator[tuple[Literal["text", "space", "end"], str]]:
-    """Yields characters of words, spaces between words, and ends of parts; at last an end."""
-    quote, place = "", 0
-    while place < len(command):
-        character = command[place]
-        if character == "\\" and quote != "'":
-            place += 1
-            if command[place : place + 1] != "\n":
-                yield "text", command[place : place + 1]
-        elif quote == "'" and character != "'":
-            yield "text", character
-        elif character in "'\"" and quote in ("", character):
-            quote = "" if quote else character
-            yield "text", ""
-        elif character in "`()" or (not quote and character in ";|&\n{}<>"):
-            yield "end", ""
-        else:
-            yield ("space" if not quote and character.isspace() else "text"), character
-        place += 1
-    yield "end", ""
+def _unquote(double: str) -> str:
+    return re.sub(r'\\([\\"$`\n])', lambda match: match[1].strip("\n"), double)

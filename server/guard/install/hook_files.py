@@ -169,6 +169,7 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
             "tool_name": "${tool_name}",
             "tool_input": "${tool_input}",
             "cwd": "${cwd}",
+            "session_id": "${session_id}",
         }
         hook: dict[str, JsonValue] = {
             "type": "mcp_tool",

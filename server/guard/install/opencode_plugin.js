@@ -42,7 +42,12 @@ export const PlanwardenGuard = async ({ client, directory }) => {
   const allowed = new Set()
   return {
     "tool.execute.before": async (input, output) => {
-      const answer = await ask({ tool_name: input.tool, tool_input: output.args ?? {}, cwd: directory })
+      const answer = await ask({
+        tool_name: input.tool,
+        tool_input: output.args ?? {},
+        cwd: directory,
+        session_id: input.sessionID,
+      })
       if (allowed.size > 1000) allowed.clear()
       if (answer === "allow") allowed.add(input.callID)
     },

@@ -11,7 +11,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from pydantic import JsonValue
@@ -110,8 +110,11 @@ def _check_host(
         problem = problem or _find_claude_problem(environment, project)
         trials = ()
     else:
-        trials = tuple(_run_trials(files[0], program))
-    unknown = UNKNOWN[host] + (_find_sessions(environment, project) if host == "codex" else "")
+        switch = _find_switch(host, files[0], environment, project)
+        problem = problem or switch
+        # What the host does not run proves nothing.
+        trials = () if switch else tuple(_run_trials(files[0], program))
+    unknown = UNKNOWN[host] + (_find_sessions(files[0].path.parent) if host == "codex" else "")
     return HookStatus(host=host, path=path, state="installed", problem=problem, trials=trials, unknown=unknown)
 
 
@@ -168,15 +171,62 @@ def _read_value(file: Path, *keys: str) -> JsonValue:
     return node.value
 
 
-def _find_sessions(environment: Mapping[str, str], project: Path | None) -> str:
-    """Returns what a person should know of Codex's sessions of a shell; empty when they are switched off."""
-    home = Path(environment.get("HOME") or Path.home())
-    base = Path(environment.get("CODEX_HOME") or home / ".codex") if project is None else project / ".codex"
+def _find_switch(host: HostName, file: HookFile, environment: Mapping[str, str], project: Path | None) -> str:
+    """Returns what has switched the host's hooks off, for the user or in the folder; empty when nothing is seen."""
+    user = find_hook_files(host, environment, None)[0].path.parent
+    folders = dict.fromkeys((user, file.path.parent, (project or Path.cwd()) / user.name))
+    if host == "codex":
+        switches = (_find_codex_switch(folder / "config.toml", file) for folder in folders)
+    elif host == "gemini":
+        switches = (_find_gemini_switch(folder / "settings.json") for folder in folders)
+    else:
+        return ""
+    return next((f"{switch}, so {host} asks nobody; a person removes that" for switch in switches if switch), "")
+
+
+def _find_codex_switch(path: Path, file: HookFile) -> str:
+    config = _read_toml(path)
+    profile = _get_table(config, "profiles", str(config.get("profile")))
+    for table in (config, profile):
+        features = _get_table(table, "features")
+        # The second is its old name, which still holds.
+        if features.get("hooks", features.get("codex_hooks")) is False:
+            return f"{path} has features.hooks = false"
+    states = _get_table(config, "hooks", "state")
+    if any(key.startswith(str(file.path)) and _get_table(states, key).get("enabled") is False for key in states):
+        return f"{path} has switched this hook off"
+    return ""
+
+
+def _find_gemini_switch(path: Path) -> str:
+    for keys in (("hooksConfig", "enabled"), ("tools", "enableHooks")):
+        if _read_value(path, *keys) is False:
+            return f"{path} has {'.'.join(keys)} = false"
+    for keys in (("hooksConfig", "disabled"), ("hooks", "disabled")):
+        names = _read_value(path, *keys)
+        if isinstance(names, list) and any(name == SERVER or "guard hook gemini" in str(name) for name in names):
+            return f"{path} names this hook in {'.'.join(keys)}"
+    return ""
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Returns what a TOML file has; nothing where it cannot be read."""
     try:
-        features = tomllib.loads((base / "config.toml").read_text(encoding="utf-8")).get("features")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        features = None
-    if isinstance(features, dict) and features.get("unified_exec_tty") is False:  # pyright: ignore[reportUnknownMemberType]  # any TOML
+        return {}
+
+
+def _get_table(table: dict[str, Any], *keys: str) -> dict[str, Any]:
+    for key in keys:
+        value = table.get(key)
+        table = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return table
+
+
+def _find_sessions(base: Path) -> str:
+    """Returns what a person should know of Codex's sessions of a shell; empty when they are switched off."""
+    if _get_table(_read_toml(base / "config.toml"), "features").get("unified_exec_tty") is False:
         return ""
     return (
         "; what a model types into a shell that you let it open: nobody is asked about that. With `unified_exec_tty = "

@@ -31,9 +31,8 @@ async def _decide(guard: HostGuard, arguments: Mapping[str, Any], principal: str
     if MODELS_ID in meta:
         return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
     try:
-        call = build_call(
-            arguments.get("host"), arguments.get("tool_name"), arguments.get("tool_input"), arguments.get("cwd")
-        )
+        named = (arguments.get(name) for name in ("host", "tool_name", "tool_input", "cwd", "session_id"))
+        call = build_call(*named)
     except PlanwardenError as error:
         return deny(f"Refused, because it could not be judged: {error.message}")
     return await guard.decide(call, principal)

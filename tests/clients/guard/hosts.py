@@ -65,6 +65,8 @@ class Guarded:
     """Writes the host's settings, before the hook is installed."""
     start: Callable[[str], Session]
     """Prepares a session with the provider at the address."""
+    place: str | None = None
+    """The argument of that tool for another folder than the host's own; None where it has none."""
     trust: Callable[[GuardStage], None] = lambda stage: None
     """What a person does once, after the hook was installed."""
 
@@ -196,6 +198,7 @@ HOSTS: tuple[Guarded, ...] = (
         build=lambda command: {"cmd": command},
         own_tool="mcp__planwarden/guard_call",
         hook_file=".codex/hooks.json",
+        place="workdir",
         configure=_configure_codex,
         start=_start_codex,
         trust=_trust_codex,
@@ -211,6 +214,7 @@ HOSTS: tuple[Guarded, ...] = (
         build=_described,
         own_tool="mcp_planwarden_guard_call",
         hook_file=".gemini/settings.json",
+        place="dir_path",
         configure=_configure_gemini,
         start=_start_gemini,
     ),
@@ -225,6 +229,7 @@ HOSTS: tuple[Guarded, ...] = (
         build=_described,
         own_tool="planwarden_guard_call",
         hook_file=".config/opencode/plugins/planwarden-guard.js",
+        place="workdir",
         configure=_configure_opencode,
         start=_start_opencode,
     ),

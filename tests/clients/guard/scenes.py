@@ -80,6 +80,23 @@ def decide_commands(host: Guarded, stage: GuardStage) -> Cells:
     assert {question["suspensionId"] for question in stage.list_questions()} == {again.question, changed.question}
 
 
+def work_elsewhere(host: Guarded, stage: GuardStage) -> Cells:
+    """A rule that names a folder lets nothing run in another one."""
+    tried = "runs a command, which a rule allows in one folder, in another by an argument of its tool"
+    if host.place is None:
+        yield tried, "cannot: the tool has no such argument"
+        return
+    prepare(host, stage)
+    stage.write_place_rule(host.judged)
+    other = stage.project / "other"
+    other.mkdir()
+    tool, arguments = build_call(host, f"{stage.project}/note here")
+    texts = run_calls(host, stage, (tool, arguments), (tool, {**arguments, host.place: str(other)}))
+    assert stage.ledger == ["here"], texts
+    assert Read(texts[-1]).question is not None, texts
+    yield tried, "blocked, with a question"
+
+
 def fail_closed(host: Guarded, stage: GuardStage, fault: Fault) -> Cells:
     """Without an answer of planwarden nothing runs, not even what a rule allows."""
     prepare(host, stage)

@@ -81,6 +81,11 @@ class GuardStage:
         text = RULES.format(tool=tool, command=command, because=BECAUSE)
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
+    def write_place_rule(self, tool: str) -> None:
+        """Writes a rule that lets the tool run anything, in the project alone."""
+        text = f'[[rules]]\ntool = "{tool}"\nwhen = {{ cwd = {{ in = ["{self.project}"] }} }}\nthen = "allow"\n'
+        (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
+
     def run_guard(self, *words: str) -> CommandResult:
         """Runs `planwarden guard` as the person would, in the project."""
         done = subprocess.run(

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.clients.guard.hosts import HOSTS, Guarded
-from tests.clients.guard.scenes import Cells, decide_commands, fail_closed, release_nothing
+from tests.clients.guard.scenes import Cells, decide_commands, fail_closed, release_nothing, work_elsewhere
 from tests.clients.guard.stage import FAULTS, Fault, GuardStage
 from tests.clients.guard.table import Table, write_page
 from tests.clients.installed import Unavailable
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.guard
-ROWS = 6 + len(FAULTS) + 3
+ROWS = 6 + 1 + len(FAULTS) + 3
 each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
 
 
@@ -40,6 +40,14 @@ def add_cells(table: Table, host: Guarded, cells: Cells) -> None:
 def test_rules_and_a_person_decide_what_a_real_host_runs(host: Guarded, tmp_path: Path, table: Table) -> None:
     """spec: rules, guard: allow, deny with the reason, or deny with the question; approved, it passes once"""
     add_cells(table, host, decide_commands(host, GuardStage(tmp_path)))
+
+
+@requirement("guard:hosts")
+@each_host
+def test_a_rule_for_a_folder_lets_a_real_host_run_nothing_in_another(
+    host: Guarded, tmp_path: Path, table: Table
+) -> None:
+    add_cells(table, host, work_elsewhere(host, GuardStage(tmp_path)))
 
 
 @requirement("guard:hosts")

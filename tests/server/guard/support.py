@@ -30,11 +30,15 @@ class Guarded:
     service: Service
     folder: str
 
-    def call(self, command: str = "rm -rf build", tool: str = "Bash", host: str = "claude-code") -> GuardedCall:
-        return self.event({"command": command}, tool, host)
+    def call(
+        self, command: str = "rm -rf build", tool: str = "Bash", host: str = "claude-code", session: str = "s"
+    ) -> GuardedCall:
+        return self.event({"command": command}, tool, host, session)
 
-    def event(self, arguments: dict[str, JsonValue], tool: str = "Bash", host: str = "claude-code") -> GuardedCall:
-        event = {"tool_name": tool, "tool_input": arguments, "cwd": self.folder}
+    def event(
+        self, arguments: dict[str, JsonValue], tool: str = "Bash", host: str = "claude-code", session: str = "s"
+    ) -> GuardedCall:
+        event = {"tool_name": tool, "tool_input": arguments, "cwd": self.folder, "session_id": session}
         return read_event(host, json.dumps(event).encode())
 
     async def decide(self, call: GuardedCall) -> Verdict:

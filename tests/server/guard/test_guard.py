@@ -12,6 +12,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.auth.principals import LOCAL
+from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.views.voices import build_voices
@@ -213,14 +214,24 @@ async def test_a_standing_approval_lets_calls_of_a_host_pass_as_often_as_it_says
     assert other.then == "deny"
 
 
-async def test_a_model_cannot_ask_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: bounds on all that grows"""
-    monkeypatch.setattr("planwarden.server.guard.guard.MAX_OPEN", 3)
+async def test_a_model_that_floods_people_with_questions_is_refused_and_no_other_session_is(tmp_path: Path) -> None:
     async with guarded(tmp_path / "home") as host:
-        verdicts = [await host.decide(host.call(f"rm {number}")) for number in range(5)]
-        page = await host.service.list_suspensions(principal=None)
-    assert [verdict.suspension_id is not None for verdict in verdicts] == [True] * 3 + [False] * 2
-    assert page.total == 3
+        for number in range(MAX_OPEN_OF_SESSION):
+            await host.service.ask_person(
+                f"Seat {number}?", addressee="human", wait_seconds=0, requester=Requester(LOCAL)
+            )
+        asked = [await host.decide(host.call(f"rm {number}")) for number in range(MAX_OPEN_OF_SESSION)]
+        flood = await host.decide(host.call("rm more"))
+        other = await host.decide(host.call("rm more", session="another"))
+        joined = [await host.decide(host.call("rm 7", session=name)) for name in ("s", "another")]
+        total = (await host.service.list_suspensions(principal=None)).total
+        await host.answer(asked[0])
+        afterwards = await host.decide(host.call("rm yet more"))
+    assert all(verdict.suspension_id is not None for verdict in (*asked, other, afterwards))
+    assert flood.suspension_id is None
+    assert flood.reason.startswith(f"Refused: {MAX_OPEN_OF_SESSION} questions of this session wait for people")
+    assert {verdict.suspension_id for verdict in joined} == {asked[7].suspension_id}
+    assert total == 2 * MAX_OPEN_OF_SESSION + 1
 
 
 async def test_what_a_model_says_about_a_command_is_no_fact_and_makes_no_other_call(tmp_path: Path) -> None:

@@ -213,6 +213,47 @@ def test_the_status_says_what_in_the_folder_switches_claude_codes_hook_off(
     assert said in capsys.readouterr().out
 
 
+@requirement("guard:files")
+@pytest.mark.parametrize(
+    ("host", "name", "text", "said"),
+    [
+        ("codex", ".codex/config.toml", "[features]\nhooks = false\n", "features.hooks = false"),
+        ("codex", ".codex/config.toml", "[features]\ncodex_hooks = false\n", "features.hooks = false"),
+        (
+            "codex",
+            ".codex/config.toml",
+            'profile = "p"\n[profiles.p.features]\nhooks = false\n',
+            "features.hooks = false",
+        ),
+        (
+            "codex",
+            ".codex/config.toml",
+            '[hooks.state."HOME/.codex/config.toml:pre_tool_use:0:0"]\nenabled = false\n',
+            "this hook off",
+        ),
+        ("codex", "project/.codex/config.toml", "features = { hooks = false }\n", "features.hooks = false"),
+        ("gemini", "project/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
+        ("gemini", "project/.gemini/settings.json", '{"hooks": {"disabled": ["planwarden"]}}', "hooks.disabled"),
+        ("gemini", ".gemini/settings.json", '{"tools": {"enableHooks": false}}', "tools.enableHooks"),
+        ("gemini", ".gemini/settings.json", '{"hooksConfig": {"disabled": ["planwarden"]}}', "hooksConfig.disabled"),
+    ],
+)
+def test_the_status_proves_no_guard_that_its_host_has_switched_off(
+    user: Path, capsys: pytest.CaptureFixture[str], host: str, name: str, text: str, said: str
+) -> None:
+    file = user / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text.replace("HOME", str(user)))
+    assert main(["guard", "install", host, "--yes"]) == DONE
+    capsys.readouterr()
+    assert main(["guard", "status"]) == FAILED
+    printed = " ".join(capsys.readouterr().out.split())
+    assert said in printed and f"so {host} asks nobody" in printed
+    assert main(["doctor", "--json"]) is not None
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert said in checks["guard"]["message"]
+
+
 def test_the_status_says_that_codex_may_open_a_shell_and_type_into_it(
     user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.calls import build_call
+from planwarden.server.views.voices import build_voices
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.guard.support import guarded
@@ -48,7 +49,7 @@ async def test_a_rule_denies_with_its_because_which_the_model_reads(tmp_path: Pa
 @pytest.mark.parametrize(
     "command",
     [
-        *("npm test; rm -rf ~", "npm test && rm x", "npm test | sh", "npm test & rm x", "npm test\nrm x"),
+        *("npm test; rm -rf x", "npm test && rm x", "npm test | sh", "npm test & rm x", "npm test\nrm x"),
         *("npm test $(rm x)", "npm test `rm x`", 'npm test "$(rm x)"', "npm test > ~/.bashrc", "npm test $X"),
         *(
             "npm test <(rm x)",
@@ -69,6 +70,14 @@ async def test_a_rule_lets_no_other_command_pass_in_the_same_line(tmp_path: Path
     async with guarded(tmp_path / "home", toml=loose) as host:
         verdict = await host.decide(host.call(command))
     assert (verdict.then, verdict.suspension_id is not None) == ("deny", True)
+
+
+async def test_the_question_says_that_a_rule_cannot_see_through_the_line(tmp_path: Path) -> None:
+    loose = NPM.replace('matches = "^npm (test|ci)$"', 'prefix = "npm test"')
+    async with guarded(tmp_path / "home", toml=loose) as host:
+        await host.decide(host.call("npm test $X"))
+        [question] = (await host.service.list_suspensions(principal=None)).suspensions
+    assert any("a rule cannot see through" in sentence for sentence in build_voices(question).found)
 
 
 @pytest.mark.parametrize(

@@ -1,82 +1,75 @@
-"""What can be seen of a command line: its parts where they can be told apart, its words always."""
+"""What can be seen of a command line: its commands where the grammar reads all of it, its words always."""
 
 import shlex
-import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwarden.tools.guarded.shell import MAX_CHARS, list_words, split_parts
+from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, list_words, read_commands
 
 
 @pytest.mark.parametrize(
-    ("command", "parts"),
+    ("line", "texts"),
     [
         ("npm test", ("npm test",)),
         (" a ; b && c || d | e & f ", ("a", "b", "c", "d", "e", "f")),
-        ("a\nb", ("a", "b")),
-        ("echo 'a; b'", ("echo 'a; b'",)),
-        ('echo "a; b"', ('echo "a; b"',)),
-        ("echo a\\;b", ("echo a\\;b",)),
+        ("\na\n\nb;\n", ("a", "b")),
+        ("a &&\nb |\n c", ("a", "b", "c")),
+        ("a 'b; c' \"d | e\" f\\;g", ("a 'b; c' \"d | e\" f\\;g",)),
         ("npm test 2>&1 | tail -5", ("npm test", "tail -5")),
         ("npm test >/dev/null 2>&1", ("npm test",)),
     ],
 )
-def test_a_line_is_cut_where_the_shell_cuts_it(command: str, parts: tuple[str, ...]) -> None:
-    """spec: POSIX shell, tokens and lists"""
-    assert split_parts(command) == parts
+def test_a_line_is_cut_where_the_shell_cuts_it(line: str, texts: tuple[str, ...]) -> None:
+    assert tuple(command.text for command in read_commands(line) or ()) == texts
 
 
 @pytest.mark.parametrize(
-    "command",
+    "line",
     [
         *("a $(b)", "a `b`", 'a "$(b)"', "a ${b}", "a $b", "a <(b)", "a > f", "a >> f", "a < f", "a <<E\nb\nE", "(a)"),
+        *("{ a; }", "a # b", "a 'b", 'a "b', "a \\", "a\0b", "", "  ;  ", "x" * (MAX_CHARS + 1), "a >/dev/nullx"),
         *(
-            "{ a; }",
-            "a # b",
-            "a 'b",
-            'a "b',
-            "a \\",
-            "a\0b",
-            "",
-            "  ;  ",
-            "x" * (MAX_CHARS + 1),
-            "a >/dev/nullx",
             ";" * 80,
+            "a;" * 80,
+            "a &&",
+            "a |",
+            "; a",
+            "a ;; b",
+            "a & & b",
+            "a\n&& b",
+            "a\\\nb",
+            "a \\ \\\nb",
+            "X=1 a",
+            "if a",
+            "! a",
         ),
     ],
 )
-def test_a_line_that_cannot_be_seen_through_has_no_parts(command: str) -> None:
-    """ours: fail towards asking"""
-    assert split_parts(command) is None
+def test_a_line_that_the_grammar_does_not_read_has_no_commands(line: str) -> None:
+    assert read_commands(line) is None
 
 
-@given(
-    st.lists(
-        st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8), min_size=1, max_size=4
-    )
-)
-def test_quoted_words_come_back_as_the_shell_reads_them(words: list[str]) -> None:
-    """ours: quotes hide nothing"""
-    [*before, found] = [part for part in list_words(shlex.join(words)) if part] or [[]]
-    assert [*[word for part in before for word in part], *found] == words or any("\n" in word for word in words)
+WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=8), min_size=1, max_size=4)
+
+
+@given(WORDS)
+def test_quoted_words_come_back_as_the_shell_hands_them_on(words: list[str]) -> None:
+    line = shlex.join(["a", *words])
+    assert read_commands(line) == (ShellCommand(line, ("a", *words)),)
+    assert list(list_words(line)) == [["a", *words]]
 
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
-    """ours: hostile input"""
     assert list(list_words(text))
-    parts = split_parts(text)
-    assert parts is None or all(part == part.strip() and part for part in parts)
+    for command in read_commands(text) or ():
+        assert command.words and command.text == command.text.strip()
 
 
-@given(st.text(st.sampled_from("ab ;&|\n'\"\\ "), max_size=24))
-def test_what_has_one_part_runs_one_command_in_a_real_shell(text: str) -> None:
-    """ours: checked against sh: a line of one part never runs `b` when it begins with the program `a`"""
-    parts = split_parts(f"a {text}")
-    if parts is None or len(parts) != 1:
-        return
-    script = f"a() {{ :; }}; b() {{ echo ran; }}; ab() {{ :; }}; ba() {{ :; }}\na {text}"
-    ended = subprocess.run(["sh", "-c", script], capture_output=True, timeout=60, check=False)
-    assert b"ran" not in ended.stdout
+@pytest.mark.parametrize("piece", ["a", "a ", "'a' ", "a \\\n", "2>", "\\a", '"a\\"', "a;", ">", '"', '"a', " 2>&1"])
+def test_no_line_makes_the_reader_try_without_end(piece: str) -> None:
+    line = "a " + piece * ((MAX_CHARS - 2) // len(piece))
+    read_commands(line)
+    assert list(list_words(line))

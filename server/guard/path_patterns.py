@@ -1,0 +1,135 @@
+"""Which paths a text may stand for: what a shell expands is looked up on the disk, as far as is bounded.
+
+Rather too many than too few: a pattern also finds hidden files, an expression in brackets any letter, and behind a
+pattern stands what is not there yet.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+MAX_PATH_CHARS = 4_096
+"""The system opens no path that is longer."""
+MAX_ENTRIES = 20_000
+"""Entries of folders that are looked at for one call."""
+MAX_PATHS = 1_000
+"""Paths that one pattern may stand for."""
+MAX_ALTERNATIVES = 100
+"""Of the braces of one text."""
+_PATTERN = re.compile(r"[*?\[]")
+_BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_OF_PROCESS = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(?=/|\Z)")
+
+
+class TooMuch(Exception):
+    """A text stands for more than can be looked through."""
+
+
+class PathPatterns:
+    """Expands the texts of one call."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._entries_left = MAX_ENTRIES
+        self._resolved: dict[tuple[str, str], frozenset[str]] = {}
+
+    def resolve(self, text: str, folder: str, *, has_braces: bool = True) -> frozenset[str]:
+        """Return the paths that the text may stand for, with links followed. Raises `TooMuch`."""
+        paths = self._resolved.get((text, folder))
+        if paths is None:
+            alternatives = _expand_braces(text) if has_braces and "{" in text else (text,)
+            paths = frozenset(path for each in alternatives for path in self._resolve_one(each, folder))
+            self._resolved[text, folder] = paths
+        return paths
+
+    def _resolve_one(self, text: str, folder: str) -> Iterator[str]:
+        if not text or "\0" in text:
+            return
+        path = os.path.join(folder, self._expand_home(text.removeprefix("file://"), folder))
+        if len(path) > MAX_PATH_CHARS:
+            path = os.path.normpath(path)
+        of_process = _OF_PROCESS.match(path)
+        if of_process is not None:
+            # Of the shell itself, whatever its number is; of another process, where the disk says.
+            yield from self._follow((folder if of_process[1] == "cwd" else "/") + path[of_process.end() :])
+        yield from self._follow(path)
+
+    def _follow(self, path: str) -> Iterator[str]:
+        paths = [path, *self._expand_pattern(path)] if _PATTERN.search(path) else [path]
+        yield from (_follow_links(each) for each in paths if len(each) <= MAX_PATH_CHARS)
+
+    def _expand_home(self, text: str, folder: str) -> str:
+        if not text.startswith("~"):
+            return text
+        user, _, rest = text.partition("/")
+        if user == "~+":
+            return f"{folder}/{rest}"
+        home = self._environment.get("HOME") if user == "~" else None
+        return f"{home or os.path.expanduser(user)}/{rest}"
+
+    def _expand_pattern(self, path: str) -> list[str]:
+        """Return what the pattern finds; the rest of a path behind it need not exist."""
+        places = ["/"]
+        for segment in path.split("/"):
+            if not _PATTERN.search(segment):
+                places = [os.path.join(place, segment) for place in places]
+                continue
+            wanted = _BRACKETS.sub("?", segment)
+            places = [
+                os.path.join(place, name)
+                for place in places
+                for name in self._list_names(place)
+                if fnmatchcase(name, wanted)
+            ]
+            if len(places) > MAX_PATHS:
+                raise TooMuch
+            if not places:
+                break
+        return places
+
+    def _list_names(self, folder: str) -> list[str]:
+        names: list[str] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    self._entries_left -= 1
+                    if self._entries_left < 0:
+                        raise TooMuch
+                    names.append(entry.name)
+        except OSError:
+            pass
+        return names
+
+
+def _expand_braces(text: str) -> list[str]:
+    """Return what the braces stand for. Raises `TooMuch`, but not for a text with quotes in it, such as JSON."""
+    done: list[str] = []
+    waiting = [text]
+    while waiting:
+        each = waiting.pop()
+        braces = _BRACES.search(each)
+        if braces is None:
+            done.append(each)
+            continue
+        before, inner, after = each[: braces.start()], braces[1], each[braces.end() :]
+        waiting += [before + piece + after for piece in (["*"] if ".." in inner else inner.split(","))]
+        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            if '"' in text:
+                return [text]
+            raise TooMuch
+    return done
+
+
+def find_fixed_part(pattern: str) -> str:
+    """Return the folder below which everything is that the pattern finds."""
+    match = _PATTERN.search(pattern)
+    return pattern if match is None else os.path.dirname(pattern[: match.start()] + "x")
+
+
+def _follow_links(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return os.path.normpath(path)

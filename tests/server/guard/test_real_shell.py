@@ -1,0 +1,375 @@
+"""What the guard says about a command line, held against what real shells do with it."""
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.server.guard.calls import build_call, read_event
+from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.opening import build_judge
+from planwarden.server.guard.own_things import TOO_MUCH, OwnThings
+from planwarden.server.settings.configuration import load_settings
+from tests.fuzz.jail import SHELLS, Jail, is_possible, open_jail
+from tests.requirements import requirement
+
+RULES = r"""
+[[rules]]
+tool = "claude-code/Bash"
+when = { command = { matches = "git push( .*)?" } }
+then = "deny"
+because = "people push"
+
+[[rules]]
+tool = "*/*"
+when = { command = { matches = '(npm|git|a)([^a-z](.|\n)*)?'  } }
+then = "allow"
+"""
+BLANKS = "\u00a0\u3000\u2003\u0085\u000b\u000c\u001c"
+
+
+@pytest.fixture
+async def jail(tmp_path: Path) -> AsyncGenerator[Jail]:
+    if not is_possible():
+        pytest.skip("the system has no namespaces to lock a shell up in")
+    root = tmp_path / "jail"
+    root.mkdir()
+    programs = ("npm", "git", "a", "push", *(f"{blank}npm" for blank in BLANKS), *(f"npm{blank}" for blank in BLANKS))
+    async with open_jail(root, programs) as opened:
+        yield opened
+
+
+def build_judge_with(root: Path, rules: str) -> Judge:
+    home = root / "home"
+    home.mkdir()
+    (home / "planwarden.toml").write_text(rules)
+    return build_judge(load_settings(home=home, environment={"HOME": str(root)}))
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Judge:
+    return build_judge_with(tmp_path, RULES)
+
+
+def is_let_pass(judge: Judge, command: str, **arguments: JsonValue) -> bool:
+    call = build_call("claude-code", "Bash", {"command": command, **arguments}, "/work")
+    verdict = judge.judge(call)
+    return verdict is not None and verdict.then == "allow"
+
+
+@pytest.mark.anyio
+@requirement("guard:parts")
+@pytest.mark.parametrize("blank", BLANKS, ids=ascii)
+async def test_a_blank_that_the_shell_does_not_know_makes_another_program_and_is_asked_about(
+    jail: Jail, judge: Judge, blank: str
+) -> None:
+    assert is_let_pass(judge, "npm test")
+    for line in (f"{blank}npm test", f"npm{blank} test", f"npm{blank}", f"a; {blank}npm"):
+        assert not is_let_pass(judge, line)
+        for shell in SHELLS:
+            ran, _ = await jail.run(shell, line)
+            assert any(blank in words[0] for words in ran)
+
+
+@pytest.mark.anyio
+@requirement("guard:parts")
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "git push",
+            "git  push",
+            "git\tpush",
+            "git 'push'",
+            'git pu""sh',
+            "g\\it push",
+            "'git' \\push",
+            "git \\\n push",
+        ),
+        *("a && git  push", "git  push >/dev/null", "X=1 git push", "(git  push)", "{ git push; }", "! git push"),
+        *("if git  push; then a; fi", 'a "$(git  push)"', "a `git push`", "git  push -f | a"),
+    ],
+)
+async def test_what_a_rule_denies_is_denied_however_the_shell_lets_it_be_written(
+    jail: Jail, judge: Judge, line: str
+) -> None:
+    verdict = judge.judge(build_call("claude-code", "Bash", {"command": line}, "/work"))
+    assert verdict is not None and verdict.then == "deny" and "people push" in verdict.reason
+    for shell in SHELLS:
+        ran, _ = await jail.run(shell, line)
+        assert any(words[:2] == ["git", "push"] for words in ran)
+
+
+@pytest.mark.anyio
+@requirement("guard:parts")
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("a >/dev/null b", "a 2>&1 b", "a >f", "a 2>f", "a >/dev/nullx", "a </dev/null x", ">/dev/null a", "a>f"),
+        *(
+            "a *",
+            "a ?",
+            "a [w]*",
+            "a ~",
+            "a ~root",
+            "a {b,c}",
+            "a =npm",
+            "a x=~",
+            "a \\ \\\npush",
+            "a $HOME",
+            "npm #x",
+            "X=1 npm",
+        ),
+        *("a |& npm", "time a", "a \\", "a '", "a\rb", "a \x01"),
+    ],
+)
+async def test_what_a_shell_works_out_first_is_asked_about(judge: Judge, line: str) -> None:
+    assert not is_let_pass(judge, line)
+
+
+@pytest.mark.anyio
+@requirement("guard:parts")
+@pytest.mark.parametrize(
+    "line",
+    ["a >/dev/null 2>&1", "npm test &>/dev/null; a", "git log -1 </dev/null | a", "npm 'x y' \\\n  \"z\"", "a HEAD~1"],
+)
+async def test_what_every_shell_reads_alike_is_let_pass(jail: Jail, judge: Judge, line: str) -> None:
+    assert is_let_pass(judge, line)
+    for shell in SHELLS:
+        ran, files = await jail.run(shell, line)
+        assert ran and {words[0] for words in ran} <= {"a", "npm", "git"} and files == []
+
+
+@pytest.mark.parametrize(
+    ("host", "tool", "arguments"),
+    [
+        ("claude-code", "Bash", {"dangerouslyDisableSandbox": True}),
+        ("claude-code", "Bash", {"shell": "python3"}),
+        ("claude-code", "PowerShell", {}),
+        ("codex", "Bash", {"shell": "/tmp/sh"}),
+        ("codex", "shell", {"with_escalated_permissions": True}),
+        ("codex", "shell_command", {"sandbox_permissions": "require_escalated"}),
+        ("opencode", "bash", {"workdir": "../other"}),
+        ("opencode", "bash", {"workdir": "~"}),
+        ("gemini", "run_shell_command", {"dir_path": ["/"]}),
+        ("cursor", "Shell", {"env": {"PATH": "/tmp"}}),
+    ],
+)
+def test_an_argument_that_nobody_knows_makes_a_command_that_is_asked_about(
+    judge: Judge, host: str, tool: str, arguments: dict[str, JsonValue]
+) -> None:
+    verdict = judge.judge(build_call(host, tool, {"command": "npm test", **arguments}, "/work"))
+    assert verdict is None
+
+
+@pytest.mark.parametrize(
+    ("host", "tool", "place"),
+    [
+        ("codex", "Bash", "workdir"),
+        ("codex", "local_shell", "working_directory"),
+        ("gemini", "run_shell_command", "dir_path"),
+        ("gemini", "run_shell_command", "directory"),
+        ("opencode", "bash", "workdir"),
+        ("cursor", "Shell", "working_directory"),
+    ],
+)
+def test_a_folder_that_the_call_names_is_the_one_that_rules_see(
+    tmp_path: Path, host: str, tool: str, place: str
+) -> None:
+    rule = '[[rules]]\ntool = "*/*"\nwhen = { cwd = { in = ["/shop", "/shop/web"] } }\nthen = "allow"\n'
+    judge = build_judge_with(tmp_path, rule)
+
+    def is_let(where: str) -> bool:
+        verdict = judge.judge(build_call(host, tool, {"command": "npm test", place: where}, "/shop"))
+        return verdict is not None and verdict.then == "allow"
+
+    assert [is_let(where) for where in ("", ".", "web", "/shop/", "/other", "/", "api")] == [True] * 4 + [False] * 3
+
+
+class Machine:
+    """A user's home with planwarden's in it, hosts with hooks, and a project."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / ".local" / "share" / "planwarden"
+        self.project = root / "shop"
+        self.environment = {
+            "HOME": str(root),
+            "CODEX_HOME": str(root / "own" / "codex"),
+            "CLAUDE_CONFIG_DIR": str(root / "own" / "claude"),
+            "PATH": os.environ["PATH"],
+        }
+        for path in (
+            *(self.home / "planwarden.toml", root / "own/codex/hooks.json", root / "own/claude/settings.json"),
+            *(root / ".gemini/settings.json", root / ".config/opencode/opencode.json"),
+            *(self.project / ".claude/settings.json", self.project / "notes.txt"),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("SECRET\n")
+        (self.project / "link").symlink_to(self.home)
+
+    def find_refusal(
+        self, arguments: dict[str, JsonValue], tool: str = "Bash", host: str = "claude-code", folder: str = "shop"
+    ) -> str | None:
+        event = {"tool_name": tool, "tool_input": arguments, "cwd": str(self.root / folder)}
+        call = read_event(host, json.dumps(event).encode())
+        return OwnThings(self.home, self.environment).find_refusal(call)
+
+    def run(self, command: str, shell: str = "bash") -> str:
+        ended = subprocess.run(
+            [shell, "-c", command],
+            cwd=self.project,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return ended.stdout
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("~/.local/share/plan*/plan*", "~/.loc*/*/*/*.toml", "../.l*/s*/p*/planwarden.toml", "l*/planwarden.toml"),
+        *("~/.local/share/[op]lanwarden/planwarden.toml", "~/.local/share/?lanwarden/*", "li?k/../planwarden/*.toml"),
+        *("/proc/self/cwd/link/planwarden.toml", "/proc/self/root/ROOT/.local/share/planwarden/planwarden.toml"),
+        *("/proc/$$/cwd/link/planwarden.toml", "././././link/planwarden.toml", "DOTSlink/planwarden.toml"),
+    ],
+)
+def test_what_the_shell_finds_in_planwardens_home_is_refused(machine: Machine, pattern: str) -> None:
+    pattern = pattern.replace("ROOT", str(machine.root)[1:]).replace("DOTS", "./" * 2_030)
+    if "$$" not in pattern:
+        found = machine.run(f"cat {pattern}").strip()
+        assert found == "SECRET"
+    assert machine.find_refusal({"command": f"cat {pattern}"}) is not None
+
+
+@requirement("guard:own")
+def test_braces_and_the_homes_of_users_are_expanded(machine: Machine) -> None:
+    line = "cat ~/.local/{share,state}/{other,planwarden}/planwarden.toml"
+    assert machine.run(line) == "SECRET\n"
+    assert machine.find_refusal({"command": line}) is not None
+    machine.home = Path(os.path.expanduser("~root"))
+    assert machine.find_refusal({"command": "cat ~root/x"}) is not None
+
+
+@pytest.mark.parametrize(
+    "line", ["cat " + "/*" * 40, "cat " + "/{a,b}" * 40, "cat /proc/*/task/*/fd/*/*", "cat /*/*/*/{a,b}"]
+)
+def test_what_stands_for_too_much_is_refused(machine: Machine, line: str) -> None:
+    assert machine.find_refusal({"command": line}) == TOO_MUCH
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("rm -rf ~/.local", "rm -r ../.local/share", "mv ~/.local /tmp/x", "mv ~/own ~/mine", "rm -rf ~/own/codex"),
+        *("rm -rf ~", "rm -rf ../*", "rm -rf ~/.[a-z]*", "rm -rf .claude", "rm -rf ../shop", "mv .claude old"),
+        *("find ~/.local -delete", "find ~ -name x -exec rm -rf {} +", "cd ~ && rm -rf own", "rm -rf -- ~/own/"),
+        *("cp settings.json ~/own/claude", "cp -r evil .claude", "cp -r evil ~/own/codex/", "tar -C ~/.gemini -xf x"),
+        *(
+            "echo x > .cl*/sett*.json",
+            "echo x > ~/own/claude/settings.json",
+            "echo x >> ~/own/codex/config.toml",
+            "tee ~/own/claude/agents/a.md",
+        ),
+        *(
+            "cp x ~/.gemini/extensions/e/gemini-extension.json",
+            "cp x .opencode/tool/x.ts",
+            "cp x .claude/skills/a/x.sh",
+        ),
+        *("cp x ~/own/codex/skills/x", "ln -s /tmp/x ~/.config/opencode/agent", "cp x .cursor/plugins/y"),
+    ],
+)
+def test_deleting_or_writing_above_or_into_the_code_of_a_host_is_refused(machine: Machine, command: str) -> None:
+    assert machine.find_refusal({"command": command}) is not None
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "command", ["rm -rf ~/own", "mv ~/.local ~/x", "rm -rf ../.l*", "rm -rf .claude", "rm -r ~/.gemini"]
+)
+def test_what_is_refused_would_have_taken_a_hook_or_the_home_away(machine: Machine, command: str) -> None:
+    watched = [
+        *(machine.home, machine.root / "own/codex/hooks.json", machine.root / "own/claude/settings.json"),
+        *(machine.project / ".claude/settings.json", machine.root / ".gemini/settings.json"),
+    ]
+    assert machine.find_refusal({"command": command}) is not None
+    machine.run(command)
+    assert not all(path.exists() for path in watched)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
+        *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
+        *("find src -name '*.pyc' -delete", "rg TODO", "grep -rn x .", "git clean -n", "docker run --rm -v ~:/x y"),
+        "curl -d '[" + ",".join(['{"a":[1,2],"b":{"c":"x/y"}}'] * 300) + "]' https://example.com/a?b=c",
+        "rm -f " + "a " * 8_000 + "; rm a" * 1_000,
+    ],
+)
+def test_ordinary_work_is_not_refused(machine: Machine, command: str) -> None:
+    assert machine.find_refusal({"command": command}) is None
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "grep -r SECRET ~",
+        "grep -rh SECRET ../.local",
+        "cd ~; grep -r SECRET",
+        "tar cf - ~/.local",
+        "cd ~ && grep -R SECRET .",
+    ],
+)
+def test_a_command_that_reads_all_below_a_parent_of_the_home_is_refused(machine: Machine, command: str) -> None:
+    assert "SECRET" in machine.run(command)
+    assert machine.find_refusal({"command": command}) is not None
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    ("host", "tool", "arguments", "folder"),
+    [
+        ("claude-code", "Grep", {"pattern": "x"}, ""),
+        ("claude-code", "Grep", {"pattern": "x", "path": "~"}, "shop"),
+        ("claude-code", "Grep", {"pattern": "x", "path": ".."}, "shop"),
+        ("claude-code", "Glob", {"pattern": "**/*.toml"}, ""),
+        ("claude-code", "Glob", {"pattern": "~/.l*/**"}, "shop"),
+        ("claude-code", "Glob", {"pattern": "share/**", "path": "../.local"}, "shop"),
+        ("codex", "grep_files", {"pattern": "x"}, ".local"),
+        ("gemini", "search_file_content", {"pattern": "x"}, ""),
+        ("gemini", "read_many_files", {"include": ["src/*", "../**"]}, "shop"),
+        ("gemini", "glob", {"pattern": "*", "dir_path": "/"}, "shop"),
+        ("opencode", "list", {}, ""),
+        ("cursor", "Grep", {"pattern": "x"}, ".local/share"),
+    ],
+)
+def test_a_tool_that_searches_below_a_parent_of_the_home_is_refused(
+    machine: Machine, host: str, tool: str, arguments: dict[str, JsonValue], folder: str
+) -> None:
+    assert machine.find_refusal(arguments, tool, host, folder) is not None
+    assert machine.find_refusal({"pattern": "x", "path": "shop"}, "Grep", folder="") is None
+    assert machine.find_refusal({"pattern": "src/**"}, "Glob") is None
+
+
+@requirement("guard:own")
+def test_a_tool_that_deletes_or_moves_a_folder_above_them_is_refused(machine: Machine) -> None:
+    for tool in ("mcp__files__delete_directory", "mcp__files__move_file", "Delete"):
+        assert machine.find_refusal({"path": str(machine.root / ".local")}, tool) is not None
+        assert machine.find_refusal({"path": "build"}, tool) is None
+    assert machine.find_refusal({"path": str(machine.root)}, "mcp__files__list_directory") is None
