@@ -204,7 +204,9 @@ async def test_the_audit_says_what_passed_and_what_was_refused(tmp_path: Path) -
 async def test_a_standing_approval_lets_calls_of_a_host_pass_as_often_as_it_says(tmp_path: Path) -> None:
     """ours: what holds for plans holds for hosts"""
     async with guarded(tmp_path / "home") as host:
-        request = GrantRequest(tool_name="claude-code/Bash", arguments={"command": "make"}, uses=2, expires_in_s=600.0)
+        request = GrantRequest(
+            tool_name="claude-code/Bash", arguments={"command": "make"}, free=("cwd",), uses=2, expires_in_s=600.0
+        )
         person = Authority(assurance="human", channel="terminal", principal="ann")
         await host.service.grants.make(request, person)
         verdicts = [(await host.decide(host.call("make"))).then for _ in range(3)]
