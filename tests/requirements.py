@@ -347,6 +347,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, assurance signed", "Signatures are verified again; a decision that says signed has one."
     ),
     "approval:quorum": Requirement("approvals, assurance second", "n of m different people, each counted once."),
+    "approval:claimed-rejection": Requirement(
+        "approvals", "A rejection that a model claims is shown as the model's, and its reason as nobody's word."
+    ),
     "approval:edit-labelled": Requirement(
         "approvals, learned from attacks",
         "A revision says in every channel who edited which arguments and what that was worth.",
