@@ -347,6 +347,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, assurance signed", "Signatures are verified again; a decision that says signed has one."
     ),
     "approval:quorum": Requirement("approvals, assurance second", "n of m different people, each counted once."),
+    "mcp:bounded-answers": Requirement(
+        "issue", "No answer is larger than its limit, and no large request keeps others from being answered."
+    ),
     "approval:claimed-rejection": Requirement(
         "approvals", "A rejection that a model claims is shown as the model's, and its reason as nobody's word."
     ),

@@ -48,7 +48,7 @@ def limits() -> str:
         ("nesting of JSON", f"{canonical.MAX_DEPTH}"),
         (
             "result of an MCP call",
-            f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text; long values are cut",
+            f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text; long values are cut, then lists, beside their count",
         ),
         (
             "approvals without a person, per question",
