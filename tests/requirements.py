@@ -350,6 +350,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "mcp:bounded-answers": Requirement(
         "issue", "No answer is larger than its limit, and no large request keeps others from being answered."
     ),
+    "display:invisible": Requirement(
+        "issue", "No character that nobody sees passes: not one of Unicode's whole list, nowhere that text leaves."
+    ),
+    "http:session-cap": Requirement(
+        "issue", "One caller's sessions of the older protocol never keep others out; its oldest idle one is closed."
+    ),
+    "engine:idle-bytes": Requirement("issue", "What a process keeps of idle executions is bounded by bytes."),
     "approval:claimed-rejection": Requirement(
         "approvals", "A rejection that a model claims is shown as the model's, and its reason as nobody's word."
     ),

@@ -12,7 +12,7 @@ from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.plans import folders, plan_file
 from planwarden.server.settings import options, rules
-from planwarden.server.transports import http
+from planwarden.server.transports import http, session_cap
 from planwarden.tools.downstream import value_counter
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -48,7 +48,8 @@ def limits() -> str:
         ("nesting of JSON", f"{canonical.MAX_DEPTH}"),
         (
             "result of an MCP call",
-            f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text; long values are cut, then lists, beside their count",
+            f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text; long values are cut, "
+            f"then lists, beside their count; lists of questions have {mcp_results.LISTED_ROWS} rows of each",
         ),
         (
             "approvals without a person, per question",
@@ -58,6 +59,10 @@ def limits() -> str:
         (
             "body of an HTTP request",
             f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}",
+        ),
+        (
+            "open sessions of the older protocol, per caller",
+            f"{session_cap.MAX_SESSIONS}; then its oldest idle one is closed",
         ),
         (
             "bearer tokens refused, per address",

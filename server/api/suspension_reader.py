@@ -138,8 +138,9 @@ async def list_open_suspensions(
     found: list[Suspension] = []
     size = 0
     for place, row in enumerate(page.rows):
-        # What each one costs is bounded; other requests are answered in between.
-        await anyio.lowlevel.checkpoint()
+        if max_bytes is not None:
+            # What each one costs is bounded; other requests are answered in between. Commands have no loop.
+            await anyio.lowlevel.checkpoint()
         execution = await find(row.execution_id)
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None and suspension.is_open:

@@ -33,10 +33,11 @@ async def test_a_list_of_questions_about_many_calls_has_the_first_rows_and_their
 
     async with served(tmp_path, tools=[send]) as found, Client(found.server, mode="auto") as client:
         ids = {(await found.warden.execute_plan(plan(step))).suspensions[0].suspension_id for _ in range(30)}
+        document: Document = {}
         listed, cursor = list[Document](), None
         while cursor is not None or not listed:
             page = await client.call_tool("list_suspensions", {"limit": 100} | ({"cursor": cursor} if cursor else {}))
-            document: Document = page.structured_content or {}
+            document = page.structured_content or {}
             assert len(json.dumps(document)) <= MAX_STRUCTURED and len(text_of(page)) <= MAX_TEXT
             listed, cursor = [*listed, *document["suspensions"]], document.get("nextCursor")
         assert document["total"] == 30 and {question["suspensionId"] for question in listed} == ids
@@ -71,7 +72,7 @@ async def test_while_a_large_plan_is_checked_other_requests_are_answered() -> No
             await anyio.lowlevel.checkpoint()
             turns += 1
 
-    zeros: JsonValue = [0] * 1_000
+    zeros: list[JsonValue] = [0] * 1_000
     steps = [tool_step(f"s{number}", "find", {"topic": [zeros]}) for number in range(18)]
     async with warden(Ledger()) as w, anyio.create_task_group() as tasks:
         tasks.start_soon(count)
