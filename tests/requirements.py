@@ -357,6 +357,7 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue", "One caller's sessions of the older protocol never keep others out; its oldest idle one is closed."
     ),
     "engine:idle-bytes": Requirement("issue", "What a process keeps of idle executions is bounded by bytes."),
+    "mcp:turns": Requirement("issue", "One caller's flood waits in its own line; another's request begins at once."),
     "approval:claimed-rejection": Requirement(
         "approvals", "A rejection that a model claims is shown as the model's, and its reason as nobody's word."
     ),
