@@ -63,7 +63,7 @@ def limits() -> str:
         ),
         (
             "MCP calls of one owner that are worked on, while another owner sends, too",
-            f"{turns.MAX_AT_ONCE}; the others wait in a line, for those that take longer than {turns.WORK_S:g} s no more",
+            f"{turns.MAX_AT_ONCE}; the others wait in its line; after {turns.WORK_S:g} s one makes room",
         ),
         (
             "open sessions of the older protocol, per caller",
