@@ -76,7 +76,7 @@ def make_presentable(document: JsonValue) -> Document:
 
 
 def _cut_lists(value: JsonValue, length: int) -> JsonValue:
-    """Lists keep their first entries; beside one in an object stands how many it had."""
+    """Keep the first entries of each list; an object says how many its list had."""
     if isinstance(value, list):
         return [_cut_lists(child, length) for child in value[:length]]
     if not isinstance(value, dict):
