@@ -335,6 +335,20 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, assurance signed", "Signatures are verified again; a decision that says signed has one."
     ),
     "approval:quorum": Requirement("approvals, assurance second", "n of m different people, each counted once."),
+    "mcp:bounded-answers": Requirement(
+        "issue", "No answer is larger than its limit, and no large request keeps others from being answered."
+    ),
+    "display:invisible": Requirement(
+        "issue", "No character that nobody sees passes: not one of Unicode's whole list, nowhere that text leaves."
+    ),
+    "http:session-cap": Requirement(
+        "issue", "One caller's sessions of the older protocol never keep others out; its oldest idle one is closed."
+    ),
+    "engine:idle-bytes": Requirement("issue", "What a process keeps of idle executions is bounded by bytes."),
+    "mcp:turns": Requirement("issue", "One caller's flood waits in its own line; another's request begins at once."),
+    "approval:claimed-rejection": Requirement(
+        "approvals", "A rejection that a model claims is shown as the model's, and its reason as nobody's word."
+    ),
     "approval:edit-labelled": Requirement(
         "approvals, learned from attacks",
         "A revision says in every channel who edited which arguments and what that was worth.",

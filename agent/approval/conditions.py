@@ -1,7 +1,7 @@
 """Conditions of rules: what one value in the arguments of a call must be like.
 
 A condition is a JSON Schema, part of which may be written in short forms: `min max in prefix domain under matches
-length`. Each of them implies a type: text is no number, and a value that is not there fits nothing. `domain` and
+length only`. Each of them implies a type: text is no number, and a value that is not there fits nothing. `domain` and
 `under` are no JSON Schema; see `planwarden.agent.approval.whereabouts`.
 """
 
@@ -28,7 +28,7 @@ SHOWN_CHARS = 80
 """Of a value, in a sentence."""
 TEXT_WORK = 50
 """Units of looking at the host or the folder of a text; see `planwarden.agent.common.schema_work`."""
-SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length")
+SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length", "only")
 _OF_ONE = ("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames")
 _OF_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _OF_NAMED = ("properties", "patternProperties", "dependentSchemas")
@@ -277,6 +277,15 @@ def _read_length(value: object) -> dict[str, JsonValue]:
     return found
 
 
+def _read_names(value: object) -> dict[str, JsonValue]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in cast("list[object]", value)):
+        raise RuleFault(f"has only = {_show(value)}, which is not a list of names")
+    names = cast("list[JsonValue]", value)
+    if len(names) > MAX_VALUES:
+        raise RuleFault(f"has {len(names)} names in 'only', the limit is {MAX_VALUES}")
+    return {"type": "object", "additionalProperties": False, "properties": {str(name): {} for name in names}}
+
+
 _READERS: Mapping[str, Callable[[object], dict[str, JsonValue]]] = {
     "min": _read_bound("minimum"),
     "max": _read_bound("maximum"),
@@ -284,6 +293,7 @@ _READERS: Mapping[str, Callable[[object], dict[str, JsonValue]]] = {
     "prefix": _read_prefixes,
     "matches": _read_pattern,
     "length": _read_length,
+    "only": _read_names,
 }
 
 
@@ -342,4 +352,5 @@ _WORDS: Mapping[str, Callable[[object], str]] = {
     "under": lambda value: f"is below {_name_values(value)}",
     "matches": lambda value: f"matches {_name_values(value)}",
     "length": _name_length,
+    "only": lambda value: f"has no names but {', '.join(_list_texts(value)) or 'none'}",
 }

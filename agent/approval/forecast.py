@@ -229,7 +229,9 @@ def _find_likely_grant(
     requirement = context.find_requirement(definition, literal)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None
-    return _find_grant(context, execution, call, definition, literal, requirement, before)
+    # What takes a value has its name already, and no grant for one value.
+    completed, _ = context.tools.complete(call.tool_name, call.proposed)
+    return _find_grant(context, execution, call, definition, completed, requirement, before)
 
 
 def _covers(other: CallForecast, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> bool:

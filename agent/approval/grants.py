@@ -1,9 +1,10 @@
 """Standing grants: "this tool with these arguments, at most so often, until then", decided by a person beforehand.
 
-A grant is bound to the exact definition of the tool, to values of some or all arguments, to a number of uses, and to a
-time. It is worth what its maker's assurance is worth: a grant made at `human` lets no critical call through. The store
-counts a use in the transaction that records the intent, so several processes together cannot use a grant more often
-than it says. This module only holds a copy to choose from.
+A grant is bound to the exact definition of the tool, to values of some or all arguments, to the names of all, to a
+number of uses, and to a time. So no call has an argument that the grant's maker did not see. It is worth what its
+maker's assurance is worth: a grant made at `human` lets no critical call through. The store counts a use in the
+transaction that records the intent, so several processes together cannot use a grant more often than it says. This
+module only holds a copy to choose from.
 
 A grant for a step of a saved plan lives longer, so more must hold: the run is one of exactly that version, from its
 beginning and with nothing changed, and the plan itself writes the call. Retries and forks are other runs. No such grant
@@ -141,7 +142,8 @@ def describe_uses_a_day(uses: int) -> str:
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
-    """True for exactly the pinned tool, the owner it was made for, and equal values of all arguments that it names.
+    """True for exactly the pinned tool, the owner it was made for, equal values of all arguments whose values it names,
+    and no argument that it does not name.
 
     An argument that takes a value which is not there yet equals nothing.
     """
@@ -153,7 +155,14 @@ def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[s
             name in arguments and canonical_json(arguments[name]) == canonical_json(value)
             for name, value in grant.arguments.items()
         )
+        and arguments.keys() <= {*grant.arguments, *grant.free}
     )
+
+
+def list_properties(definition: ToolDefinition) -> tuple[str, ...]:
+    """Return the names that the schema gives to arguments; others may be allowed without a name."""
+    properties = definition.input_schema.get("properties")
+    return tuple(properties) if isinstance(properties, dict) else ()
 
 
 def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bool:

@@ -128,17 +128,24 @@ def find_duplicate(
     first = context.once[once.key]
     if first is None or first.holder == name_holder(execution, call):
         return None
-    return describe_duplicate(call.tool_name, once, first)
+    return describe_duplicate(execution.principal, call.tool_name, once, first)
 
 
-def describe_duplicate(tool_name: str, once: ev.OnceKey, first: DuplicateEffect) -> str:
-    """What the model and people are told: the first call, when, by whom, and what a person can do who means it."""
+def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: DuplicateEffect) -> str:
+    """What the model and people are told, and what a person can do who means it. Another principal's call is not named:
+    who made it and when is that principal's business.
+    """
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
+    who = once_more = ""
+    if first.principal == principal:
+        who = (
+            f": call {first.call_id!r} of execution {first.execution_id!r}, started by {principal!r}, at "
+            f"{_write_time(first.taken_at)}"
+        )
+        once_more = f" until {_write_time(first.ends_at)}"
     return (
-        f"{tool_name} was called for {values} before: call {first.call_id!r} of execution {first.execution_id!r}, "
-        f"started by {first.principal!r}, at {_write_time(first.taken_at)}. It happens once until "
-        f"{_write_time(first.ends_at)}, so nothing was called. A person who means a second one runs "
-        f"`{' '.join(_list_words(tool_name, once))}` at a terminal, then retries"
+        f"{tool_name} was called for {values} before{who}. It happens once{once_more}, so nothing was called. A person "
+        f"who means a second one runs `{' '.join(_list_words(tool_name, once))}` at a terminal, then retries"
     )
 
 

@@ -155,7 +155,8 @@ def _describe_decided(event: ev.SuspensionDecided, execution: ExecutionState) ->
         return None
     facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_describe_decider(event)}
     if event.decision.reason is not None:
-        facts["reason"] = event.decision.reason[:200]
+        is_claim = event.assurance == "claimed"
+        facts["claim" if is_claim else "reason"] = event.decision.reason[:200]
     return "decided", event.suspension_id, facts
 
 

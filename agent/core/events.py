@@ -505,7 +505,7 @@ class StepFailed(StoredStruct, tag="SF"):
 
 
 class StepRejected(StoredStruct, tag="SR"):
-    """A person rejected it, or the time to approve passed."""
+    """The answer to its question was no, or the time to answer passed."""
 
     step_id: str
     suspension_id: str
@@ -551,7 +551,7 @@ class ExecutionRehearsed(StoredStruct, tag="XH"):
 
 
 class ExecutionRejected(StoredStruct, tag="XR"):
-    """It ended, and a person rejected a part of it."""
+    """It ended, and a part of it was rejected."""
 
 
 class ExecutionFailed(StoredStruct, tag="XF"):

@@ -29,7 +29,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str
     definition_digest: str
     arguments: dict[str, JsonValue]
-    """Values that the call's arguments must have; arguments that are not named here are free."""
+    """Values that the call's arguments must have."""
+    free: tuple[str, ...] = ()
+    """Names of arguments that may be absent or have any value. Arguments that are named nowhere must be absent."""
     step: GrantedStep | None = None
     """Where calls must come from; None for calls of any plan."""
     uses: int

@@ -6,7 +6,7 @@ day. Ids are opaque strings made by the engine.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import msgspec
 
@@ -69,6 +69,15 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     digest: str
     deadline: Literal["not passed", "passed", "any"] = "not passed"
     """Decisions are too late after the deadline; a time-out is too early before it."""
+
+
+class SystemKey(str):
+    """A key with which planwarden itself starts something, in a namespace that callers cannot write."""
+
+    PREFIX = "planwarden:"
+
+    def __new__(cls, *parts: str) -> Self:
+        return super().__new__(cls, cls.PREFIX + ":".join(parts))
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):

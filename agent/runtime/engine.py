@@ -574,7 +574,7 @@ class Engine:
         try:
             await settle(run, Command(build, then))
         except UsageError:
-            self._known.idle.pop(execution.execution_id, None)
+            self._known.drop_idle(execution.execution_id)
             fresh = await self.find(execution.execution_id)
             if fresh.version == execution.version:
                 raise

@@ -1,16 +1,33 @@
 """The executions that this process knows: those that run here, and the last state of idle ones."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+import msgspec
 
 from planwarden.agent.common.errors import PlanUnfinished
+from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
 """With twice as many, executions take 3 % longer where 100 run at once: what is dropped has left the caches by then."""
+MAX_IDLE_BYTES = 16 * 1024 * 1024
+"""Of idle executions, encoded: in memory they take up to 6 times as much."""
 MAX_PLANS = 512
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, object]", value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(cast("Sequence[object]", value))
+    return plain_value(value)
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
 class KnownExecutions:
@@ -21,6 +38,8 @@ class KnownExecutions:
         """By execution id."""
         self.idle: OrderedDict[str, ExecutionState] = OrderedDict()
         """Executions that need nothing from this process, by execution id, the least recently used first."""
+        self._sizes: dict[str, int] = {}
+        """Encoded bytes of idle executions."""
         self._newest: dict[str, str] = {}
         """The newest idle execution of each thread."""
         self._elsewhere: set[str] = set()
@@ -58,10 +77,16 @@ class KnownExecutions:
         self.idle[execution.execution_id] = execution
         self.idle.move_to_end(execution.execution_id)
         self._newest[execution.thread_id] = execution.execution_id
-        if len(self.idle) > MAX_IDLE:
-            _, oldest = self.idle.popitem(last=False)
-            if self._newest.get(oldest.thread_id) == oldest.execution_id:
-                del self._newest[oldest.thread_id]
+        self._sizes[execution.execution_id] = _measure(execution)
+        while len(self.idle) > MAX_IDLE or (len(self.idle) > 1 and sum(self._sizes.values()) > MAX_IDLE_BYTES):
+            self.drop_idle(next(iter(self.idle)))
+
+    def drop_idle(self, execution_id: str) -> None:
+        """Forget the last state of an idle execution; the store has it."""
+        execution = self.idle.pop(execution_id, None)
+        self._sizes.pop(execution_id, None)
+        if execution is not None and self._newest.get(execution.thread_id) == execution_id:
+            del self._newest[execution.thread_id]
 
     def remember_plan(self, execution: ExecutionState, start: StartRequest) -> None:
         """Keep which execution was started for the request."""
@@ -87,3 +112,12 @@ class KnownExecutions:
             del self.runs[execution.execution_id]
         if execution.version:
             self.cache_idle(execution)
+
+
+def _measure(execution: ExecutionState) -> int:
+    """Return how many bytes the state takes encoded; a part that has no encoding is written otherwise."""
+    try:
+        return len(_ENCODER.encode(execution))
+    except (OverflowError, UnicodeEncodeError):
+        # Integers of more than 64 bits, halves of surrogate pairs.
+        return len(repr(execution))

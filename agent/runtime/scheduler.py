@@ -182,7 +182,7 @@ class Scheduler:
             await self._refresh_grants()
         for execution_id in self._watches.watched:
             if execution_id not in self._known.runs and (changed is None or execution_id in changed):
-                self._known.idle.pop(execution_id, None)
+                self._known.drop_idle(execution_id)
                 self._watches.wake(execution_id)
         owned = [name for name, run in self._known.runs.items() if run.lease is not None]
         if changed is not None:

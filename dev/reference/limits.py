@@ -7,12 +7,12 @@ from planwarden.agent.core import plan_words, references, replies
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import failures as access_failures
 from planwarden.server.inbox import security_middleware as inbox_security
-from planwarden.server.mcp import frames
+from planwarden.server.mcp import frames, turns
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.plans import folders, plan_file
 from planwarden.server.settings import options, rules
-from planwarden.server.transports import http
+from planwarden.server.transports import http, session_cap
 from planwarden.tools.downstream import value_counter
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -27,6 +27,8 @@ def limits() -> str:
     assert plan_words.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
     inline = f"{_size(artifact.INLINE_BYTES)} and {artifact.INLINE_VALUES:,} values"
     stored = _size(artifact.MAX_ARTIFACT_BYTES)
+    answer = f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text"
+    listed = f"lists of questions have {mcp_results.LISTED_ROWS} rows of each"
     in_minutes = f"in {service_limits.ATTEMPTS_S / 60:g} minutes"
     rows = (
         ("steps of a plan", f"{plan_words.MAX_STEPS} (`[execution] maxSteps`)"),
@@ -48,7 +50,7 @@ def limits() -> str:
         ("nesting of JSON", f"{canonical.MAX_DEPTH}"),
         (
             "result of an MCP call",
-            f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text; long values are cut",
+            f"{answer}; long values are cut, then lists, beside their count; {listed}",
         ),
         (
             "approvals without a person, per question",
@@ -58,6 +60,14 @@ def limits() -> str:
         (
             "body of an HTTP request",
             f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}",
+        ),
+        (
+            "MCP calls of one owner that are worked on, while another owner sends, too",
+            f"{turns.MAX_AT_ONCE}; the others wait in its line; after {turns.WORK_S:g} s one makes room",
+        ),
+        (
+            "open sessions of the older protocol, per caller",
+            f"{session_cap.MAX_SESSIONS}; then its oldest idle one is closed",
         ),
         (
             "bearer tokens refused, per address",

@@ -8,9 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.approval.grants import MAKERS, MAX_LIFE_S, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES
+from planwarden.agent.approval.grants import (
+    MAKERS,
+    MAX_LIFE_S,
+    MAX_STEP_DAYS,
+    MAX_STEP_LIFE_S,
+    MAX_USES,
+    list_properties,
+)
 from planwarden.agent.common.canonical import check_depth, digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
 from planwarden.agent.common.struct import JsonValue
@@ -35,7 +43,11 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     arguments: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    """Values that the call must have; other arguments may have any value."""
+    """Values that the call must have."""
+    free: tuple[str, ...] = ()
+    """Names of arguments that may be absent or have any value. Arguments that are named nowhere must be absent."""
+    opens_others: bool = False
+    """All other arguments that the tool's schema names are `free` too."""
     step: GrantedStep | None = None
     """Where the calls must come from, as `GrantService.find_step` returned it; None for calls of any plan."""
     uses: int
@@ -65,6 +77,9 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str
     tool_name: str
     arguments: dict[str, JsonValue]
+    """Values that the call must have."""
+    free: tuple[str, ...]
+    """Arguments that may be absent or have any value; all others must be absent."""
     step: GrantedStepView | None
     """Where calls must come from; None for calls of any plan."""
     uses: int
@@ -127,13 +142,14 @@ class GrantService:
             raise InvalidArguments(
                 "only a person can allow calls beforehand: in the inbox, or with `planwarden grant add`"
             )
-        definition = await self.check(request)
+        request = await self.complete(request)
         now = self._engine.store.clock.now()
         return Grant(
             grant_id=question or self._engine.ids.new(),
-            tool_name=definition.name,
-            definition_digest=definition.digest,
+            tool_name=request.tool_name,
+            definition_digest=request.definition_digest or "",
             arguments=request.arguments,
+            free=request.free,
             step=request.step,
             uses=request.uses,
             expires_at=now + request.expires_in_s,
@@ -176,11 +192,30 @@ class GrantService:
             raise UnknownTool(f"there is no tool {name[:128]!r}{hint}; `planwarden tools` lists them")
         return definition
 
-    async def check(self, request: GrantRequest) -> ToolDefinition:
-        """Returns the tool as it is now. Raises as `make`, except for who makes the grant; nothing is stored."""
+    async def complete(self, request: GrantRequest) -> GrantRequest:
+        """Return the request as its grant will be, for the person who decides: bound to the tool as it is now, with
+        defaults filled in and all names written out.
+
+        Raises as `make`, except for who makes the grant; nothing is stored.
+        """
+        # The tools of its servers are known after the plan was read.
+        written = () if request.step is None else await self._check_step(request, request.step)
+        definition = self._check_tool(request)
+        others = list_properties(definition) if request.opens_others else ()
+        filled, _ = self._engine.tools.complete(definition.name, request.arguments)
         if request.step is not None:
-            # The tools of its servers are known after it was read.
-            await self._check_step(request, request.step)
+            # What is left out there has the default, whatever the plan's inputs are.
+            written = (*written, *filled)
+        free = dict.fromkeys(name for name in (*request.free, *written, *others) if name not in request.arguments)
+        return replace(
+            request,
+            definition_digest=definition.digest,
+            arguments={name: value for name, value in filled.items() if name not in free},
+            free=tuple(free),
+            opens_others=False,
+        )
+
+    def _check_tool(self, request: GrantRequest) -> ToolDefinition:
         definition = self._find_tool(request.tool_name)
         if request.definition_digest not in (None, definition.digest):
             raise StaleDefinition(f"{definition.name} changed since it was shown; nothing was allowed")
@@ -195,8 +230,8 @@ class GrantService:
         check_depth(request.arguments)
         if is_larger(request.arguments, MAX_ARGUMENT_BYTES):
             raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
-        known = definition.input_schema.get("properties")
-        unknown = sorted(request.arguments.keys() - known.keys()) if isinstance(known, dict) else []
+        names = list_properties(definition)
+        unknown = sorted({*request.arguments, *request.free} - {*names}) if names else []
         if unknown:
             raise InvalidArguments(f"{definition.name} has no argument {', '.join(map(repr, unknown))}")
         return definition
@@ -212,11 +247,13 @@ class GrantService:
         if not 0 < request.expires_in_s <= MAX_STEP_LIFE_S:
             raise InvalidArguments(f"a grant for a step of a saved plan lasts at most {MAX_STEP_DAYS} days")
 
-    async def _check_step(self, request: GrantRequest, step: GrantedStep) -> None:
+    async def _check_step(self, request: GrantRequest, step: GrantedStep) -> tuple[str, ...]:
+        """Return the names of the arguments that the plan writes there."""
         found = await find_granted_step(self._read_plan, step.plan_name, step.step_id, request.tool_name)
         if found.step != step:
             raise StaleDefinition(f"the saved plan {step.plan_name!r} changed since it was shown; nothing was allowed")
         check_values(found.calls, request.arguments)
+        return tuple(name for call in found.calls for name in call.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
         """`versions` are those of the saved plans by name; None if they need not be looked at, or are not known."""
@@ -226,6 +263,7 @@ class GrantService:
             grant_id=grant.grant_id,
             tool_name=grant.tool_name,
             arguments=grant.arguments,
+            free=grant.free,
             step=None if grant.step is None else _view_step(grant.step, versions),
             uses=grant.uses,
             uses_left=count_uses_left(grant, now),
@@ -258,7 +296,8 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
         "grant": grant.grant_id,
         "tool": grant.tool_name,
         "definition": grant.definition_digest,
-        "arguments": digest(grant.arguments),
+        "arguments": digest({"values": grant.arguments, "free": list[JsonValue](grant.free)}),
+        "free": list[JsonValue](grant.free),
         "uses": grant.uses,
         "expires": grant.expires_at,
         "owner": grant.owner,

@@ -5,6 +5,7 @@ from collections import OrderedDict, deque
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.store import SystemKey
 
 MAX_GOAL_CHARS = 20_000
 MAX_KEY_CHARS = 200
@@ -51,13 +52,15 @@ def check_text(text: str, name: str, limit: int, *, may_be_empty: bool = False) 
 
 
 def check_key(key: object) -> None:
-    """Raises `InvalidArguments` unless it is an idempotency key that can be stored and shown."""
+    """Raise `InvalidArguments` unless it is an idempotency key that can be stored and shown, and is the caller's."""
     if not isinstance(key, str):
         raise InvalidArguments(f"'key' must be text of 1 to {MAX_KEY_CHARS} characters")
     if not key.strip():
         raise InvalidArguments(f"'key' is empty; choose 1 to {MAX_KEY_CHARS} characters, or leave it out")
     if len(key) > MAX_KEY_CHARS:
         raise InvalidArguments(f"'key' has {len(key)} characters, the limit is {MAX_KEY_CHARS}")
+    if key.startswith(SystemKey.PREFIX) and not isinstance(key, SystemKey):
+        raise InvalidArguments(f"'key' begins with {SystemKey.PREFIX!r}, as only planwarden's own keys do")
     for place, character in enumerate(key, 1):
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise InvalidArguments(f"'key' has the control character U+{ord(character):04X} at place {place}")

@@ -4,18 +4,21 @@ It imports the parser of plans, so only an open service has one.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+import anyio
+import anyio.to_thread
 import msgspec
 
+from planwarden.agent.common.canonical import exceeds
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.inputs import fill_inputs
-from planwarden.agent.core.plan import Plan, list_earlier_results
+from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results
 from planwarden.agent.core.state import new_execution
 from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.threads import Threads
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from planwarden.server.api.granted_steps import CheckedPlan
     from planwarden.server.views.forecast import Forecast
     from planwarden.tools.downstream.servers import DownstreamServers
+
+
+MAX_LOOP_VALUES, MAX_LOOP_CHARS = 1_000, 100_000
+"""Of a plan that is parsed at once, in about 10 ms."""
 
 
 class ParsedPlan(msgspec.Struct, frozen=True):
@@ -59,6 +66,7 @@ class PlanChecker:
         self._downstream = downstream
         self._options = options
         self._max_steps = max_steps
+        self._limiter = anyio.CapacityLimiter(1)
 
     @cached_property
     def _parser(self):
@@ -82,12 +90,8 @@ class PlanChecker:
         earlier: dict[Reference, EarlierResult | str] = {}
         while True:
             try:
-                parsed, warnings = self._parser.parse_plan(
-                    plan,
-                    author="caller",
-                    tools=self._engine.tool_facts(),
-                    max_steps=self._max_steps,
-                    earlier=None if thread_id is None else earlier,
+                parsed, warnings = await self.parse(
+                    plan, tools=self._engine.tool_facts(), earlier=None if thread_id is None else earlier
                 )
                 return ParsedPlan(parsed, warnings, list_earlier_results(parsed, earlier))
             except EarlierNeeded as needed:
@@ -95,6 +99,23 @@ class PlanChecker:
                 await self._threads.read_headers(thread_id, principal)
                 asking = new_execution("", thread_id, principal)
                 earlier |= await self._engine.find_earlier(asking, needed.wanted)
+
+    async def parse(
+        self, document: JsonValue, *, tools: Mapping[str, ToolFacts], earlier: Earlier | None, known: Plan | None = None
+    ) -> tuple[Plan, tuple[str, ...]]:
+        """As `parse_plan`. A large plan is parsed in a thread, one at a time, so that other requests are answered."""
+        parse = partial(
+            self._parser.parse_plan,
+            document,
+            author="caller",
+            tools=tools,
+            max_steps=self._max_steps,
+            earlier=earlier,
+            known=known,
+        )
+        if not exceeds(document, MAX_LOOP_VALUES, MAX_LOOP_CHARS):
+            return parse()
+        return await anyio.to_thread.run_sync(parse, limiter=self._limiter)
 
     async def read_saved(self, name: str) -> "CheckedPlan":
         """Returns the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""

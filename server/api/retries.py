@@ -19,7 +19,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
-from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
+from planwarden.agent.core.plan_parser import read_tool_names
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.saved_version import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
@@ -75,11 +75,10 @@ class _Opened(msgspec.Struct, frozen=True):
 class RetryStarter:
     """Starts executions that go on from others, in one engine."""
 
-    def __init__(self, engine: "Engine", threads: Threads, checker: "PlanChecker", *, max_steps: int) -> None:
+    def __init__(self, engine: "Engine", threads: Threads, checker: "PlanChecker") -> None:
         self._engine = engine
         self._threads = threads
         self._checker = checker
-        self._max_steps = max_steps
 
     async def start(self, thread_id: str, asked: RetryRequest, request: StartRequest) -> ExecutionState:
         """Returns the new execution, already running.
@@ -202,11 +201,9 @@ class RetryStarter:
         unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
         while True:
             try:
-                plan, warnings = parse_plan(
+                plan, warnings = await self._checker.parse(
                     document,
-                    author="caller",
                     tools={**unneeded, **self._engine.tool_facts()},
-                    max_steps=self._max_steps,
                     earlier=earlier,
                     known=Plan(steps=completed),
                 )

@@ -3,7 +3,7 @@
 Only approvals of one tool by people, of one owner's executions, in the newest logs are looked at, so the work is
 bounded however long the audit is. A rule is offered only if everything in which the calls differ can be bounded:
 numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every one of
-these calls.
+these calls, and no call with an argument that none of them had.
 """
 
 import json
@@ -84,7 +84,11 @@ def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, Js
         condition = _bound([_find(call, place) for call in calls])
         if condition is None or len(conditions) >= MAX_PLACES:
             return None
-        conditions["/".join(part.replace("~", "~0").replace("/", "~1") for part in place)] = condition
+        conditions[_write_pointer(place)] = condition
+    for place in dict.fromkeys(place for call in calls for place in _list_objects(call)):
+        names = {name for call in calls for name in cast("Mapping[str, object]", _find(call, place))}
+        # All calls have the object: a value that one of them lacks is not bounded.
+        conditions[_write_pointer(place) or "/"] = {"only": list[JsonValue](sorted(names))}
     times = sorted(at for at, _ in approvals)
     text = _write(tool_name, conditions, _count_on_busiest_day(times), times)
     return RuleOffer(count=len(calls), text=text) if _matches_all(text, tool_name, calls) else None
@@ -136,6 +140,15 @@ def _list_places(value: JsonValue | Mapping[str, JsonValue], depth: int = 0) -> 
                 yield (name, *place)
     else:
         yield ()
+
+
+def _list_objects(value: Mapping[str, JsonValue]) -> Iterator[tuple[str, ...]]:
+    """Yields the objects that were taken apart, which may have no other names."""
+    yield from dict.fromkeys(place[:depth] for place in _list_places(value) for depth in range(len(place)))
+
+
+def _write_pointer(place: tuple[str, ...]) -> str:
+    return "/".join(part.replace("~", "~0").replace("/", "~1") for part in place)
 
 
 def _find(call: Mapping[str, JsonValue], place: tuple[str, ...]) -> object:

@@ -366,7 +366,7 @@ class Service:
         """Returns what starts retries and forks, and says before what they would do."""
         from planwarden.server.api.retries import RetryStarter
 
-        return RetryStarter(self.engine, self._threads, self._checker, max_steps=self._max_steps)
+        return RetryStarter(self.engine, self._threads, self._checker)
 
     async def forecast_plan(
         self,
@@ -451,8 +451,13 @@ class Service:
         limit: int = 20,
         cursor: str | None = None,
         principal: str | None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
     ) -> SuspensionPage:
-        """Returns open suspensions, oldest first. The operator's terminal passes no `principal` and sees all."""
+        """Returns open suspensions, oldest first. The operator's terminal passes no `principal` and sees all.
+
+        `max_rows` and `max_bytes` are as for `list_open_suspensions`.
+        """
         check_limit(limit)
         if thread_id is not None and principal is not None:
             await self._threads.read_headers(thread_id, principal)
@@ -469,6 +474,8 @@ class Service:
             cursor=cursor,
             principal=principal,
             find_inbox=self.find_inbox,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
         )
 
     async def answer(

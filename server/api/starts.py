@@ -147,4 +147,4 @@ def _build_request(key: str | None, asked: JsonValue) -> StartRequest | None:
     if key is None:
         return None
     check_key(key)
-    return StartRequest(key=key, request=digest(asked, context="start"))
+    return StartRequest(key=str(key), request=digest(asked, context="start"))

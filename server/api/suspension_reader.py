@@ -3,6 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
+import anyio.lowlevel
+
+from planwarden.agent.common.canonical import measure_encoded
 from planwarden.agent.common.errors import UnknownSuspension
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.question import Addressee
@@ -10,6 +13,7 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState, new_exe
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.api.limits import AttemptLimiter
+from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view
 from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
 
@@ -117,10 +121,13 @@ async def list_open_suspensions(
     principal: str | None,
     find_inbox: Callable[[ExecutionState], str | None] = lambda _: None,
     is_described: bool = True,
+    max_rows: int | None = None,
+    max_bytes: int | None = None,
 ) -> SuspensionPage:
     """Returns open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
 
-    `tools` and `is_described` are as for `build_suspension_view`.
+    `tools`, `is_described` and `max_rows` are as for `build_suspension_view`. The page ends before the suspension with
+    which it would have more than `max_bytes` of JSON, unless that is its first.
 
     Raises:
         InvalidArguments: the cursor cannot be used.
@@ -129,11 +136,24 @@ async def list_open_suspensions(
         principal=principal, thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor
     )
     found: list[Suspension] = []
-    for row in page.rows:
+    size = 0
+    for place, row in enumerate(page.rows):
+        if max_bytes is not None:
+            # What each one costs is bounded; other requests are answered in between. Commands have no loop.
+            await anyio.lowlevel.checkpoint()
         execution = await find(row.execution_id)
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None and suspension.is_open:
             inbox = find_inbox(execution)
-            view = build_suspension_view(execution, suspension, tools, inbox=inbox, is_described=is_described)
+            view = build_suspension_view(
+                execution, suspension, tools, inbox=inbox, is_described=is_described, max_rows=max_rows
+            )
+            size += 0 if max_bytes is None else measure_encoded(to_short_json(view))
+            if found and max_bytes is not None and size > max_bytes:
+                # Asked for so many, the store says where the next page begins.
+                page = await store.suspensions(
+                    principal=principal, thread_id=thread_id, addressee=addressee, limit=place, cursor=cursor
+                )
+                break
             found.append(view)
     return SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)

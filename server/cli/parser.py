@@ -341,6 +341,9 @@ def _add_approvals(commands: CommandGroup) -> None:
     add = grants.add("add", "grants:handle_add", "Allow calls of a tool in advance; asks at the terminal.")
     add.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
     add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
+    text = "an argument that may have any value or be absent; an argument that is named nowhere must be absent"
+    add.add_argument("--any", action="append", default=[], metavar="NAME", help=text)
+    add.add_argument("--any-other", action="store_true", help="as --any for all other arguments of the tool")
     add.add_argument("--uses", type=int, metavar="N", help="number of calls, at most 1000")
     add.add_argument("--plan", metavar="NAME", help="only for runs of this saved plan, as it is now")
     add.add_argument("--step", metavar="ID", help="with --plan: only for calls that this step of it writes")

@@ -1,6 +1,5 @@
 """Reads the arguments of the command line, runs one command and returns its exit code."""
 
-import json
 import logging
 import os
 import sys
@@ -20,6 +19,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+from planwarden.server.cli.output import print_error, print_json
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 
@@ -56,9 +56,8 @@ def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
         return handler(arguments)
     except PlanwardenError as error:
         if arguments.json:
-            document = {"error": {"code": error.code, "message": error.message, "details": error.details}}
-            print(json.dumps(document, indent=2, ensure_ascii=False), file=STANDARD_OUTPUT.document)
-        print(f"planwarden: {error.message}", file=sys.stderr)
+            print_json({"error": {"code": error.code, "message": error.message, "details": error.details}})
+        print_error(error.message)
         return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
     finally:
         STANDARD_OUTPUT.finish()

@@ -20,7 +20,7 @@ from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.passes import find_made_call, is_about, is_released, take_pass
+from planwarden.server.guard.passes import RELEASING, find_made_call, is_about, is_released, take_pass
 from planwarden.server.guard.verdict import Verdict, deny
 from planwarden.tools.guarded.host_tool import PASS_S
 
@@ -172,14 +172,17 @@ class HostGuard:
 
 
 def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
-    """Returns the refusal of a person who said no within the last hour; after that the call is asked about again."""
+    """Return the refusal of a person who said no within the last hour; after that the call is asked about again, and
+    at once if nobody answered or only a model said no."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
         if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_S:
             continue
-        if decision.approved is False:
+        if decision.approved is False and suspension.assurance in RELEASING:
             reason = f": {decision.reason[:500]}" if decision.reason else ""
             return deny(f"Refused: a person rejected this call{reason}. Do not try it again.")
+        if decision.approved is False and suspension.assurance == "client":
+            return deny("Refused: a form of the host rejected this call. Do not try it again.")
     return None
 
 

@@ -25,7 +25,7 @@ from planwarden.server.inbox.questions import QuestionRecord, find_question
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.grant_words import build_step_terms
+from planwarden.server.views.grant_words import build_step_terms, describe_names
 from planwarden.server.views.voices import describe_proof
 from planwarden.tools.downstream.tools import says_it_only_reads
 
@@ -158,10 +158,9 @@ def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> s
     who = f"{escape_text(grant.created_by)} ({describe_proof(grant.assurance, grant.channel)})"
     if grant.step is not None:
         return f"{_describe_step_grant(grant, grant.step, titles)}. Allowed by {who}."
-    values = "exactly these values, and any values of other arguments" if grant.arguments else "any arguments"
     whose = "of everybody" if grant.owner is None else f"of {escape_text(grant.owner)}"
     count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
-    return f"At most {count} with {values}, in plans {whose}. Allowed by {who}."
+    return f"At most {count} with {describe_names(grant.arguments, grant.free)}; in plans {whose}. Allowed by {who}."
 
 
 def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mapping[tuple[str, str], str]) -> str:

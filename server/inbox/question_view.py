@@ -46,6 +46,7 @@ from planwarden.server.views.voices import (
     format_found,
     format_host,
     format_words,
+    name_decider,
 )
 
 _OWN = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
@@ -323,7 +324,7 @@ def build_decision_view(execution: ExecutionState, found: SuspensionState) -> De
     is_decided = found.status == "decided" and decision is not None
     return DecisionView(
         outcome=outcome,
-        principal=escape_text(found.principal or "nobody") if is_decided else "",
+        principal=name_decider(found.principal, found.assurance) if is_decided else "",
         proof=describe_proof(found.assurance or "", found.channel or "") if is_decided else "",
         at=None if found.decided_at is None else datetime.fromtimestamp(found.decided_at, UTC),
         reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), 2_000),

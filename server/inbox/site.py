@@ -7,6 +7,7 @@ from importlib.resources import files
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import escape
 
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.links import INBOX_PATH
@@ -14,6 +15,7 @@ from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.views.facts import escape_rest
 from planwarden.server.views.graph.style import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -81,15 +83,25 @@ def build_asset_url(name: str) -> str:
 @cache
 def load_templates() -> Environment:
     """The templates of all pages; its cache has those that were shown."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("planwarden.server.inbox", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_escape_rest,
     )
+    environment.filters["sent"] = escape
+    return environment
+
+
+def _escape_rest(value: object) -> object:
+    """The last look at each text before it leaves. What a form sends back stays as it is: the filter `sent`."""
+    return escape_rest(value) if type(value) is str else value
 
 
 def render(template: str, **values: object) -> str:
-    """The page as text. Jinja escapes every value for HTML; callers escape hidden characters in foreign text before."""
+    """The page as text. Jinja escapes every value for HTML; what is hidden in it is escaped, by callers where it
+    must fit on one line or into one sentence, at the latest here.
+    """
     return load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)

@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, 
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.results import make_presentable
+from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, make_presentable
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
@@ -171,7 +171,10 @@ async def _read_plans(service: Service, name: str, principal: str) -> JsonValue:
 
 
 async def _read_suspensions(service: Service, name: str, principal: str) -> JsonValue:
-    return to_short_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal), lists=True)
+    page = await service.list_suspensions(
+        limit=MAX_PAGE, principal=principal, max_rows=LISTED_ROWS, max_bytes=MAX_STRUCTURED
+    )
+    return to_short_json(page, lists=True)
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:

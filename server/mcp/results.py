@@ -1,8 +1,9 @@
 """What an MCP tool returns: structured content and the same as text, because hosts show the model only one of them.
 
 Both have a limit. In a result of more than `MAX_STRUCTURED` characters, `{"truncated": true, "sizeBytes", "preview"}`
-replaces each long value. Errors are results with `isError`, so that the model can read and correct them; text and
-structured content have the same sentence.
+replaces each long value; if that is not enough, lists keep as many entries as fit, beside their count (`stepsCount` for
+`steps`), and then long texts their beginning. Errors are results with `isError`, so that the model can read and correct
+them; text and structured content have the same sentence.
 """
 
 import json
@@ -13,11 +14,16 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
+from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.mcp.text import MAX_TEXT, cut, format_error, is_told
 from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
+LISTED_ROWS = 20
+"""Rows of a question about many calls, in lists of questions."""
+LIST_LENGTHS = (100, 20, 5, 1)
+"""Entries that each list keeps, as long as the result is too large."""
 MAX_WHOLE_VALUE = 2_000
 """Characters of a value that stays whole in a result that is too large."""
 _LONG = frozenset({"result", "arguments"})
@@ -63,7 +69,32 @@ def make_presentable(document: JsonValue) -> Document:
         document = json.loads(whole.encode("utf-8", "replace"))
     if len(whole) > MAX_STRUCTURED:
         document = _shorten(document)
+        for length in LIST_LENGTHS:
+            if is_larger(document, MAX_STRUCTURED):
+                document = _cut_lists(document, length)
+        if is_larger(document, MAX_STRUCTURED):
+            document = _cut_texts(document)
     return cast("Document", document)
+
+
+def _cut_lists(value: JsonValue, length: int) -> JsonValue:
+    """Keep the first entries of each list; an object says how many its list had."""
+    if isinstance(value, list):
+        return [_cut_lists(child, length) for child in value[:length]]
+    if not isinstance(value, dict):
+        return value
+    counts: dict[str, JsonValue] = {
+        f"{key}Count": len(child) for key, child in value.items() if isinstance(child, list) and len(child) > length
+    }
+    return {**counts, **{key: _cut_lists(child, length) for key, child in value.items()}}
+
+
+def _cut_texts(value: JsonValue) -> JsonValue:
+    if isinstance(value, list):
+        return [_cut_texts(child) for child in value]
+    if isinstance(value, dict):
+        return {key: _cut_texts(child) for key, child in value.items()}
+    return cut(value, MAX_WHOLE_VALUE) if isinstance(value, str) else value
 
 
 def _shorten(value: JsonValue) -> JsonValue:

@@ -72,6 +72,7 @@ from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatch
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
+from planwarden.server.mcp.turns import Turns
 from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class PlanwardenServer(MCPServer[LazyService]):
     guard_settings: "Settings | None"
     """By which it judges the calls of hosts; None for a server that guards no host."""
     _guard: "tuple[Service, HostGuard] | None" = None
+    turns: Turns
+    """Who is served next."""
     tasks: Tasks
     """Turns calls into tasks for clients that take tasks."""
     end_streams: Callable[[], None]
@@ -276,7 +279,8 @@ class PlanwardenServer(MCPServer[LazyService]):
         try:
             if (tool.name in TASK_TOOLS or tool.inputs is not None) and wants_tasks(context):
                 return await self.tasks.run(tool, request)
-            return await tool.handler(request)
+            async with self.turns.take(caller.principal):
+                return await tool.handler(request)
         except (UnknownThread, UnknownSuspension) as error:
             said = await _describe_ids(request)
             raise type(error)(f"{error.message}: {said}" if said else error.message, details=error.details) from None
@@ -448,6 +452,7 @@ def build_server(
     server.identify = identify_operator if auth is None else identify_bearer
     server.guard_settings = guard_settings
     server.plans = plans or PlanSource(_list_no_plans)
+    server.turns = Turns()
     server.nonces = Nonces(request_state_key or secrets.token_bytes(32))
     server.closed = anyio.Event()
     server.tasks = tasks

@@ -144,8 +144,7 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
         yield f"Call: {call['toolName']}({_format_json(call['arguments'])})"
     for covered in suspension.get("confirms", ()):
         yield f"Covers: {covered['stepId']} {covered['toolName']}({_format_json(covered['arguments'])})"
-    for place, row in enumerate(suspension.get("calls", ())):
-        yield f"Row {place}: {row['toolName']}({_format_json(row['arguments'])})"
+    yield from _format_rows(suspension)
     for edit in suspension.get("edits", ()):
         names, who = _format_json(edit["arguments"], 1_000), _format_json(edit["principal"], 200)
         yield f"Edited: {names} by {who} (assurance {edit['assurance']}, {edit['channel']})"
@@ -162,6 +161,13 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
     how = suspension.get("howToAnswer", {})
     channels = [f"`{how['command']}`" if "command" in how else "", how.get("inboxUrl", "")]
     yield f"A person decides: {' or '.join(filter(None, channels))}"
+
+
+def _format_rows(suspension: Document) -> Iterator[str]:
+    for place, row in enumerate(suspension.get("calls", ())):
+        yield f"Row {place}: {row['toolName']}({_format_json(row['arguments'])})"
+    if "callCount" in suspension:
+        yield f"{suspension['callCount']} rows in all; the page of the question shows them"
 
 
 def _format_steps(steps: list[Document]) -> list[str]:

@@ -182,7 +182,7 @@ class ScheduleTicker:
         return _build_record(tick_at, execution.execution_id, execution.thread_id)
 
     async def _find_start(self, schedule: PlanSchedule, tick_at: int, key: str) -> TickRecord | None:
-        found = await self._store.find_start(schedule.owner, key)
+        found = await self._store.find_start(schedule.owner, str(key))
         return None if found is None else _build_record(tick_at, found.execution_id, found.thread_id)
 
     async def _realign(self, now: float) -> None:

@@ -7,6 +7,7 @@ that tick, under a key that it has alone (`build_key`). After a start whose reco
 
 from msgspec.structs import replace
 
+from planwarden.agent.ports.store import SystemKey
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.storage.ports.schedules import MAX_RECENT, PlanSchedule, TickOutcome, TickRecord
 
@@ -17,9 +18,9 @@ OTHERS_S = 10.0
 MAX_QUEUED = 100
 
 
-def build_key(schedule: PlanSchedule, tick_at: int) -> str:
+def build_key(schedule: PlanSchedule, tick_at: int) -> SystemKey:
     """The idempotency key of the run that the tick starts, unique to both."""
-    return f"schedule:{schedule.schedule_id}:{tick_at}"
+    return SystemKey("schedule", schedule.schedule_id, str(tick_at))
 
 
 def decide(

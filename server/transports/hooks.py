@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreError, UnknownPlan
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.ports.store import SystemKey
 from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.webhooks.settings import Hook
@@ -81,8 +82,8 @@ class HookEndpoint:
     async def _start(self, hook: Hook, message_id: str, body: bytes) -> Response:
         """Starts the plan, unless a message with this id has started it before."""
         service = self._service()
-        key = f"hook:{hook.name}:{hashlib.sha256(message_id.encode()).hexdigest()[:32]}"
-        known = await self._find_run(service, key)
+        key = SystemKey("hook", hook.name, hashlib.sha256(message_id.encode()).hexdigest()[:32])
+        known = await self._find_run(service, hook, key)
         if known is not None:
             return known
         event = read_json(body)
@@ -96,14 +97,17 @@ class HookEndpoint:
             )
         except KeyConflict:
             # The same id came at the same time with another body; the first one has started.
-            return await self._find_run(service, key) or Response(status_code=503)
+            return await self._find_run(service, hook, key) or Response(status_code=503)
         return _describe_run(run.thread_id, run.execution_id, run.status)
 
-    async def _find_run(self, service: Service, key: str) -> Response | None:
-        found = await service.engine.store.find_start(LOCAL, key)
+    async def _find_run(self, service: Service, hook: Hook, key: str) -> Response | None:
+        """Return what says which run the key started. Raises `KeyConflict` for a run of another plan."""
+        found = await service.engine.store.find_start(LOCAL, str(key))
         if found is None:
             return None
         execution = await service.engine.find(found.execution_id)
+        if execution.saved_plan is None or execution.saved_plan.name != hook.plan:
+            raise KeyConflict(f"the message with this id started execution {found.execution_id!r}, of another plan")
         return _describe_run(execution.thread_id, execution.execution_id, execution.status)
 
     def _refuse(self, hook: Hook, reason: str) -> Response:

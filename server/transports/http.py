@@ -58,6 +58,7 @@ from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware
 from planwarden.server.transports.cut_off import CutOffMiddleware
 from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
+from planwarden.server.transports.session_cap import SessionCapMiddleware
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
 
@@ -140,6 +141,7 @@ def build_http_app(
     app = server.streamable_http_app(
         streamable_http_path=PATH, max_request_body_size=MAX_BODY_BYTES, transport_security=security
     )
+    app.add_middleware(SessionCapMiddleware, path=PATH)
     app.add_middleware(BoundedFramesMiddleware, path=PATH)
     # The middleware that is added last sees a request first.
     if check is not None:

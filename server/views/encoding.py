@@ -25,6 +25,7 @@ OPTIONAL_FIELDS = frozenset(
         "found",
         "beside",
         "calls",
+        "call_count",
         "items",
         "item_results",
         "next",

@@ -4,7 +4,7 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -227,6 +227,25 @@ def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> 
         "Failed; read error and steps. retry_execution goes on after what is completed, with a corrected plan if need "
         f"be; or run another plan on the same thread{rest}.{done}"
     )
+
+
+_REJECTERS: Mapping[str, str] = {
+    "claimed": "the calling model rejected a part of it, and no person decided",
+    "caller": "the calling model rejected a part of it, and no person decided",
+    "client": "a form of the host rejected a part of it",
+    "embedder": "the program rejected a part of it",
+    "timeout": "nobody answered a question in time",
+}
+"""By assurance; every other is a person's."""
+
+
+def describe_who_rejected(state: ExecutionState) -> str:
+    """Return who rejected a part of the execution, as a sentence without its full stop; a person comes first."""
+    answers = (state.suspensions.get(step.rejected_by or "") for step in state.steps.values())
+    kinds = [answer.assurance or "" for answer in answers if answer is not None]
+    kinds = kinds or [answer.assurance or "" for answer in state.suspensions.values() if answer.decision is not None]
+    persons = "a person rejected a part of it"
+    return min((_REJECTERS.get(kind, persons) for kind in kinds), key=persons.__ne__, default=persons)
 
 
 def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) -> str:

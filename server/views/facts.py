@@ -11,13 +11,14 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.instants import format_instant
+from planwarden.server.views.invisible import KEYCAP, PICTURE, is_invisible
 from planwarden.server.views.suspension import Background, Endorsement, Suspension
 
 VALUE_CHARS = 400
@@ -27,10 +28,9 @@ CLAIM_CHARS = 200
 _SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
 """Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
 _MARKS_IN_A_ROW = 3
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
-"""Characters that are invisible although Unicode calls them letters, marks or symbols."""
-_UNUSUAL = re.compile("[^ -~]+")
+_UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
 """Runs of characters that are looked at one by one; in all others there is nothing to escape."""
+_LAYOUT = frozenset("\n\r\t")
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
 """Right-to-left words, with `M` for a mark on the letter before it, as `_isolate` describes characters."""
@@ -212,6 +212,22 @@ def escape_text(text: str) -> str:
     return shown if shown.isascii() else _isolate(shown)
 
 
+def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
+    """Return a text that leaves planwarden, with escapes for what is hidden in it still; lines stay lines.
+
+    What `escape_text` returned stays as it is. `escape` writes the escape of a character, as `\\u202e` if left out.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    allowed = _LAYOUT | ({_ISOLATE, _END} if text.count(_ISOLATE) == text.count(_END) else set[str]())
+
+    def replace(found: re.Match[str]) -> str:
+        pairs = _find_hidden(found[0])
+        return "".join((escape or _escape)(char) if hides and char not in allowed else char for char, hides in pairs)
+
+    return _UNUSUAL.sub(replace, text)
+
+
 def cut_text(shown: str, limit: int) -> str:
     """Returns the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
     cut = shown[:limit]
@@ -253,11 +269,12 @@ def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
 
 def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
     """Yields each character of a run with whether it must be escaped, which marks piled up on one letter must too."""
-    marks = 0
+    marks, before = 0, ""
     for character in run:
         category = unicodedata.category(character)
         marks = marks + 1 if category in ("Mn", "Me") else 0
-        yield character, _is_hidden(character, category) or marks > _MARKS_IN_A_ROW
+        yield character, category[0] in "CZ" or is_invisible(character, before) or marks > _MARKS_IN_A_ROW
+        before = character
 
 
 def _escape_run(found: re.Match[str]) -> str:
@@ -278,11 +295,6 @@ def _describe_direction(character: str) -> str:
         return character if character == " " else "x"
     direction = unicodedata.bidirectional(character)
     return "R" if direction in _RIGHT_TO_LEFT else "M" if direction == "NSM" else "x"
-
-
-def _is_hidden(character: str, category: str) -> bool:
-    is_selector = "\ufe00" <= character <= "\ufe0e" or "\U000e0100" <= character <= "\U000e01ef"
-    return category[0] in "CZ" or is_selector or character in _INVISIBLE
 
 
 def _escape(character: str) -> str:

@@ -1,5 +1,6 @@
 """What a grant for a step of a saved plan allows, in words: the same at a terminal, on a question and in the list."""
 
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -59,6 +60,17 @@ def build_step_terms(
         until=format_last_day(ends_at),
         whose="everybody" if owner is None else escape_text(owner),
         has_values=has_values,
+    )
+
+
+def describe_names(arguments: Collection[str], free: Sequence[str]) -> str:
+    """Return which arguments calls may have: those with the grant's values, those with any, and no other."""
+    exact = "exactly these values" if arguments else ""
+    some = f"any value of {', '.join(map(escape_text, free))}" if free else ""
+    return (
+        f"{' and '.join(part for part in (exact, some) if part)}, and no other argument"
+        if exact or some
+        else ("no arguments")
     )
 
 

@@ -1,6 +1,7 @@
 """How an execution stands, in the words of its page and of the view that hosts draw."""
 
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.execution import describe_who_rejected
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.outcome import ERROR_CHARS
 from planwarden.server.views.voices import GOAL_CHARS
@@ -12,7 +13,6 @@ _WORDS = {
     "planned": "is planned and has not begun",
     "completed": "is done",
     "failed": "failed",
-    "rejected": "ended, because a person rejected a part of it",
     "incomplete": "stopped before its end",
     "cancelled": "was cancelled",
     "rehearsed": "was rehearsed: nothing was changed",
@@ -37,6 +37,8 @@ def describe_state(execution: ExecutionState) -> str:
         addressees = {found.question.addressee for found in execution.open_suspensions}
         whom = "a person" if "human" in addressees else "the assistant" if "caller" in addressees else "a time"
         return f"waits for {whom}"
+    if execution.status == "rejected":
+        return f"ended, because {describe_who_rejected(execution)}"
     words = _WORDS.get(execution.status, "runs")
     if execution.cancel_requested and not execution.is_finished:
         return "is being cancelled"

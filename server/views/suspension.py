@@ -173,6 +173,8 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """The rule of the operator that decided that a person is asked, or what an answer needs; left out if none."""
     calls: tuple[ToolCall, ...] = ()
     """The rows of the one question about many calls of a loop, in order; left out if it is about one call."""
+    call_count: int | None = None
+    """How many rows there are, where `calls` has only the first of them; left out where it has all."""
     background: Background = Background()
 
     @property
@@ -216,15 +218,18 @@ def build_suspension_view(
     *,
     inbox: str | None = None,
     is_described: bool = True,
+    max_rows: int | None = None,
 ) -> Suspension:
     """Returns a suspension with everything that is needed to answer it.
 
     Without `tools` it is for those who show nothing of them; without `is_described`, for those who show nothing of what
-    the tool of the call says of itself, as JSON does.
+    the tool of the call says of itself, as JSON does. With `max_rows`, it has only so many of a question's rows and
+    their count.
     """
     question = found.question
     is_caller = question.addressee == "caller"
     offered = () if tools is None else map(tools.get, question.offered)
+    rows = question.covers if question.is_batch else ()
     return Suspension(
         suspension_id=question.suspension_id,
         thread_id=state.thread_id,
@@ -255,8 +260,9 @@ def build_suspension_view(
         ),
         calls=tuple(
             ToolCall(call_id=covered.call_id, tool_name=covered.tool_name, arguments=covered.arguments)
-            for covered in (question.covers if question.is_batch else ())
+            for covered in rows[:max_rows]
         ),
+        call_count=len(rows) if max_rows is not None and len(rows) > max_rows else None,
         how_to_answer=HowToAnswer()
         if is_caller
         else HowToAnswer(

@@ -201,6 +201,12 @@ def describe_proof(assurance: str, channel: str) -> str:
     return f"{_ASSURANCES.get(assurance, '')}{way}"
 
 
+def name_decider(principal: str | None, assurance: str | None) -> str:
+    """Return whose decision it was: a model that says so on somebody's behalf is not that person."""
+    name = escape_text(principal or "somebody")
+    return f"the calling model of {name}" if assurance == "claimed" else name
+
+
 def format_edited_arguments(edit: EditView, limit: int | None = VALUE_CHARS) -> str:
     """Returns the names of the edited arguments, separated by commas."""
     return ", ".join(format_argument_name(name, limit) for name in edit.arguments)

@@ -14,8 +14,12 @@ MAX_SIGNATURES = 10
 
 
 def is_timely(message_id: str, timestamp: str, now: float) -> bool:
-    """Whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds away."""
+    """Whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds away.
+
+    Dots part what is signed, so with an id that has a dot, one signature would fit two messages.
+    """
     has_id = 0 < len(message_id) <= MAX_ID_CHARS and message_id.isascii() and message_id.isprintable()
+    has_id = has_id and "." not in message_id
     has_time = timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12
     return has_id and has_time and abs(int(timestamp) - now) <= TOLERANCE_S
 

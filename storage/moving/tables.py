@@ -101,7 +101,7 @@ TABLES = (
         "grants",
         "number",
         integer="number uses used used_on used_before",
-        text="grant_id tool_name definition_digest arguments step owner created_by assurance channel",
+        text="grant_id tool_name definition_digest arguments free step owner created_by assurance channel",
         real="expires_at created_at revoked_at",
     ),
     _table(

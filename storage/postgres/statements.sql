@@ -522,9 +522,9 @@ SELECT last_sequence FROM audit_state;
 
 -- name: add_grant
 -- A standing approval.
-INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at,
-                    owner, created_by, assurance, channel, created_at, revoked_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before,
+                    expires_at, owner, created_by, assurance, channel, created_at, revoked_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
 
 -- name: revoke_grant
 -- The end of a grant: nothing is updated when it was revoked before.
@@ -532,8 +532,8 @@ UPDATE grants SET revoked_at = $1 WHERE grant_id = $2 AND revoked_at IS NULL;
 
 -- name: grants
 -- Newest grants first; with $1 only those that can still be used at that time.
-SELECT grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at, owner,
-       created_by, assurance, channel, created_at, revoked_at FROM grants
+SELECT grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before, expires_at,
+       owner, created_by, assurance, channel, created_at, revoked_at FROM grants
 WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > $1)
 ORDER BY number DESC LIMIT $2;
 

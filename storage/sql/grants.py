@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import GrantUsedUp, StoreError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.ports.grant import Grant, day_of
 from planwarden.storage.sql.database import SqlTransaction
 from planwarden.storage.sql.rows import read_object
@@ -16,6 +17,7 @@ _COLUMNS = (
     "tool_name",
     "definition_digest",
     "arguments",
+    "free",
     "step",
     "uses",
     "used",
@@ -34,6 +36,7 @@ _COLUMNS = (
 def add_grant(transaction: SqlTransaction, grant: Grant) -> None:
     values = {name: getattr(grant, name) for name in _COLUMNS}
     values["arguments"] = canonical_json(grant.arguments)
+    values["free"] = canonical_json(list[JsonValue](grant.free))
     if grant.step is not None:
         values["step"] = canonical_json(msgspec.to_builtins(grant.step))
     transaction.execute("add_grant", [*values.values()])
@@ -61,6 +64,7 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
     found = dict(zip(_COLUMNS, row, strict=True))
     try:
         found["arguments"] = read_object(found["arguments"])
+        found["free"] = read_json(found["free"])
         if found["step"] is not None:
             found["step"] = read_object(found["step"])
         return msgspec.convert(found, Grant)

@@ -555,9 +555,9 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit';
 
 -- name: add_grant
 -- A standing approval.
-INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at,
-                    owner, created_by, assurance, channel, created_at, revoked_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before,
+                    expires_at, owner, created_by, assurance, channel, created_at, revoked_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: uses_left
 -- How often a grant can still be used, ?3 being the day; no row when it is over or revoked.
@@ -576,8 +576,8 @@ UPDATE grants SET revoked_at = ? WHERE grant_id = ? AND revoked_at IS NULL;
 
 -- name: grants
 -- Newest grants first; with ?1 only those that can still be used at that time.
-SELECT grant_id, tool_name, definition_digest, arguments, step, uses, used, used_on, used_before, expires_at, owner,
-       created_by, assurance, channel, created_at, revoked_at FROM grants
+SELECT grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before, expires_at,
+       owner, created_by, assurance, channel, created_at, revoked_at FROM grants
 WHERE ?1 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > ?1)
 ORDER BY number DESC LIMIT ?2;
 

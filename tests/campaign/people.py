@@ -114,7 +114,17 @@ class People:
     async def grant(self) -> None:
         """Allows a few letters beforehand, at a terminal."""
         process = self.stage.launcher.with_terminal(
-            "grant", "add", "send", "--arg", f"to={STANDING}", "--uses", str(GRANTED_USES), "--for", "1h"
+            "grant",
+            "add",
+            "send",
+            "--arg",
+            f"to={STANDING}",
+            "--any",
+            "amount",
+            "--uses",
+            str(GRANTED_USES),
+            "--for",
+            "1h",
         )
         self.testimony.granted += GRANTED_USES
         await self._type_answers(process, {"Allow them? [": "y"})

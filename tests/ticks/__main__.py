@@ -82,7 +82,7 @@ class Campaign:
             self._wait_until_idle(clock, database)
             clock.set(latest)
         tick_at = CronTimes("* * * * *", "Europe/Berlin").find_next(clock.now())
-        self.expected |= {f"schedule:s{number}:{tick_at}" for number in range(self.schedules)}
+        self.expected |= {f"planwarden:schedule:s{number}:{tick_at}" for number in range(self.schedules)}
         clock.set(tick_at + self.chance.random() * 50)
         self._wait_until_idle(clock, database)
 

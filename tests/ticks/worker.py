@@ -57,12 +57,12 @@ class EndedRuns:
             acquire=True,
             release=True,
             owner=self._name,
-            start=StartRequest(key=key, request=name),
+            start=StartRequest(key=str(key), request=name),
         )
         try:
             await self._store.append(append)
         except KeyUsed:
-            found = await self._store.find_start(requester.principal, key)
+            found = await self._store.find_start(requester.principal, str(key))
             assert found is not None
             return found
         return StartedExecution(execution_id=execution.execution_id, thread_id=execution.thread_id, request=name)

@@ -59,11 +59,14 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
 
 
 def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
-    current = _find_open(execution, event.suspension_id)
+    current, decision = _find_open(execution, event.suspension_id), event.decision
+    if event.assurance == "claimed" and not decision.approved:
+        # What a model claims that its owner says stays in the log: everywhere else it would pass for a person's reason.
+        decision = replace(decision, reason=None)
     answered = replace(
         current,
         status="decided",
-        decision=event.decision,
+        decision=decision,
         assurance=event.assurance,
         channel=event.channel,
         principal=event.principal,

@@ -42,10 +42,7 @@ def handle_add(arguments: Namespace) -> int:
             "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
         )
     context = CliContext.from_arguments(arguments)
-    found = None
-    if arguments.plan is not None:
-        found = find_step(context, request, arguments.plan, arguments.step)
-        request = replace(request, step=found.step)
+    request, found = complete_request(context, request, arguments.plan, arguments.step)
     grant = add_grant(context, terminal, request, found)
     if grant is None:
         terminal.say("Nothing was allowed.")
@@ -76,6 +73,8 @@ def read_request(arguments: Namespace) -> GrantRequest:
     return GrantRequest(
         tool_name=arguments.tool,
         arguments=parse_arguments(arguments.arg),
+        free=tuple(arguments.any),
+        opens_others=arguments.any_other,
         uses=uses,
         expires_in_s=parse_duration(arguments.duration),
         owner=arguments.owner,
@@ -90,16 +89,20 @@ def list_grants(context: CliContext, *, only_open: bool) -> tuple[GrantView, ...
     return anyio.run(work)
 
 
-def find_step(context: CliContext, request: GrantRequest, plan: str, step_id: str) -> FoundStep:
-    """Returns the step of the saved plan that makes the calls. Raises `UsageError` as `GrantService.make`, before
-    anybody is asked.
+def complete_request(
+    context: CliContext, request: GrantRequest, plan: str | None, step_id: str
+) -> tuple[GrantRequest, FoundStep | None]:
+    """Return what the person will be asked about, and the step of the saved plan that makes the calls. Raises
+    `UsageError` as `GrantService.make`, before anybody is asked.
     """
 
-    async def work() -> FoundStep:
+    async def work() -> tuple[GrantRequest, FoundStep | None]:
         async with context.run_servers(), context.open_for_reading() as service:
-            found = await service.grants.find_step(plan, step_id, request.tool_name)
-            await service.grants.check(replace(request, step=found.step))
-            return found
+            step = None
+            if plan is not None:
+                step = await service.grants.find_step(plan, step_id, request.tool_name)
+            wanted = replace(request, step=None if step is None else step.step)
+            return await service.grants.complete(wanted), step
 
     return anyio.run(work)
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TextIO
 
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
-from planwarden.server.cli.terminal.screen import ScreenUpdate, mark_sign, write_in_ascii
+from planwarden.server.cli.terminal.screen import ScreenUpdate, mark_sign, write_in_set
 from planwarden.server.cli.terminal.wrapping import Span, break_rows, count_cells, cut_to_cells
 
 _COLOURS: dict[Style, str] = {"good": "32", "bad": "31", "warn": "33", "busy": "36"}
@@ -82,8 +82,8 @@ class AnsiScreen:
         return [Span(self._write_in_set(span.text), span.style) for span in spans]
 
     def _write_in_set(self, text: str) -> str:
-        """Returns the text in the characters that the terminal has."""
-        return text if self._is_unicode else write_in_ascii(text)
+        """Returns the text in the characters that the terminal has, and nothing hidden in it."""
+        return write_in_set(text, is_unicode=self._is_unicode)
 
     def _draw_row(self, row: Iterable[Span]) -> str:
         return "".join(self._paint(span.text, span.style) for span in row)

@@ -10,7 +10,7 @@ from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantVie
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text, format_value
-from planwarden.server.views.grant_words import describe_value_source
+from planwarden.server.views.grant_words import describe_names, describe_value_source
 from planwarden.server.views.instants import format_instant
 
 MAX_CALLS = 20
@@ -25,7 +25,8 @@ def list_terms(request: GrantRequest, found: FoundStep | None) -> Iterator[Termi
         yield from (
             _line(f"  {escape_text(name)} = {format_value(value)}") for name, value in request.arguments.items()
         )
-        yield _line("  all other arguments may be anything")
+        yield from (_line(f"  {escape_text(name)} may be anything", is_open=True) for name in request.free)
+        yield _line("  no other arguments")
         yield _line(f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes")
         return
     step = found.step
@@ -90,6 +91,8 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
             terminal.say(TerminalLine((_describe_step(grant.step),), indent=1))
         for name, value in grant.arguments.items():
             terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
+        if grant.step is None:
+            terminal.say(TerminalLine((f"with {describe_names(grant.arguments, grant.free)}",), indent=1))
 
 
 def describe_state(grant: GrantView) -> str:

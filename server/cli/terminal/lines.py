@@ -25,6 +25,7 @@ from planwarden.agent.core.state import (
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.facts import cut_text, escape_text, format_once
 from planwarden.server.views.outages import describe_lost_patience, describe_outage
+from planwarden.server.views.voices import name_decider
 
 Style = Literal["plain", "bold", "dim", "good", "bad", "warn", "busy"]
 Mark = Literal["done", "busy", "asks", "waits", "failed", "rejected", "skipped", "rehearsed", "note"]
@@ -228,7 +229,7 @@ def decision_text(execution: ExecutionState, suspension_id: str | None, *, is_le
     if suspension.decision is None:
         return "withdrawn"
     verdict = "approved" if suspension.decision.approved and not is_left_out else "rejected"
-    who = escape_text(suspension.principal or "somebody")
+    who = name_decider(suspension.principal, suspension.assurance)
     reason = f": {_quote(suspension.decision.reason, QUOTE_CHARS)}" if suspension.decision.reason else ""
     return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
 

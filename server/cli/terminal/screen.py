@@ -6,6 +6,7 @@ from typing import Protocol, TextIO
 
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
 from planwarden.server.cli.terminal.lines import STYLES, Mark, Style, TerminalLine, execution_lines, step_lines
+from planwarden.server.views.facts import escape_rest
 
 
 class ScreenUpdate(Protocol):
@@ -60,7 +61,7 @@ class PlainScreen:
     def lines(self, lines: Sequence[TerminalLine]) -> None:
         for line in lines:
             sign = "" if line.mark is None else mark_sign(line.mark, is_unicode=self._is_unicode)[0] + " "
-            text = line.text if self._is_unicode else write_in_ascii(line.text)
+            text = write_in_set(line.text, is_unicode=self._is_unicode)
             self._out.write(f"{'    ' * line.indent}{sign}{text}".rstrip() + "\n")
         self._out.flush()
 
@@ -68,7 +69,7 @@ class PlainScreen:
         self.lines([TerminalLine((f"== {title} ==",)), *lines])
 
     def prompt(self, text: str) -> None:
-        self._out.write(text if self._is_unicode else write_in_ascii(text))
+        self._out.write(write_in_set(text, is_unicode=self._is_unicode))
         self._out.flush()
 
     @contextmanager
@@ -94,9 +95,10 @@ class PlainScreen:
             self.lines(waits)
 
 
-def write_in_ascii(text: str) -> str:
-    """Returns the text with what stands for our own signs on a screen without them."""
-    return text.translate(_ASCII)
+def write_in_set(text: str, *, is_unicode: bool) -> str:
+    """Return the text as it leaves: nothing hidden in it, and on a screen without our signs what stands for them."""
+    shown = escape_rest(text)
+    return shown if is_unicode else shown.translate(_ASCII)
 
 
 def mark_sign(mark: Mark, *, is_unicode: bool = True) -> tuple[str, Style]:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES
+from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES, list_properties
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.api.grants import MAX_LISTED, GrantRequest, GrantView
 from planwarden.server.inbox.allowing import (
@@ -89,6 +89,8 @@ async def make_grant(request: InboxRequest) -> Response:
     wanted = GrantRequest(
         tool_name=record.suspension.question.tool_name or "",
         arguments=arguments,
+        free=tuple(name for name in record.suspension.question.arguments or {} if name not in arguments),
+        opens_others=sent.get("others") == "yes",
         uses=int(uses) if is_number(uses) else 0,
         expires_in_s=int(minutes) * 60.0 if minutes in DURATIONS else 0.0,
         owner=record.row.principal,
@@ -109,6 +111,8 @@ async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
 
 def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
     names, call = record.suspension.question.arguments or {}, record.view.call
+    definition = request.service.engine.tools.get(record.suspension.question.tool_name or "")
+    others = [escape_text(name) for name in list_properties(definition) if name not in names] if definition else []
     rows = [
         (f"fix.{derive_key(name)}", argument)
         for name, argument in zip(names, call.arguments if call else (), strict=True)
@@ -118,6 +122,7 @@ def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str
         status=422 if fault else 200,
         question=record.view,
         rows=rows,
+        others=", ".join(others),
         minutes=DURATIONS,
         uses=request.form_value("uses") or str(DEFAULT_USES),
         max_uses=MAX_USES,

@@ -27,7 +27,7 @@ from planwarden.server.mcp.elicitation.forms import (
 )
 from planwarden.server.mcp.handlers.request import ToolRequest, remember_before, show_execution, wait_and_show_execution
 from planwarden.server.mcp.progress import wait_for_decision
-from planwarden.server.mcp.results import build_view_result
+from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import Suspension
@@ -42,6 +42,8 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
         limit=int(given.get("limit", 20)),
         cursor=given.get("cursor"),
         principal=request.principal,
+        max_rows=LISTED_ROWS,
+        max_bytes=MAX_STRUCTURED,
     )
     return build_view_result(page, format_suspensions)
 

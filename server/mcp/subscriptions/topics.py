@@ -236,7 +236,7 @@ class TopicWatcher:
         return self._catalogue[1]
 
     async def _fingerprint_suspensions(self) -> object:
-        page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal)
+        page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal, max_rows=0)
         self._executions_with_questions = frozenset(found.execution_id for found in page.suspensions)
         return page.total, tuple(
             (found.suspension_id, found.digest, len(found.endorsements)) for found in page.suspensions

@@ -129,6 +129,7 @@ CREATE TABLE grants (
     tool_name          text NOT NULL,
     definition_digest  text NOT NULL,
     arguments          text NOT NULL,
+    free               text NOT NULL,
     step               text,
     uses               bigint NOT NULL,
     used               bigint NOT NULL,

@@ -165,6 +165,7 @@ CREATE TABLE grants (
     tool_name          TEXT NOT NULL,
     definition_digest  TEXT NOT NULL,
     arguments          TEXT NOT NULL,
+    free               TEXT NOT NULL,
     step               TEXT,
     uses               INTEGER NOT NULL,
     used               INTEGER NOT NULL,

@@ -27,7 +27,7 @@ def erase(*ids: int) -> dict[str, JsonValue]:
 
 
 def request(uses: int = 1, tool: str = "erase", hours: float = 1.0, **arguments: JsonValue) -> GrantRequest:
-    return GrantRequest(tool_name=tool, arguments=arguments, uses=uses, expires_in_s=hours * 3600)
+    return GrantRequest(tool_name=tool, arguments=arguments, opens_others=True, uses=uses, expires_in_s=hours * 3600)
 
 
 @requirement("approval:grants")
@@ -77,6 +77,44 @@ async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> Non
     async with warden(None if tools else ledger, tools=tools, store=store) as w:
         asked = await w.execute_plan(erase(2) if other == "arguments" else erase(1))
     assert asked.status == "suspended" and ledger.lines == []
+
+
+@requirement("approval:grants")
+@pytest.mark.parametrize("opened", ["nothing", "one name", "all others"])
+async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened: str) -> None:
+    """spec: approvals: arguments that the person did not see must be absent"""
+    sent: list[str] = []
+
+    @planwarden.tool
+    async def send(to: str, text: str, bcc: str | None = None, amount: float | None = None) -> str:
+        """Send."""
+        sent.append(f"{to} {text} {bcc} {amount}")
+        return "sent"
+
+    async with warden(tools=[send]) as w:
+        grant = GrantRequest(
+            tool_name="send",
+            arguments={"to": "ann"},
+            free=("text",) if opened == "nothing" else ("text", "bcc"),
+            opens_others=opened == "all others",
+            uses=9,
+            expires_in_s=60,
+        )
+        made = await w.service.grants.make(grant, PERSON)
+
+        async def call(**others: JsonValue) -> str:
+            arguments: dict[str, JsonValue] = {"to": "ann", "text": "hello", **others}
+            return (await w.execute_plan(plan(tool_step("a", "send", arguments)))).status
+
+        ended = [await call(), await call(bcc="eve"), await call(amount=1e9)]
+        row = next(row for row in (await w.service.audit.read_page()).rows if row.kind == "grant_made")
+    assert [ended.count("completed"), len(sent)] == [{"nothing": 1, "one name": 2, "all others": 3}[opened]] * 2
+    assert ended[0] == "completed" and row.facts["free"] == list(made.free)
+    # What was left out has its default, which is in every call.
+    assert made.arguments == {
+        "nothing": {"to": "ann", "bcc": None, "amount": None},
+        "one name": {"to": "ann", "amount": None},
+    }.get(opened, {"to": "ann"})
 
 
 @requirement("approval:grants")

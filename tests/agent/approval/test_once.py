@@ -11,6 +11,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.once import MissingKey, build_once_key
 from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, ToolError
 from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
@@ -82,6 +83,21 @@ async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
     for part in (first.execution_id, "'a:1'", "'local'", 'payment_id = "p-7"'):
         assert part in step.error.message
     assert """planwarden once forget refund --key 'payment_id="p-7"'""" in step.error.message
+
+
+@requirement("rules:once")
+async def test_another_principal_is_told_that_the_key_is_used_and_nothing_more() -> None:
+    """spec: approvals, learned from attacks: what somebody else did is not told to another principal"""
+    till, store = Till(), MemoryStore(ManualClock())
+    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
+        first = await w.service.execute_plan(call("pay", payment_id="p-7"), requester=Requester("zoe"), wait_seconds=60)
+        second = await w.execute_plan(call("pay", payment_id="p-7"))
+    [step] = second.steps
+    assert first.status == "completed" and step.error is not None
+    assert step.error.message.startswith(
+        'pay failed: pay was called for payment_id = "p-7" before. It happens once, so nothing'
+    )
+    assert till.ledger == ["pay p-7"]
 
 
 @requirement("rules:once")

@@ -253,7 +253,7 @@ async def test_an_execution_whose_rows_were_cut_off_the_audit_is_named(tmp_path:
         ("DELETE FROM grants", "is in the audit and no longer stored"),
         (
             (
-                "INSERT INTO grants SELECT 99, 'new', tool_name, definition_digest, arguments, step, uses, used, "
+                "INSERT INTO grants SELECT 99, 'new', tool_name, definition_digest, arguments, free, step, uses, used, "
                 "used_on, used_before, expires_at, owner, created_by, assurance, channel, created_at, revoked_at "
                 "FROM grants"
             ),

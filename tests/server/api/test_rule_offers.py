@@ -13,6 +13,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.api.rule_offers import build_offer
 from planwarden.server.settings.configuration import load_settings
+from planwarden.server.settings.rules import build_rule_book
 from tests.requirements import requirement
 from tests.server.inbox.support import inbox
 from tests.support.wardens import plan, tool_step
@@ -50,11 +51,28 @@ def test_what_differs_is_bounded_and_what_is_the_same_is_listed() -> None:
             "file": {"under": "/srv/data"},
             "tags": {"in": [["a"]]},
             "dry": {"in": [False]},
+            "/": {"only": ["amount", "currency", "dry", "file", "tags", "to", "url"]},
+            "to": {"only": ["iban"]},
         },
         "then": "allow",
         "budget": [{"count": 10, "per": "day"}],
         "because": "10 calls like it were approved from 2027-01-15 to 2027-01-15",
     }
+
+
+@requirement("rules:offer")
+def test_the_offered_rule_lets_no_call_pass_with_an_argument_that_nobody_approved() -> None:
+    """spec: rules: closed, no argument that was not there"""
+    calls: list[dict[str, JsonValue]] = [{"amount": place, "to": {"iban": "DE1"}} for place in range(10)]
+    offered = build_offer("pay", [(1_800_000_000.0, call) for call in calls])
+    assert offered is not None
+    book, _ = build_rule_book(tomllib.loads(offered.text)["rules"])
+    same = book.judge("pay", calls[3])
+    assert (
+        same is not None and same.then == "allow" and 'the arguments has no names but "amount", "to"' in same.rule.words
+    )
+    assert book.judge("pay", {**calls[3], "bcc": "eve"}) is None
+    assert book.judge("pay", {"amount": 3, "to": {"iban": "DE1", "via": "eve"}}) is None
 
 
 UNBOUND: list[list[Any]] = [
@@ -105,7 +123,8 @@ async def test_the_page_offers_the_rule_after_the_tenth_approval_and_writes_noth
     assert ['class="rule"' in page for page in shown] == [*[False] * 9, True, False]
     offered = html.unescape(shown[9].split('class="rule" tabindex="0">')[1].split("</pre>")[0])
     rule = tomllib.loads(offered)["rules"][0]
-    assert rule["when"] == {"amount": {"min": 1, "max": 10}, "note": {"in": ["none"]}}
+    only = {"only": ["amount", "note"]}
+    assert rule["when"] == {"amount": {"min": 1, "max": 10}, "note": {"in": ["none"]}, "/": only}
     assert (tmp_path / "planwarden.toml").read_text() == ""
     (tmp_path / "planwarden.toml").write_text(offered)
     async with inbox(tools=[pay], settings=load_settings(home=tmp_path, environment={})) as found:

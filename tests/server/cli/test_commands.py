@@ -470,3 +470,25 @@ def test_a_decision_in_the_terminal_imports_neither_mcp_nor_the_web_nor_a_drawin
         [sys.executable, "-c", code], capture_output=True, text=True, env=clean_environment(), timeout=120, check=False
     )
     assert done.stdout.splitlines()[-1] == "0 []", done
+
+
+@requirement("display:invisible")
+def test_an_error_and_a_json_document_show_what_is_hidden_in_what_they_quote(cli: Cli) -> None:
+    """spec: issue; raw escapes and bidirectional characters in errors of run, check, schedule add and in show --json"""
+    hidden = "\x1b[2J\u202e\u200b"
+    call: JsonValue = {"toolName": "calculator", "arguments": {f"expression{hidden}": "1"}}
+    wrong = cli.write("wrong.json", {"todoList": [{"id": "a", "description": "d", "toolCalls": [call]}]})
+    (cli.home / "plans").mkdir(exist_ok=True)
+    needs: JsonValue = {"type": "object", "required": [hidden], "properties": {hidden: {"type": "integer"}}}
+    cli.write("plans/weekly.json", {"title": f"a{hidden}", "inputs": needs, "todoList": [FIND]})
+    started = cli.main("run", "weekly", "--input", f"{hidden}=1", "--json")
+    results = [
+        cli.main("run", wrong),
+        cli.main("check", wrong, "--json"),
+        cli.main("schedule", "add", "weekly", "--cron", "0 9 * * 1", "--input", f"z{hidden}=1"),
+        cli.main("show", str(started.json["threadId"]), "--json"),
+    ]
+    assert [result.code for result in results] == [2, 2, 2, 0]
+    for result in (started, *results):
+        assert not {*hidden} - {*"[2J"} & {*result.out, *result.err}
+    assert started.json["goal"] == results[-1].json["goal"] == f"a{hidden}"

@@ -73,6 +73,27 @@ def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(c
 
 @needs_terminal
 @pytest.mark.slow
+@requirement("approval:grants")
+@pytest.mark.parametrize("words", [(), ("--any", "note"), ("--any-other",)])
+def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_ask(
+    cli: Cli, terminal: Open, words: tuple[str, ...]
+) -> None:
+    """spec: approvals: arguments that the person did not see must be absent"""
+    person = terminal("grant", "add", "erase", "--arg", "ids=[1]", *words, "--uses", "5", "--for", "1h")
+    person.expect("ids = [1]")
+    person.expect("note may be anything" if words else 'note = "none"')
+    person.expect("no other arguments")
+    person.expect("Allow them? [")
+    person.type("y")
+    assert person.finish() == 0, person.text
+    [grant] = cli.main("grant", "list", "--json").json["grants"]
+    assert grant["free"] == (["note"] if words else [])
+    codes = [cli.main("call", "erase", "--arg", "ids=[1]", *more).code for more in ((), ("--arg", "note=x"))]
+    assert codes == [0, 0 if words else 3]
+
+
+@needs_terminal
+@pytest.mark.slow
 @requirement("grants:step")
 def test_a_tool_of_a_downstream_server_is_allowed_in_a_step(cli: Cli, terminal: Open) -> None:
     """ours: its server is started to see what the person allows, and again to make it"""

@@ -122,7 +122,7 @@ def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
 
     async def work() -> tuple[str, ExecutionState]:
         async with warden(Ledger()) as w:
-            request = GrantRequest(tool_name="erase", arguments={}, uses=1, expires_in_s=60)
+            request = GrantRequest(tool_name="erase", free=("ids",), uses=1, expires_in_s=60)
             grant = await w.service.grants.make(request, HUMAN)
             execution = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
             return grant.grant_id, await w.service.engine.find(execution.execution_id)

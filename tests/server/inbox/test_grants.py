@@ -94,6 +94,36 @@ async def test_a_value_that_was_unchecked_may_be_anything() -> None:
 
 
 @requirement("inbox:grants")
+@pytest.mark.parametrize("is_ticked", [False, True])
+async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lists_them(is_ticked: bool) -> None:
+    """spec: approvals: a permit that was made from a question is closed"""
+    sent: list[object] = []
+
+    async def handle(arguments: dict[str, JsonValue], context: CallContext) -> object:
+        sent.append(arguments)
+        return "sent"
+
+    names = ("to", "text", "bcc", "amount")
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {name: {} for name in names}}
+    definition = ToolDefinition(name="send", description="Send.", input_schema=schema, risk="dangerous")
+    async with inbox(tools=[Tool(define(definition), handle)]) as found:
+        browser = await _log_in(found)
+        asked = await found.ask(tool_step("a", "send", {"to": "ann", "text": "hello"}))
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
+        words = " ".join(page.words.split())
+        assert "Let calls have other arguments, too, with any value: bcc, amount" in words
+        others = {"others": "yes"} if is_ticked else {}
+        await browser.submit(page.form("/grant/make"), uses="5", minutes="15", **others)
+        for more in ({"bcc": "eve"}, {"amount": 1e9}):
+            step = tool_step("a", "send", {"to": "ann", "text": "hello", **more})
+            assert (await found.warden.execute_plan(plan(step))).status == ("completed" if is_ticked else "suspended")
+        assert len(sent) == (3 if is_ticked else 1)
+        allowed = " ".join((await browser.open("/inbox/grants")).words.split())
+        opened = " and any value of bcc, amount" if is_ticked else ""
+        assert f"with exactly these values{opened}, and no other argument; in plans of local" in allowed
+
+
+@requirement("inbox:grants")
 async def test_a_grant_is_ended_with_a_button() -> None:
     """spec: revoke"""
     async with inbox() as found:
@@ -171,7 +201,9 @@ async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the
         [grant] = await found.warden.service.grants.list()
         assert (grant.uses_left, grant.assurance, grant.created_by) == (0, "human", "ann")
         allowed = " ".join((await browser.open("/inbox/grants")).words.split())
-        assert "At most 1 call with exactly these values, and any values of other arguments" in allowed
+        assert (
+            "At most 1 call with exactly these values and any value of text, and no other argument; in plans" in allowed
+        )
         [waiting] = (await found.warden.list_suspensions()).suspensions
         assert waiting.found == ()
 

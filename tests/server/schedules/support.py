@@ -46,7 +46,7 @@ class PlanBook:
         requester: Requester,
     ) -> StartedExecution:
         assert key is not None and wait_seconds == 0
-        self.asked.append(key)
+        self.asked.append(str(key))
         if self.refusal is not None:
             raise self.refusal
         request = digest({"plan": name, "inputs": dict(inputs or {})})
@@ -55,15 +55,15 @@ class PlanBook:
             ev.ExecutionCreated(goal=name, host=requester.host), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a")
         )
         try:
-            scribe.lease = await self.store.append(replace(append, start=StartRequest(key=key, request=request)))
+            scribe.lease = await self.store.append(replace(append, start=StartRequest(key=str(key), request=request)))
         except KeyUsed:
-            found = await self.store.find_start(requester.principal, key)
+            found = await self.store.find_start(requester.principal, str(key))
             assert found is not None
             if found.request != request:
                 raise KeyConflict(details={"executionId": found.execution_id}) from None
             return found
         scribe.execution = append.execution
-        self.runs[key] = scribe
+        self.runs[str(key)] = scribe
         if self.ends:
             await scribe.finish()
         execution = scribe.execution

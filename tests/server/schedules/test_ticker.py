@@ -48,7 +48,7 @@ async def test_a_tick_starts_its_plan_with_its_inputs_for_its_owner(store: Store
     for _ in range(3):
         await ticker.look()
     [key] = book.asked
-    assert key == f"schedule:s1:{made.next_at}"
+    assert key == f"planwarden:schedule:s1:{made.next_at}"
     found = await store.find_start("ann", key)
     stored = await read_schedule(store)
     assert found is not None and stored.last_execution == found.execution_id
@@ -225,7 +225,7 @@ async def test_after_a_downtime_latest_starts_the_newest_missed_tick_and_none_st
     book = PlanBook(store, ends=True)
     ticker = make_ticker(store, book)
     await ticker.look()
-    assert [key.split(":")[1:] for key in book.asked] == [["latest", str(first + 900)]]
+    assert [key.split(":")[2:] for key in book.asked] == [["latest", str(first + 900)]]
     assert await read_outcomes(store, "latest") == [(first, "missed"), (first + 900, "started")]
     assert await read_outcomes(store, "none") == [(first + 900, "missed")]
     go_to(clock, first + 1200)
@@ -258,7 +258,7 @@ async def test_a_clock_that_jumps_forward_is_a_downtime(store: Store, clock: Man
     await ticker.look()
     clock.jump(10 * DAY_S + 600)
     await ticker.look()
-    assert [key.split(":")[1] for key in book.asked] == ["latest"]
+    assert [key.split(":")[2] for key in book.asked] == ["latest"]
 
 
 @requirement("schedule:clock")
@@ -286,7 +286,7 @@ async def test_a_clock_that_jumps_back_neither_loses_nor_doubles_ticks(
     await ticker.look()
     await pass_hours(5)
     assert len(expected) == 8
-    assert [int(key.split(":")[2]) for key in book.runs] == sorted(set(expected))
+    assert [int(key.split(":")[3]) for key in book.runs] == sorted(set(expected))
 
 
 @requirement("schedule:clock")
@@ -380,7 +380,7 @@ async def test_ticks_of_a_year_start_once_each_through_both_changes_of_the_clock
     for _ in range(300):
         go_to(clock, (await read_schedule(store)).next_at)
         await ticker.look()
-    days = [datetime.fromtimestamp(int(key.split(":")[2]), UTC).date() for key in book.runs]
+    days = [datetime.fromtimestamp(int(key.split(":")[3]), UTC).date() for key in book.runs]
     assert len(set(days)) == len(days) == 300 and (days[-1] - days[0]).days == 299
 
 

@@ -1,6 +1,7 @@
 """`POST /hooks/NAME` over real HTTP: what starts a plan once, and what is refused without a word."""
 
 import base64
+import hashlib
 import json
 import time
 from collections.abc import AsyncGenerator
@@ -14,7 +15,9 @@ import httpx2
 import pytest
 from standardwebhooks.webhooks import Webhook
 
+import planwarden
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.ports.store import SystemKey
 from planwarden.server.notifications.messages import sign_message
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.transports import hooks as hooks_module
@@ -116,6 +119,34 @@ async def test_a_replayed_id_is_answered_with_the_run_that_it_started(tmp_path: 
         assert len({answer.json()["executionId"] for answer in answers}) == 1
         another = await client.post("/hooks/orders", content=BODY, headers=sign(BODY, "msg_2"))
         assert another.json()["executionId"] != answers[0].json()["executionId"]
+    assert await count_runs(settings) == 2
+
+
+@requirement("hook:once")
+async def test_no_caller_can_take_the_key_of_a_message_and_no_other_plans_run_answers_it(tmp_path: Path) -> None:
+    """spec: approvals, learned from attacks: callers cannot write keys of the system"""
+    settings = make_settings(tmp_path)
+    (tmp_path / "plans" / "other.json").write_text(json.dumps(PLAN))
+    digest = hashlib.sha256(b"msg_1").hexdigest()[:32]
+    async with planwarden.Warden(settings=settings) as warden:
+        for key in (f"hook:orders:{digest}", SystemKey.PREFIX, f"{SystemKey.PREFIX}hook:orders:{digest}"):
+            try:
+                await warden.run_plan("other", {"event": {"number": "1"}}, key=key)
+            except InvalidArguments as error:
+                assert key.startswith(SystemKey.PREFIX) and "as only planwarden's own keys do" in error.message
+    configuration = CONFIGURATION.replace('plan = "order"', 'plan = "other"', 1)
+    async with serving(settings) as address:
+        first = await httpx2.AsyncClient().post(
+            f"{address.removesuffix('/mcp')}/hooks/orders", content=BODY, headers=sign(BODY)
+        )
+    (tmp_path / "planwarden.toml").write_text(configuration)
+    changed = load_settings(home=tmp_path, environment={"ORDERS_SECRET": SECRET})
+    async with serving(changed) as address:
+        again = await httpx2.AsyncClient().post(
+            f"{address.removesuffix('/mcp')}/hooks/orders", content=BODY, headers=sign(BODY)
+        )
+    assert first.status_code == 200
+    assert (again.status_code, again.json()["code"]) == (422, "key_conflict")
     assert await count_runs(settings) == 2
 
 
@@ -244,7 +275,7 @@ async def test_the_signature_is_that_of_the_specification() -> None:
     assert is_signed(key, *message, signature) and is_signed(key, *message, f"v1,x {signature}")
     assert not is_signed(key, *message, " ".join(["v1,x"] * 10 + [signature]))
     assert is_timely("a", "100", 400.0) and not is_timely("a", "100", 401.0)
-    assert not any(is_timely(name, "100", 100.0) for name in ("", "ß", "a\n", "x" * 257))
+    assert not any(is_timely(name, "100", 100.0) for name in ("", "ß", "a\n", "x" * 257, "a.b"))
     assert not any(is_timely("a", text, 100.0) for text in ("", "-1", "1e2", "١٠٠", "1" * 13, " 100"))
 
 

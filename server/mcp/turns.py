@@ -1,0 +1,91 @@
+"""Who is served next, while several callers send: a caller that sends much waits for itself and not before others.
+
+Each caller has a few requests at a time that are worked on; its others wait in a line of its own. A request that is
+still there after `WORK_S` waits for a person, a tool or a model, so it makes room for the next. Where only one caller
+sends, nothing is held back.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+
+MAX_AT_ONCE = 2
+"""Requests of one caller that are worked on, while another caller sends too."""
+WORK_S = 1.0
+SEEN_S = 2.0
+"""How long a caller counts as sending after its last request."""
+
+
+class _Line(msgspec.Struct):
+    """The requests of one caller."""
+
+    at_work: int = 0
+    waiting: deque[anyio.Event] = msgspec.field(default_factory=deque[anyio.Event])
+    seen_at: float = 0.0
+
+
+class Turns:
+    """The lines of all callers of one server."""
+
+    def __init__(self, work_s: float = WORK_S) -> None:
+        self._work_s = work_s
+        self._lines: dict[str, _Line] = {}
+
+    @asynccontextmanager
+    async def take(self, principal: str) -> AsyncGenerator[None]:
+        """Begin when it is the caller's turn; the next one begins when the block ends, or after `WORK_S`."""
+        loop = asyncio.get_running_loop()
+        line = self._find_line(principal, loop.time())
+        if line.at_work >= MAX_AT_ONCE and len(self._lines) > 1:
+            await _wait(line)
+        else:
+            line.at_work += 1
+        # Whichever comes first ends the turn, once.
+        turn = [line]
+        timer = loop.call_later(self._work_s, _end, turn)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            _end(turn)
+            line.seen_at = loop.time()
+
+    def _find_line(self, principal: str, now: float) -> _Line:
+        """The caller's line; forgets those of callers that send no more."""
+        over = [
+            name
+            for name, line in self._lines.items()
+            if not line.at_work and not line.waiting and now - line.seen_at > SEEN_S
+        ]
+        for name in over:
+            del self._lines[name]
+        line = self._lines.setdefault(principal, _Line())
+        line.seen_at = now
+        return line
+
+
+async def _wait(line: _Line) -> None:
+    """Wait for a place, which counts as taken when this returns."""
+    turn = anyio.Event()
+    line.waiting.append(turn)
+    try:
+        await turn.wait()
+    except BaseException:
+        if turn.is_set():
+            _end([line])
+        else:
+            line.waiting.remove(turn)
+        raise
+
+
+def _end(turn: list[_Line]) -> None:
+    if turn:
+        line = turn.pop()
+        line.at_work -= 1
+        if line.waiting and line.at_work < MAX_AT_ONCE:
+            line.at_work += 1
+            line.waiting.popleft().set()

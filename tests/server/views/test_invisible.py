@@ -1,0 +1,58 @@
+"""Characters that nobody sees: the table is Unicode's, and none of them passes, anywhere that text leaves."""
+
+import io
+
+import pytest
+
+from planwarden.agent.common.schema import Schema
+from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.screen import PlainScreen
+from planwarden.server.inbox.site import load_templates
+from planwarden.server.views.facts import count_hidden, escape_rest, escape_text
+from tests.requirements import requirement
+
+PICTURE, KEYCAP = "\ufe0f", "\u20e3"
+CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
+
+
+def _list(property_name: str) -> set[str]:
+    """The characters with the property, as another implementation of Unicode knows it."""
+    schema = Schema({"pattern": rf"^\p{{{property_name}}}$"})
+    return {character for character in CHARACTERS if schema.fits(character, 1_000)[0]}
+
+
+@requirement("display:invisible")
+def test_every_character_that_unicode_draws_as_nothing_is_escaped() -> None:
+    """spec: issue; the whole list of default-ignorable characters"""
+    assert {
+        character for character in _list("Default_Ignorable_Code_Point") if escape_text(character) == character
+    } == set()
+
+
+@requirement("display:invisible")
+def test_the_sign_for_pictures_passes_after_pictures_and_nowhere_else() -> None:
+    """spec: issue; U+FE0F passed everywhere unseen"""
+    pictures = _list("Emoji") - {*"#*0123456789"}
+    passing = {base for base in CHARACTERS if count_hidden(base + PICTURE) == count_hidden(base)}
+    assert passing == pictures
+    for digit in "#*0123456789":
+        assert count_hidden(f"a{digit}{PICTURE}{KEYCAP}b") == 0 and count_hidden(digit + PICTURE + "b") == 1
+    assert count_hidden(f"\u2764{PICTURE}{PICTURE}") == 1
+
+
+@requirement("display:invisible")
+@pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\u200b", "\x9b", "\U000e0041", "\u2066", "\u2067"])
+def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) -> None:
+    """spec: issue; one function at the one place where text leaves: lines, pages, JSON documents"""
+    out = io.StringIO()
+    PlainScreen(out).lines([TerminalLine((f"a{hidden}b",))])
+    page = load_templates().from_string("{{ text }}").render(text=f"a{hidden}b")
+    for text in (out.getvalue(), page, escape_rest(f"a{hidden}b")):
+        assert hidden not in text and not any(count_hidden(part) for part in text.splitlines())
+
+
+@requirement("display:invisible")
+def test_what_was_escaped_already_and_lines_stay_as_they_are() -> None:
+    """ours: right-to-left words are isolated once"""
+    shown = escape_text("/a/\u05d0\u05d1/123 \u202e")
+    assert escape_rest(shown) == shown and escape_rest("a\n\tb ü \u2764\ufe0f") == "a\n\tb ü \u2764\ufe0f"
