@@ -465,7 +465,7 @@ class SuspensionReminded(StoredStruct, tag="QN"):
 
 
 class SuspensionTimedOut(StoredStruct, tag="QT"):
-    """Nobody answered in time."""
+    """Nobody answered in time, or the time of a wait has passed."""
 
     suspension_id: str
     outcome: OnTimeout

@@ -157,6 +157,8 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.ToolReturned: "succeeded",
         ev.ToolFailed: "failed",
         ev.CallRejected: "rejected",
+        # A row of the one question about many calls of a loop, all of which were rejected.
+        ev.StepRejected: "rejected",
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
     },

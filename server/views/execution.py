@@ -224,7 +224,7 @@ def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension
         return _describe_waiting(state, pending)
     if state.status == "rejected":
         return (
-            "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
+            "Part of it was rejected; do not try the same again. Tell the user what was and was not done."
             + _describe_done(state)
         )
     if state.status == "incomplete":

@@ -1,6 +1,7 @@
 """How an execution stands, in the words of its page and of the view that hosts draw."""
 
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.decisions import describe_rejection
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.outcome import ERROR_CHARS
 from planwarden.server.views.voices import GOAL_CHARS
@@ -12,7 +13,7 @@ _WORDS = {
     "planned": "is planned and has not begun",
     "completed": "is done",
     "failed": "failed",
-    "rejected": "ended, because a person rejected a part of it",
+    "rejected": "ended, because a part of it was rejected",
     "incomplete": "stopped before its end",
     "cancelled": "was cancelled",
     "rehearsed": "was rehearsed: nothing was changed",
@@ -40,6 +41,8 @@ def describe_state(execution: ExecutionState) -> str:
     words = _WORDS.get(execution.status, "runs")
     if execution.cancel_requested and not execution.is_finished:
         return "is being cancelled"
+    if execution.status == "rejected" and (rejection := describe_rejection(execution)):
+        return f"ended: {rejection}"
     if execution.status == "failed" and execution.error_message:
         # The error may hold what a tool or a server wrote: quoted, it passes for no word of planwarden.
         return f"{words}: {format_value(execution.error_message, ERROR_CHARS)}"

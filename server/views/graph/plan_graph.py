@@ -12,6 +12,7 @@ import msgspec
 
 from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
 from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.facts import escape_text
 
 MAX_ROWS = 500
@@ -21,15 +22,26 @@ MAX_NAMES = 3
 """Names of steps or tools in one row."""
 
 Mark = Literal[
-    "none", "asks", "pending", "running", "waiting", "completed", "failed", "rejected", "skipped", "rehearsed"
+    "none",
+    "asks",
+    "pending",
+    "running",
+    "waiting",
+    "completed",
+    "partly",
+    "failed",
+    "rejected",
+    "skipped",
+    "rehearsed",
 ]
-"""How a row looks: `none` and `asks` before anything runs, all others as the state of the step."""
+"""`none` and `asks` before anything runs, `partly` for a step that left something out, all others as its state."""
 _MARKS: Mapping[str, Mark] = {"in_progress": "running", "suspended": "waiting"}
 _WORDS: Mapping[Mark, str] = {
     "none": "",
     "asks": "asks a person",
     "pending": "not begun",
     "completed": "done",
+    "partly": "partly done",
 }
 """What the state is called where its mark says too little."""
 _WAITS = {"human": "waits for a person", "caller": "waits for the assistant", "clock": "waits for a time"}
@@ -131,6 +143,7 @@ def _build_row(
     if state is not None:
         # The other statuses of a step are marks.
         mark = _MARKS.get(state.status) or state.status  # pyright: ignore[reportAssignmentType]
+        mark = "partly" if describe_shortfall(state) else mark
     words = _WORDS.get(mark, mark)
     if mark == "waiting":
         words = _WAITS[waits_for or "clock"]
@@ -153,6 +166,8 @@ def _describe(step: PlanStep, state: StepState | None) -> str:
         notes.append(f"{_count_over(state)} of {len(state.items)} items")
     elif step.loop is not None:
         notes.append("for each item")
+    if state is not None and (shortfall := describe_shortfall(state)):
+        notes.append(shortfall)
     if state is not None and state.taken_from is not None:
         notes.append("taken over from an earlier run")
     if state is not None and state.error_message:
