@@ -15,6 +15,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import WHEN, find_bindings
 from planwarden.agent.core.pointers import ArtifactPart, ParsedTexts, PartAddress, find_list_fault
 from planwarden.agent.core.references import AbsentValue, BindingSources, build_part, find_values, list_sources, resolve
+from planwarden.agent.core.rehearsal import find_missing_result, is_unknown_in_rehearsal
 from planwarden.agent.core.scope_checks import InputChecks
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.step_control import Condition, Loop
@@ -33,11 +34,16 @@ def begin_step(
     sources = replace(list_sources(execution, parts), takes_lists=True)
     started = ev.StepStarted(step_id=step_id)
     checks = InputChecks(execution.plan, sources)
+    missing = find_missing_result(execution, execution.steps[step_id])
     try:
         for condition in step.when:
+            if missing is not None and not _is_known(execution, condition):
+                continue
             checks.check(find_bindings(condition.value))
-            if not _holds(condition, sources):
+            if not holds(condition, sources):
                 return (ev.StepSkipped(step_id=step_id, because=WHEN),)
+        if missing is not None:
+            return (ev.StepSkipped(step_id=step_id, because=missing),)
         checks.check(step.list_bindings())
         if step.loop is None:
             return (started,)
@@ -46,7 +52,20 @@ def begin_step(
         return (started, ev.StepFailed(step_id=step_id, code=error.code, message=error.message))
 
 
-def _holds(condition: Condition, sources: BindingSources) -> bool:
+def _is_known(execution: ExecutionState, condition: Condition) -> bool:
+    """Whether a rehearsal has the value of the condition."""
+    [binding] = find_bindings(condition.value)
+    state = execution.steps.get(binding.reference.step_id)
+    return state is None or not is_unknown_in_rehearsal(execution, state)
+
+
+def holds(condition: Condition, sources: BindingSources) -> bool:
+    """Whether the value is there and fits.
+
+    Raises:
+        InvalidArguments, LimitExceeded: it cannot be judged.
+        PartsNeeded: as `begin_step`.
+    """
     [binding] = find_bindings(condition.value)
     try:
         values = find_values([binding], sources)

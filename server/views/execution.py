@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.bindings import WHEN
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.instants import format_instant, to_utc
@@ -282,10 +283,14 @@ def describe_rehearsal(state: ExecutionState) -> str:
     rehearsed = [call.rehearsed for found in steps for call in found.calls if call.rehearsed is not None]
     asked = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
     sentences = [f"Rehearsed: nothing was changed; {len(rehearsed)} call(s) were not made, {asked} would ask a person."]
-    skipped = [f"{found.step.step_id} (after {found.skipped_by})" for found in steps if found.status == "skipped"]
+    skipped = [found for found in steps if found.status == "skipped"]
+    ruled_out = [found.step.step_id for found in skipped if found.skipped_by == WHEN]
+    unknown = [f"{found.step.step_id} (after {found.skipped_by})" for found in skipped if found.skipped_by != WHEN]
     failed = [found.step.step_id for found in steps if found.status == "failed"]
-    if skipped:
-        sentences.append(f"Skipped, because only a real run has the results: {_join_some(skipped)}.")
+    if ruled_out:
+        sentences.append(f"Skipped, because their conditions do not hold: {_join_some(ruled_out)}.")
+    if unknown:
+        sentences.append(f"Skipped, because only a real run has the results: {_join_some(unknown)}.")
     if failed:
         sentences.append(f"Failed already now: {_join_some(failed)}; correct the plan.")
     return " ".join([*sentences, "Send the plan without options.rehearse to run it."])

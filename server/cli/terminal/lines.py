@@ -13,6 +13,7 @@ import msgspec
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.bindings import WHEN
 from planwarden.agent.core.state import (
     Call,
     CallStatus,
@@ -258,7 +259,9 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
         if asked is not None and asked.question.call_id is None:
             yield TerminalLine(((describe_decision(asked, is_left_out=True) or "rejected", "bad"),), indent=1)
         return
-    if state.status == "skipped" and state.skipped_by is not None and execution.options.rehearse:
+    if state.status == "skipped" and state.skipped_by == WHEN:
+        yield TerminalLine((("its condition did not hold", "dim"),), indent=1)
+    elif state.status == "skipped" and state.skipped_by is not None and execution.options.rehearse:
         why = f"only a real run has the result of {escape_text(state.skipped_by)}"
         yield TerminalLine(((why, "dim"),), indent=1)
     call_errors = {call.error_message for call in state.calls if call.status == "failed"}
