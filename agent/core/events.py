@@ -123,6 +123,8 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     """The execution of the thread that it goes on from; None for one that begins anew."""
     starter: Starter | None = None
     """None when a program asked for it. For a second person it counts as the owner."""
+    is_operators: bool = False
+    """The plan is the operator's own, sent at a terminal: its words are not an agent's."""
 
 
 class PlanAccepted(StoredStruct, tag="PA"):

@@ -546,6 +546,8 @@ class ExecutionState(FrozenStruct):
     """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` says."""
     starter: ev.Starter | None = None
     """As in `ExecutionCreated`."""
+    is_operators: bool = False
+    """As in `ExecutionCreated`."""
 
     @property
     def is_finished(self) -> bool:

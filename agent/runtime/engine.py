@@ -269,6 +269,7 @@ class Engine:
             saved_plan=saved_plan,
             retry_of=None if retry is None else retry.execution_id,
             starter=requester.starter,
+            is_operators=requester.is_operator,
         )
         new = new_execution(execution_id, thread_id, requester.principal)
         if plan is None:

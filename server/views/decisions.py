@@ -33,9 +33,9 @@ def describe_decision(
     decision = suspension.decision
     if suspension.status == "withdrawn" or decision is None:
         return "withdrawn"
-    verdict = "approved" if decision.approved and not is_left_out else "rejected"
     if suspension.status == "timed_out":
-        return f"{verdict}, because nobody answered in time"
+        return f"nobody answered in time: {suspension.question.on_timeout}"
+    verdict = "approved" if decision.approved and not is_left_out else "rejected"
     who = escape_text(suspension.principal or "somebody")
     # The reason of an approval is not why a row was left out of it.
     is_reason = has_reason and decision.reason and not (decision.approved and is_left_out)

@@ -8,16 +8,18 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
 from planwarden.server.inbox.plan_view import PlanView, build_plan_view
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.standing import describe_state
+from planwarden.server.views.voices import build_label
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, plan, tool_step, warden
+from tests.support.wardens import Ledger, calls, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
@@ -143,3 +145,41 @@ async def test_a_mere_wait_is_not_a_question_that_nobody_answered() -> None:
     assert _words(done, "rest")[1] == "wait → the time has passed"
     assert _view(done).steps[0].calls[0].decided == ""
     assert [seen.data["kind"] for seen in view.observations or () if seen.type == "SUSPENSION_TIMEOUT"] == ["wait"]
+
+
+async def _label(requester: Requester, document: Json, **more: object) -> str:
+    async with warden(Ledger(), **more) as made:  # pyright: ignore[reportArgumentType]
+        asked = await made.service.execute_plan(document, requester=requester, wait_seconds=60)
+        return build_label(asked.suspensions[0])
+
+
+OPERATOR = Requester("local", is_operator=True)
+CONFIRM: Json = tool_step("ask", "displayConfirmation", {"action": "Go?"}, dependencies=["find"])
+TAKING: Json = {"$text": "Delete {n}?", "with": {"n": {"$from": "find", "pointer": "/topic"}}}
+
+
+@requirement("voices:apart")
+async def test_the_words_of_the_operators_own_plan_are_the_plans_and_only_foreign_words_in_them_are_unverified() -> None:
+    find = tool_step("find", "find", {"topic": "old"})
+    own, taking = plan(find, CONFIRM), plan(find, tool_step("ask", "displayConfirmation", {"action": TAKING}))
+    assert await _label(OPERATOR, own) == "The plan says"
+    assert await _label(OPERATOR, taking) == "The plan says (unverified)"
+    assert await _label(Requester("local", host="Claude Code"), own) == "The agent says (unverified)"
+    by_model = plan({"id": "ask", "description": "Ask", "requiredTools": ["displayConfirmation"]})
+    script = [calls(("displayConfirmation", {"action": "Go?"}))]
+    assert await _label(OPERATOR, by_model, script=script) == "The agent says (unverified)"
+
+
+@requirement("voices:apart")
+async def test_words_that_a_model_put_into_the_operators_question_are_not_the_plans() -> None:
+    async with warden(Ledger()) as made:
+        step = tool_step("wipe", "erase", {"ids": [1]})
+        asked = await made.service.execute_plan(plan(step), requester=OPERATOR, wait_seconds=60)
+        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
+        decision = Decision(approved=True, modified_args={"ids": [2]})
+        [question] = asked.suspensions
+        edited = await made.service.answer(
+            asked.thread_id, question.suspension_id, decision, claimed, wait_seconds=0, principal=None
+        )
+    assert build_label(question) == "The plan says"
+    assert build_label(edited.suspensions[0]) == "The agent says (unverified)"
