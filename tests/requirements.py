@@ -894,6 +894,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "docs/approvals",
         "Rows of one question are left out and edited on its page; what was not opened is asked about once more.",
     ),
+    "inbox:layout": Requirement(
+        "console, pages", "What matters most comes first: danger before age, fields before facts, rows as a table."
+    ),
     "decisions:said": Requirement(
         "console, truth", "Wherever a step is shown, it says who decided about each call, and what it left out."
     ),

@@ -20,7 +20,7 @@ _WORST_FIRST: tuple[Tone, ...] = ("bad", "warn", "busy", "good")
 _STEPS: dict[str, tuple[str, Tone]] = {
     "pending": ("has not begun", "busy"),
     "in_progress": ("is running", "busy"),
-    "suspended": ("waits for another answer", "warn"),
+    "suspended": ("waits for another answer", "busy"),
     "completed": ("is done", "good"),
     "rejected": ("did not run", "bad"),
     "failed": ("failed", "bad"),
@@ -34,7 +34,7 @@ _ENDINGS: dict[str, tuple[str, Tone]] = {
     "incomplete": ("The plan stopped, because a budget is used up.", "bad"),
     "cancelled": ("The plan was cancelled.", "bad"),
     "rehearsed": ("The plan was only rehearsed.", "warn"),
-    "suspended": ("The plan waits for another answer.", "warn"),
+    "suspended": ("The plan waits for another answer.", "busy"),
 }
 
 

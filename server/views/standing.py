@@ -50,12 +50,12 @@ def describe_state(execution: ExecutionState) -> str:
 
 
 def find_tone(execution: ExecutionState) -> str:
-    """Returns `good`, `bad`, `warn` or `plain`; `good` only for a plan that is done."""
+    """Returns `good`, `bad`, `busy` or `plain`; `good` only for a plan that is done."""
     if execution.status == "completed":
         return "good"
     if execution.status in GOES_ON_FROM:
         return "bad"
-    return "warn" if execution.status == "suspended" else "plain"
+    return "busy" if execution.status == "suspended" else "plain"
 
 
 def describe_progress(execution: ExecutionState) -> str:

@@ -184,8 +184,8 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     def covered(self) -> tuple[CoveredCallView, ...]:
         """Every call that the same decision covers: later ones, or the rows of the one question about many calls."""
         rows = (
-            CoveredCallView(step_id=f"row {place}", tool_name=call.tool_name, arguments=call.arguments)
-            for place, call in enumerate(self.calls)
+            CoveredCallView(step_id=f"row {number}", tool_name=call.tool_name, arguments=call.arguments)
+            for number, call in enumerate(self.calls, 1)
         )
         return self.confirms or tuple(rows)
 

@@ -203,8 +203,15 @@ def describe_proof(assurance: str, channel: str) -> str:
 
 
 def format_edited_arguments(edit: EditView, limit: int | None = VALUE_CHARS) -> str:
-    """Returns the names of the edited arguments, separated by commas."""
-    return ", ".join(format_argument_name(name, limit) for name in edit.arguments)
+    """Returns the names of the edited arguments, separated by commas; those of a row with its number."""
+    return ", ".join(_format_edited_name(name, limit) for name in edit.arguments)
+
+
+def _format_edited_name(name: str, limit: int | None) -> str:
+    place, _, argument = name.partition("/")
+    if argument and place.isascii() and place.isdecimal():
+        return f"{format_argument_name(argument, limit)} of row {int(place) + 1}"
+    return format_argument_name(name, limit)
 
 
 def count_escaped(suspension: Suspension) -> int:

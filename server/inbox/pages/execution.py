@@ -71,7 +71,7 @@ _OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has 
 """What entries about a wait are called; nobody was asked."""
 
 _TONES = {
-    "AGENT_SUSPENDED": "warn",
+    "AGENT_SUSPENDED": "busy",
     "SUSPENSION_TIMEOUT": "bad",
     "STEP_FAILED": "bad",
     "STEP_REJECTED": "bad",

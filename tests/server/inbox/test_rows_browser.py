@@ -42,7 +42,7 @@ async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
     """spec: keyboard all the way; Enter in a field decides nothing"""
     async with open_browser() as d:
         await _open(d, 3)
-        await d.page.get_by_label("row 0", exact=True).focus()
+        await d.page.get_by_label("row 1", exact=True).focus()
         await d.page.keyboard.press("Space")
         await d.page.locator("#row-1 summary").focus()
         await d.page.keyboard.press("Enter")

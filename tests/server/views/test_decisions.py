@@ -159,7 +159,7 @@ TAKING: Json = {"$text": "Delete {n}?", "with": {"n": {"$from": "find", "pointer
 
 
 @requirement("voices:apart")
-async def test_the_words_of_the_operators_own_plan_are_the_plans_and_only_foreign_words_in_them_are_unverified() -> None:
+async def test_the_words_of_the_operators_own_plan_are_the_plans_and_values_within_them_are_unverified() -> None:
     find = tool_step("find", "find", {"topic": "old"})
     own, taking = plan(find, CONFIRM), plan(find, tool_step("ask", "displayConfirmation", {"action": TAKING}))
     assert await _label(OPERATOR, own) == "The plan says"
