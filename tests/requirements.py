@@ -939,6 +939,12 @@ REQUIREMENTS: dict[str, Requirement] = {
         "docs/approvals",
         "Rows of one question are left out and edited on its page; what was not opened is asked about once more.",
     ),
+    "inbox:layout": Requirement(
+        "console, pages", "What matters most comes first: danger before age, fields before facts, rows as a table."
+    ),
+    "decisions:said": Requirement(
+        "console, truth", "Wherever a step is shown, it says who decided about each call, and what it left out."
+    ),
     "inbox:outcome": Requirement("console, truth", "After a decision the page says what became of it, truthfully."),
     "inbox:seen-first": Requirement("console, truth", "On a phone what is covered is seen before Approve is active."),
     "voices:apart": Requirement("console, truth", "No sentence of one voice stands in the place of another, anywhere."),

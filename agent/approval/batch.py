@@ -117,7 +117,7 @@ def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
 def _describe_rows(count: int) -> Iterator[str]:
     """A single row is not worth a sentence: there is nothing to choose."""
     if count > 1:
-        yield f"One question for {count} calls of this step, in rows counted from 0: approve all, or only some."
+        yield f"One question for {count} calls of this step, one a row: approve all, or only some."
 
 
 def _describe_gaps(state: StepState) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _describe_gaps(state: StepState) -> Iterator[str]:
 def _describe_rules(rows: list[_Row]) -> Iterator[str]:
     """Yields a sentence for each rule of the operator that asks about rows, the first few of them."""
     by_number: dict[int, tuple[ev.MatchedRule, list[int]]] = {}
-    for place, row in enumerate(rows):
+    for place, row in enumerate(rows, 1):
         rule = row.requirement.rule
         if rule is not None:
             by_number.setdefault(rule.number, (rule, []))[1].append(place)
@@ -271,7 +271,7 @@ def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension:
     )
     rows = {covered.call_id: covered for covered in question.covers}
     ids = list(rows)
-    chosen = range(len(ids)) if decision.content is None else _read_chosen_rows(decision.content)
+    chosen = range(len(ids)) if decision.content is None else read_chosen_rows(decision.content)
     approved = frozenset[str]()
     if decision.approved:
         approved = frozenset(ids[index] for index in chosen if 0 <= index < len(ids))
@@ -282,7 +282,8 @@ def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension:
     return batch
 
 
-def _read_chosen_rows(content: JsonValue) -> list[int]:
+def read_chosen_rows(content: JsonValue) -> list[int]:
+    """Return the places of the rows that the content of an approval names, counted from 0."""
     items = content.get("items") if isinstance(content, dict) else None
     return [item for item in items if type(item) is int] if isinstance(items, list) else []
 
@@ -296,6 +297,6 @@ def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
         raise InvalidArguments(f"content must name the rows to approve, counted from 0, such as {EXAMPLE}")
     if not items:
         raise InvalidArguments("content.items names no row; a rejection leaves out all of them")
-    count, chosen = len(question.covers), _read_chosen_rows(content)
+    count, chosen = len(question.covers), read_chosen_rows(content)
     if len({*chosen}) != len(items) or not all(0 <= index < count for index in chosen):
         raise InvalidArguments(f"content.items must name each row once, from 0 to {count - 1}, such as {EXAMPLE}")

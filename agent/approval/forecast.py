@@ -7,6 +7,7 @@ is known.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 
 import msgspec
 from msgspec.structs import replace
@@ -17,14 +18,19 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.questions import ask_what_tool_asks
 from planwarden.agent.approval.staleness import has_changed_since_plan
 from planwarden.agent.common.canonical import canonical_json, measure_at_least
-from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import INPUTS, ITEM, find_references, has_bindings
-from planwarden.agent.core.references import PartsNeeded
+from planwarden.agent.core.beginning import find_mismatch
+from planwarden.agent.core.bindings import INPUTS, ITEM, WHEN, find_bindings, find_references, has_bindings
+from planwarden.agent.core.decide import find_cause_of_skip
+from planwarden.agent.core.plan import PlanStep
+from planwarden.agent.core.references import PartsNeeded, list_sources
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
+_KNOWN = ("completed", "skipped")
+"""Statuses of steps whose results are known: that there is none is known, too."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
 """Of the arguments that one forecast looks at, because planwarden does nothing else meanwhile."""
@@ -55,6 +61,8 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Why it would fail now: its tool is not available, does not take the arguments, or a rule denies it."""
     rule: ev.MatchedRule | None = None
     """The operator's rule that decides about it."""
+    is_for_all_rows: bool = False
+    """It stands for the calls of a loop, about which one question asks."""
 
 
 def forecast_calls(
@@ -71,7 +79,7 @@ def forecast_calls(
     wanted = set[str]()
     left = MAX_BYTES
     for state in execution.steps.values():
-        for call in _list_planned(state):
+        for call in _list_planned(state) if state.status != "skipped" else ():
             if call.status != "proposed":
                 continue
             left -= measure_at_least(call.proposed, left + 1)
@@ -79,6 +87,43 @@ def forecast_calls(
                 return _finish(found, wanted)
             found.append(_forecast_call(context, execution, call, found, has_inputs=has_inputs, wanted=wanted))
     return _finish(found, wanted)
+
+
+def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
+    """Return the execution with those steps skipped that will be: a condition of them is known not to hold, or they
+    take a value of such a step."""
+    steps = dict(execution.steps)
+    foreseen = replace(execution, steps=steps)
+    for step_id in TopologicalSorter({name: state.step.dependencies for name, state in steps.items()}).static_order():
+        state = steps[step_id]
+        is_ruled_out = _find_verdict(foreseen, state.step, has_inputs=has_inputs) is False
+        cause = WHEN if is_ruled_out else find_cause_of_skip(foreseen, state)
+        if state.status == "pending" and cause is not None:
+            is_passed_over = is_ruled_out or steps[cause].is_passed_over
+            steps[step_id] = replace(state, status="skipped", skipped_by=cause, is_passed_over=is_passed_over)
+    return foreseen
+
+
+def are_conditions_met(execution: ExecutionState, step: PlanStep, *, has_inputs: bool) -> bool:
+    """Return whether all conditions of the step are known to hold."""
+    return _find_verdict(execution, step, has_inputs=has_inputs) is True
+
+
+def _find_verdict(execution: ExecutionState, step: PlanStep, *, has_inputs: bool) -> bool | None:
+    """Whether the conditions hold; None while only the run can say."""
+    sources = list_sources(execution)
+    verdict: bool | None = True
+    for condition in step.when:
+        [binding] = find_bindings(condition.value)
+        state = execution.steps.get(binding.reference.step_id)
+        is_known = has_inputs if binding.reference.step_id == INPUTS else state is not None and state.status in _KNOWN
+        try:
+            if is_known and find_mismatch(condition, sources) is not None:
+                return False
+        except (InvalidArguments, LimitExceeded, PartsNeeded):
+            is_known = False
+        verdict = verdict if is_known else None
+    return verdict
 
 
 def _finish(found: list[CallForecast], wanted: set[str]) -> tuple[CallForecast, ...]:
@@ -118,9 +163,10 @@ def _forecast_call(
         return CallForecast(step_id=call.step_id, tool_name=call.tool_name, fault=why)
     forecast = CallForecast(step_id=call.step_id, tool_name=call.tool_name, risk=definition.risk)
     if takes_from := tuple(_find_sources(execution, call, has_inputs=has_inputs)):
-        return replace(
-            forecast, takes_from=takes_from, grant_id=_find_likely_grant(context, execution, call, definition, before)
-        )
+        likely = _find_likely_grant(context, execution, call, definition, before)
+        if likely is None and (asked := _find_question_for_rows(context, execution, call, definition)) is not None:
+            return replace(forecast, **asked)
+        return replace(forecast, takes_from=takes_from, grant_id=likely)
     try:
         arguments = complete_arguments(context, execution, call)
         found = _judge(context, execution, call, definition, arguments, before)
@@ -199,6 +245,30 @@ def _judge(
         "quorum": requirement.quorum,
         "risk": requirement.risk,
         "rule": requirement.rule,
+    }
+
+
+def _find_question_for_rows(
+    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
+) -> Mapping[str, object] | None:
+    """The one question for all rows of a loop, as fields of a forecast; None where it depends on their values."""
+    assert execution.plan is not None
+    if execution.steps[call.step_id].step.loop is None or context.policy.looks_at_arguments(definition):
+        return None
+    is_confirmed = any(call.step_id in step.confirms for step in execution.plan.steps)
+    may_be_granted = any(context.grants.explain_no_grant(execution, call, definition, context.clock.now()))
+    has_changed = has_changed_since_plan(execution, definition)
+    find_requirement = context.find_full_requirement if has_changed else context.find_requirement
+    requirement = find_requirement(definition, {})
+    if is_confirmed or may_be_granted or definition.is_blocking or requirement.needs is None:
+        return None
+    return {
+        "asks": "approval",
+        "needs": requirement.needs,
+        "quorum": requirement.quorum,
+        "risk": requirement.risk,
+        "has_changed": has_changed,
+        "is_for_all_rows": True,
     }
 
 

@@ -84,6 +84,8 @@ def _describe(
 ) -> Iterator[str]:
     asking = [call for call in forecast if call.asks is not None and call.asks != "wait"]
     yield f"{len(execution.steps)} step(s); {len(asking)} call(s) will ask a person."
+    if rows := [call.step_id for call in asking if call.is_for_all_rows]:
+        yield f"There will be one question for all rows of {_name(rows)}."
     for risk in ("dangerous", "critical"):
         if named := [call.tool_name for call in forecast if call.risk == risk]:
             yield f"Calls of {_name(named)} are {risk}."

@@ -15,6 +15,7 @@ from planwarden.agent.core.bindings import WHEN, find_bindings
 from planwarden.agent.core.conditions import Matcher
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress, find_list_fault
 from planwarden.agent.core.references import AbsentValue, BindingSources, find_values, list_sources, resolve
+from planwarden.agent.core.rehearsal import find_missing_result, is_unknown_in_rehearsal
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.step_control import Condition, Loop
 
@@ -32,11 +33,16 @@ def begin_step(
     step = execution.steps[step_id].step
     sources = replace(list_sources(execution, parts), takes_lists=True)
     started = ev.StepStarted(step_id=step_id)
+    missing = find_missing_result(execution, execution.steps[step_id])
     try:
         for number, condition in enumerate(step.when):
-            if (why := _find_mismatch(condition, sources)) is not None:
+            if missing is not None and not _is_known(execution, condition):
+                continue
+            if (why := find_mismatch(condition, sources)) is not None:
                 which = f"when[{number}]: " if len(step.when) > 1 else ""
                 return (ev.StepSkipped(step_id=step_id, because=WHEN, reason=f"{which}{why}"[:MAX_REASON_CHARS]),)
+        if missing is not None:
+            return (ev.StepSkipped(step_id=step_id, because=missing),)
         if step.loop is None:
             return (started,)
         return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step.loop, execution, parts))))
@@ -44,8 +50,20 @@ def begin_step(
         return (started, ev.StepFailed(step_id=step_id, code=error.code, message=error.message))
 
 
-def _find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
-    """Return why the condition does not hold, as a sentence without its end; None if it does."""
+def _is_known(execution: ExecutionState, condition: Condition) -> bool:
+    """Whether a rehearsal has the value of the condition."""
+    [binding] = find_bindings(condition.value)
+    state = execution.steps.get(binding.reference.step_id)
+    return state is None or not is_unknown_in_rehearsal(execution, state)
+
+
+def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
+    """Return why the condition does not hold, as a sentence without its end; None if it does.
+
+    Raises:
+        InvalidArguments, LimitExceeded: it cannot be judged.
+        PartsNeeded: as `begin_step`.
+    """
     try:
         value = _find_bound(condition.value, sources)
     except AbsentValue as absent:

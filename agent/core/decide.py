@@ -127,22 +127,33 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     step_id = state.step.step_id
     if execution.stopped_by is not None:
         return RecordEvent(ev.StepSkipped(step_id=step_id, because=execution.stopped_by))
-    ready = True
-    for name in state.needs:
-        needed = execution.steps[name]
-        if needed.status == "completed" or _may_continue_after(needed, step_id):
-            continue
-        is_unknown = is_unknown_in_rehearsal(execution, needed)
-        if not needs_result(execution, state.step, name) if is_unknown else _may_go_without(execution, state, needed):
-            continue
-        if needed.status in STEP_TERMINAL:
-            return RecordEvent(ev.StepSkipped(step_id=step_id, because=name))
-        ready = False
-    if not ready:
+    lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
+    # What a rehearsal does not know leaves open whether the step's own conditions hold, which is judged first.
+    is_open = bool(state.step.when)
+    for needed in lacking:
+        if needed.status in STEP_TERMINAL and not (is_open and is_unknown_in_rehearsal(execution, needed)):
+            return RecordEvent(ev.StepSkipped(step_id=step_id, because=needed.step.step_id))
+    if any(needed.status not in STEP_TERMINAL for needed in lacking):
         return None
     control = state.step.control
     is_judged = control is not None and bool(control.when or control.loop)
     return BeginStep(step_id) if is_judged else RecordEvent(ev.StepStarted(step_id=step_id))
+
+
+def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
+    """Whether nothing keeps the step from starting that has to do with the step `name`, which it needs."""
+    needed = execution.steps[name]
+    if needed.status == "completed" or _may_continue_after(needed, state.step.step_id):
+        return True
+    if is_unknown_in_rehearsal(execution, needed):
+        return not needs_result(execution, state.step, name)
+    return _may_go_without(execution, state, needed)
+
+
+def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
+    """The first step that was skipped or failed and without which this one cannot start."""
+    needed = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
+    return next((name for name in needed if not _can_go_on_after(execution, state, name)), None)
 
 
 def _may_go_without(execution: ExecutionState, state: StepState, needed: StepState) -> bool:

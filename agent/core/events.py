@@ -128,6 +128,8 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     """None when a program asked for it. For a second person it counts as the owner."""
     thread_effects: tuple[ThreadEffect, ...] = ()
     """The newest effects of the thread's earlier executions, oldest first."""
+    is_operators: bool = False
+    """The plan is the operator's own, sent at a terminal: its words are not an agent's."""
 
 
 class PlanAccepted(StoredStruct, tag="PA"):
@@ -466,7 +468,7 @@ class SuspensionReminded(StoredStruct, tag="QN"):
 
 
 class SuspensionTimedOut(StoredStruct, tag="QT"):
-    """Nobody answered in time."""
+    """Nobody answered in time, or the time of a wait has passed."""
 
     suspension_id: str
     outcome: OnTimeout

@@ -23,6 +23,20 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
     return state.status == "rehearsed"
 
 
+def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
+    """The first step whose result the step takes although only a real run has it."""
+    if not execution.options.rehearse:
+        return None
+    return next(
+        (
+            name
+            for name in state.needs
+            if is_unknown_in_rehearsal(execution, execution.steps[name]) and needs_result(execution, state.step, name)
+        ),
+        None,
+    )
+
+
 def needs_result(execution: ExecutionState, step: PlanStep, step_id: str) -> bool:
     """True when the step takes the result of the other one: by a binding, or because a model writes its calls."""
     return needs_model(step) or any(binding.reference.step_id == step_id for binding in step.list_bindings())

@@ -158,6 +158,8 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.ToolReturned: "succeeded",
         ev.ToolFailed: "failed",
         ev.CallRejected: "rejected",
+        # A row of the one question about many calls of a loop, all of which were rejected.
+        ev.StepRejected: "rejected",
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
     },
@@ -575,6 +577,8 @@ class ExecutionState(FrozenStruct):
     is_revised: bool = False
     """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` says."""
     starter: ev.Starter | None = None
+    """As in `ExecutionCreated`."""
+    is_operators: bool = False
     """As in `ExecutionCreated`."""
 
     @property

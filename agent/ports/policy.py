@@ -76,6 +76,10 @@ class Policy(Protocol):
         """
         ...
 
+    def looks_at_arguments(self, definition: ToolDefinition) -> bool:
+        """Whether calls of the tool may need more or less by their arguments; False if all of them need the same."""
+        ...
+
     def find_once(self, tool_name: str) -> OnceRule | None:
         """By what a call of the tool is known as made before; None for most tools."""
         ...

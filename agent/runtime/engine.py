@@ -268,6 +268,7 @@ class Engine:
             retry_of=None if retry is None else retry.execution_id,
             starter=requester.starter,
             thread_effects=effects,
+            is_operators=requester.is_operator,
         )
         new = new_execution(execution_id, thread_id, requester.principal)
         if plan is None:

@@ -140,6 +140,7 @@ class PlanChecker:
         `name` and `version` are those of the plan, if it is a saved one.
         """
         # Few runs are forecast, and a cold resume waits for every import.
+        from planwarden.agent.approval.forecast import foresee_skips
         from planwarden.server.views.forecast import build_forecast
 
         checked = await self.check(plan, thread_id=None, principal=principal)
@@ -151,8 +152,9 @@ class PlanChecker:
         created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
         execution = apply(new_execution("", "", principal), created, 0.0)
         execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled), 0.0)
-        calls = await self._engine.forecast_whole(execution, has_inputs=has_inputs)
-        return build_forecast(parsed, calls, is_whole=True, warnings=checked.warnings)
+        foreseen = foresee_skips(execution, has_inputs=has_inputs)
+        calls = await self._engine.forecast_whole(foreseen, has_inputs=has_inputs)
+        return build_forecast(foreseen, calls, is_whole=True, has_inputs=has_inputs, warnings=checked.warnings)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
         """Waits a limited time until the downstream servers that the unknown names point to have listed their tools."""

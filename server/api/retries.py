@@ -238,4 +238,6 @@ def _choose_inputs(
 
 def _find_requester(source: ExecutionState, asked: RetryRequest) -> Requester:
     """Who asks: without a person who retries it in a channel of the operator, it stays the doing of who started it."""
-    return asked.requester if asked.requester.starter is not None else replace(asked.requester, starter=source.starter)
+    is_operator = source.is_operators if asked.plan is None else asked.requester.is_operator
+    requester = replace(asked.requester, is_operator=is_operator)
+    return requester if requester.starter is not None else replace(requester, starter=source.starter)

@@ -586,9 +586,11 @@ class Service:
         if execution.status != "planned" or execution.plan is None:
             return view
         # A server has answered before the first plan is made.
+        from planwarden.agent.approval.forecast import foresee_skips
         from planwarden.server.views.forecast import build_forecast
 
-        return replace(view, forecast=build_forecast(execution.plan, self.engine.forecast(execution), is_whole=False))
+        foreseen = foresee_skips(execution, has_inputs=True)
+        return replace(view, forecast=build_forecast(foreseen, self.engine.forecast(foreseen), is_whole=False))
 
     def find_inbox(self, execution: ExecutionState) -> str | None:
         """Returns the address of the inbox; opens one if the execution waits for a person and an opener is set."""

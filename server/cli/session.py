@@ -214,7 +214,7 @@ class CliSession(msgspec.Struct, frozen=True):
             suspension.kind in YES_COVERS and suspension.risk != "critical" and suspension.answer_schema is None
         )
         if self.says_yes and is_covered:
-            terminal_question.show(self.terminal, suspension)
+            terminal_question.show(self.terminal, suspension, is_cut=False)
             needs = cast("ev.Needs | None", suspension.needs)
             if self.context.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:
                 self.terminal.say(TerminalLine(((YES_ADVICE, "warn"),), "note"))

@@ -200,7 +200,7 @@ def _choose_kind(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present
         return "json"
     if wanted == "string":
         longest = entry.get("maxLength")
-        return "lines" if isinstance(longest, int) and longest > LINE_CHARS * 3 else "text"
+        return "lines" if isinstance(longest, int) and longest > LINE_CHARS else "text"
     return "number" if wanted in ("integer", "number") else "json"
 
 

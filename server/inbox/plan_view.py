@@ -8,8 +8,9 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core.plan import list_step_tools
-from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.server.inbox.value_view import ValueView
+from planwarden.server.views.decisions import describe_call_edit, describe_decision, find_decided
 from planwarden.server.views.facts import escape_text, format_once
 from planwarden.server.views.graph.outline import SIGNS
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
@@ -56,6 +57,8 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the artifact that holds the whole result."""
     question: str | None
     """Id of the latest question to a person about it."""
+    decided: str
+    """Who decided about it, and whether somebody edited its arguments; empty where nobody was asked."""
     at: datetime | None
     """When it was last made."""
     attempts: int
@@ -182,13 +185,15 @@ def _list_facts(execution: ExecutionState) -> Sequence[tuple[str, str]]:
 
 def _build_steps(execution: ExecutionState, graph: PlanGraph, people: Collection[str]) -> tuple[StepLine, ...]:
     room = _Room()
-    return tuple(_build_step(execution.steps[row.key], row, people, room) for row in graph.rows)
+    return tuple(_build_step(execution, execution.steps[row.key], row, people, room) for row in graph.rows)
 
 
-def _build_step(found: StepState, row: GraphRow, people: Collection[str], room: _Room) -> StepLine:
+def _build_step(
+    execution: ExecutionState, found: StepState, row: GraphRow, people: Collection[str], room: _Room
+) -> StepLine:
     calls = [call for call in found.calls if call.status != "proposed" or call.arguments is not None]
     calls.sort(key=lambda call: call.status == "succeeded")
-    listed = tuple(_build_call(call, people, room) for call in calls[:MAX_CALLS])
+    listed = tuple(_build_call(execution, call, people, room) for call in calls[:MAX_CALLS])
     written = found.turns[-1].content if found.turns else None
     # Why a step was skipped is a note, which the row has.
     fault = "" if found.status == "skipped" else found.error_message or ""
@@ -219,7 +224,8 @@ def _describe_proof(found: StepState) -> str:
     return ""
 
 
-def _build_call(call: Call, people: Collection[str], room: _Room) -> CallLine:
+def _build_call(execution: ExecutionState, call: Call, people: Collection[str], room: _Room) -> CallLine:
+    asked = find_decided(execution, call)
     arguments = None if call.arguments is None else room.show(dict(call.arguments))
     result = room.show(call.value) if call.status == "succeeded" else None
     is_cut = (arguments is None and call.arguments is not None) or (result is None and call.status == "succeeded")
@@ -233,12 +239,19 @@ def _build_call(call: Call, people: Collection[str], room: _Room) -> CallLine:
         is_cut=is_cut,
         error=escape_text((call.error_message or call.last_failure or "")[:GOAL_CHARS]),
         artifact=call.artifact,
-        question=call.suspension_id if call.suspension_id in people else None,
+        question=asked.question.suspension_id if asked and asked.question.suspension_id in people else None,
+        decided=_describe_decided(call, asked),
         at=None if call.intended_at is None else to_utc(call.intended_at),
         attempts=call.attempts,
         rule=_describe_rule(call),
         once="" if call.once is None else format_once(call.once.values),
     )
+
+
+def _describe_decided(call: Call, asked: SuspensionState | None) -> str:
+    decided = describe_decision(asked, is_left_out=call.status == "rejected")
+    edit = describe_call_edit(asked.question, call.call_id) if asked is not None else ""
+    return ", ".join(text for text in (decided, edit) if text)
 
 
 def _describe_rule(call: Call) -> str:

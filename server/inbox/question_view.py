@@ -4,13 +4,16 @@ The voices are those of `planwarden.server.views.voices`, which builds the text 
 has room for whole values and for the origin of each of them.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from types import MappingProxyType
 
 import msgspec
 from pydantic import JsonValue
 
+from planwarden.agent.approval.batch import read_chosen_rows
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
@@ -30,6 +33,7 @@ from planwarden.server.views.facts import (
 )
 from planwarden.server.views.lineage_facts import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.row_ranges import format_ranges
 from planwarden.server.views.suspension import (
     Endorsement,
     Suspension,
@@ -50,6 +54,11 @@ from planwarden.server.views.voices import (
 )
 
 _OWN = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
+_EXPLAINS = re.compile(
+    r"One question for |If the tool says that it failed, |Rule \d+ applies|There will be one question |\d+ step\(s\); "
+    r"|Calls of |The answer can cover |Only the run will know |A model writes "
+)
+"""Begins sentences that say how a question works; all others warn."""
 CLAIM_CHARS = 500
 """Longest description of a tool that a page shows."""
 
@@ -63,6 +72,8 @@ class ArgumentView(msgspec.Struct, frozen=True, kw_only=True):
     """Where the value came from, as far as the log proves it."""
     shown_below_as: str = ""
     """Names the part of the page that shows this value: the form to fill in."""
+    is_edited: bool = False
+    """Somebody edited it, as its origin says."""
 
 
 class PlannedStepView(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +84,7 @@ class PlannedStepView(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[tuple[str, ValueView], ...]
 
 
-class CallView(msgspec.Struct, frozen=True, kw_only=True):
+class CallView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One call that a decision releases."""
 
     tool: str
@@ -82,6 +93,10 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     """How the tool's source describes it, with who says so, quoted; empty for tools of planwarden."""
     step: str
     arguments: tuple[ArgumentView, ...]
+
+    @cached_property
+    def by_label(self) -> dict[str, ArgumentView]:
+        return {argument.label: argument for argument in self.arguments}
 
 
 class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +158,11 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     decision: "DecisionView | None"
 
     @property
+    def is_warned(self) -> bool:
+        """What planwarden found is more than how the question works."""
+        return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.found))
+
+    @property
     def is_yes_or_no(self) -> bool:
         """Yes or no answers the question completely, so a person can decide it together with others."""
         return self.kind in ("approval", "confirmation") and not self.row_count
@@ -189,6 +209,10 @@ class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None
     reason: str
     is_edited: bool
+    answer: ValueView | None = None
+    """What a person filled in; None where yes or no was the answer."""
+    rows: str = ""
+    """Which rows were approved; empty where there were none."""
 
 
 def build_question_view(
@@ -259,10 +283,10 @@ def _find_changes_since(first: ev.Question, question: ev.Question) -> tuple[Argu
     if not question.is_batch:
         return find_changes(first.arguments or {}, question.arguments or {})
     before, after = dict[str, JsonValue](), dict[str, JsonValue]()
-    for place, (was, becomes) in enumerate(zip(first.covers, question.covers, strict=False)):
+    for number, (was, becomes) in enumerate(zip(first.covers, question.covers, strict=False), 1):
         if was.arguments != becomes.arguments:
-            before |= {f"row {place}: {name}": value for name, value in was.arguments.items()}
-            after |= {f"row {place}: {name}": value for name, value in becomes.arguments.items()}
+            before |= {f"row {number}: {name}": value for name, value in was.arguments.items()}
+            after |= {f"row {number}: {name}": value for name, value in becomes.arguments.items()}
     return find_changes(before, after)
 
 
@@ -329,7 +353,29 @@ def build_decision_view(execution: ExecutionState, found: SuspensionState) -> De
         at=None if found.decided_at is None else datetime.fromtimestamp(found.decided_at, UTC),
         reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), 2_000),
         is_edited=decision is not None and decision.modified_args is not None,
+        answer=None if decision is None else _build_answer(found.question, decision),
+        rows=_describe_rows(found.question, decision) if decision is not None and decision.approved else "",
     )
+
+
+def _build_answer(question: ev.Question, decision: ev.RecordedDecision) -> ValueView | None:
+    is_choice = question.is_batch or question.kind == "review"
+    return None if decision.content is None or is_choice else ValueView(decision.content)
+
+
+def _describe_rows(question: ev.Question, decision: ev.RecordedDecision) -> str:
+    """Which rows an approval chose, as people count them."""
+    if not question.is_batch:
+        return ""
+    count, chosen = len(question.covers), read_chosen_rows(decision.content)
+    if decision.content is None or len(chosen) == count:
+        return f"all {count} rows"
+    left = [place for place in range(count) if place not in chosen]
+    return f"{_name_rows(chosen)} of {count}, without {_name_rows(left)}"
+
+
+def _name_rows(places: Collection[int]) -> str:
+    return f"{'row' if len(places) == 1 else 'rows'} {format_ranges(places).replace(',', ', ')}"
 
 
 def _build_own_call_view(
@@ -375,6 +421,7 @@ def _build_call_view(
                 value=ValueView(value),
                 origins=(f"edited by {editors[name]}",) if name in editors else _find_origins(name, call, earlier),
                 shown_below_as=stands_below.get(name, ""),
+                is_edited=name in editors,
             )
             for name, value in arguments.items()
         ),

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
 from planwarden.agent.core.state import ExecutionState, SuspensionState
@@ -16,6 +17,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_first_revision
 
 PAGE_SIZE = 25
+_RISKS = (None, "read", "confirm", "dangerous", "critical")
 _UNKNOWN = "no question has this id, or the question is not for a person"
 
 
@@ -58,10 +60,14 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
 
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
-    """Open questions to people, oldest first. Raises `InvalidArguments` for a foreign cursor."""
-    return await _find_page(
-        service, await service.engine.store.suspensions(addressee="human", limit=PAGE_SIZE, cursor=cursor)
-    )
+    """A page of the oldest open questions to people, the most dangerous of them first.
+
+    Raises `InvalidArguments` for a foreign cursor.
+    """
+    store = service.engine.store
+    page = await _find_page(service, await store.suspensions(addressee="human", limit=PAGE_SIZE, cursor=cursor))
+    ordered = sorted(page.found, key=lambda item: -_RISKS.index(item[1].question.risk))
+    return replace(page, found=tuple(ordered))
 
 
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:

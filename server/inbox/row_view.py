@@ -7,7 +7,7 @@ import msgspec
 from planwarden.agent.core.state import STEP_TERMINAL, Call, CallStatus, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.forms import FilledForm, InputField
-from planwarden.server.inbox.question_view import CallView, build_row_call, find_call
+from planwarden.server.inbox.question_view import ArgumentView, CallView, build_row_call, find_call
 from planwarden.server.inbox.row_choice import RowChoice, list_row_fields, refill
 from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.outcome import Tone
@@ -24,11 +24,15 @@ _ENDS: Mapping[CallStatus, tuple[str, Tone]] = {
 }
 
 
+MAX_COLUMNS = 12
+"""Of a table; the rows of a tool with more arguments list them one below the other."""
+
+
 class RowView(msgspec.Struct, frozen=True, kw_only=True):
     """One row."""
 
     place: int
-    """Counted from 0."""
+    """Counted from 0, as programs do."""
     call: CallView
     is_ticked: bool
     is_edited: bool
@@ -41,15 +45,30 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     tone: Tone
 
     @property
+    def number(self) -> int:
+        """Counted from 1, as people do."""
+        return self.place + 1
+
+    @property
     def is_open(self) -> bool:
         """Its inputs are shown at once."""
         return self.filled is not None
 
 
+class ArgumentColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument of the rows."""
+
+    label: str
+    title: str
+    origins: tuple[str, ...]
+    """Where the values of all rows come from; empty where they come from different places, which each cell says."""
+
+
 class EditedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The difference that a person made in one row."""
 
-    place: int
+    number: int
+    """Counted from 1."""
     changes: tuple[ArgumentChange, ...]
 
 
@@ -70,13 +89,18 @@ class RowsView(msgspec.Struct, frozen=True, kw_only=True):
     """Pages that were not shown yet."""
     choice: RowChoice
 
+    columns: "tuple[ArgumentColumn, ...]"
+    """The arguments of the rows, each once; empty where a table would be too wide."""
+    tools: tuple[CallView, ...]
+    """One call of each tool, which says where the tool comes from."""
+
     @property
     def first(self) -> int:
-        return self.rows[0].place
+        return self.rows[0].number
 
     @property
     def last(self) -> int:
-        return self.rows[-1].place
+        return self.rows[-1].number
 
 
 def build_rows_view(
@@ -115,13 +139,32 @@ def build_rows_view(
         edited=len(choice.edits),
         unopened=len(pages) - len(choice.opened),
         choice=choice,
+        columns=_list_columns(rows),
+        tools=tuple({row.call.tool: row.call for row in rows}.values()),
+    )
+
+
+def _list_columns(rows: Sequence[RowView]) -> tuple[ArgumentColumn, ...]:
+    cells: dict[str, list[ArgumentView]] = {}
+    for row in rows:
+        for argument in row.call.arguments:
+            cells.setdefault(argument.label, []).append(argument)
+    if len(cells) > MAX_COLUMNS:
+        return ()
+    return tuple(
+        ArgumentColumn(
+            label=label,
+            title=found[0].title,
+            origins=found[0].origins if len({argument.origins for argument in found}) == 1 else (),
+        )
+        for label, found in cells.items()
     )
 
 
 def list_edited_rows(found: SuspensionState, choice: RowChoice) -> tuple[EditedRow, ...]:
     """The edited rows that stay in, in their order."""
     return tuple(
-        EditedRow(place=place, changes=find_changes(found.question.covers[place].arguments, arguments))
+        EditedRow(number=place + 1, changes=find_changes(found.question.covers[place].arguments, arguments))
         for place, arguments in sorted(choice.edits.items())
         if place not in choice.left_out
     )

@@ -205,7 +205,8 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
 
 def _format_forecast(forecast: Document) -> Iterator[str]:
     for found in forecast.get("asks", ()):
-        yield f"Will ask {found['whom']}: {found['stepId']} {found['toolName']}, because {found['because']}"
+        rows = "one question for all rows, " if found.get("forAllRows") else ""
+        yield f"Will ask {rows}{found['whom']}: {found['stepId']} {found['toolName']}, because {found['because']}"
     for found in forecast.get("allowed", ()):
         yield f"Will not ask: {found['stepId']} {found['toolName']}, which a person allowed beforehand"
     for found in forecast.get("onlyTheRunKnows", ()):

@@ -92,6 +92,11 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
         asked = self.for_risk(highest_risk(found.risk, "dangerous"))
         return replace(asked, rule=found.rule, found=text, has_no_key=True)
 
+    def looks_at_arguments(self, definition: ToolDefinition) -> bool:
+        if is_of_host(definition.name) or definition.name in self.once:
+            return True
+        return self.rules is not None and bool(self.rules.list_rules_for(definition.name))
+
     def find_once(self, tool_name: str) -> OnceRule | None:
         return self.once.get(tool_name)
 

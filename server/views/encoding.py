@@ -37,6 +37,7 @@ OPTIONAL_FIELDS = frozenset(
         "taken_from",
         "rehearsal",
         "rule",
+        "for_all_rows",
         "by_rule",
         "covered_by",
         "grant_id",

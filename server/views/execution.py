@@ -4,7 +4,7 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.bindings import WHEN
 from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.accomplishment import (
@@ -229,25 +230,6 @@ def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> 
     )
 
 
-_REJECTERS: Mapping[str, str] = {
-    "claimed": "the calling model rejected a part of it, and no person decided",
-    "caller": "the calling model rejected a part of it, and no person decided",
-    "client": "a form of the host rejected a part of it",
-    "embedder": "the program rejected a part of it",
-    "timeout": "nobody answered a question in time",
-}
-"""By assurance; every other is a person's."""
-
-
-def describe_who_rejected(state: ExecutionState) -> str:
-    """Return who rejected a part of the execution, as a sentence without its full stop; a person comes first."""
-    answers = (state.suspensions.get(step.rejected_by or "") for step in state.steps.values())
-    kinds = [answer.assurance or "" for answer in answers if answer is not None]
-    kinds = kinds or [answer.assurance or "" for answer in state.suspensions.values() if answer.decision is not None]
-    persons = "a person rejected a part of it"
-    return min((_REJECTERS.get(kind, persons) for kind in kinds), key=persons.__ne__, default=persons)
-
-
 def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) -> str:
     # A server answers its first requests without an execution that waits.
     from planwarden.server.views.outages import describe_next_attempt
@@ -291,10 +273,14 @@ def describe_rehearsal(state: ExecutionState) -> str:
     rehearsed = [call.rehearsed for found in steps for call in found.calls if call.rehearsed is not None]
     asked = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
     sentences = [f"Rehearsed: nothing was changed; {len(rehearsed)} call(s) were not made, {asked} would ask a person."]
-    skipped = [f"{found.step.step_id} (after {found.skipped_by})" for found in steps if found.status == "skipped"]
+    skipped = [found for found in steps if found.status == "skipped"]
+    ruled_out = [found.step.step_id for found in skipped if found.skipped_by == WHEN]
+    unknown = [f"{found.step.step_id} (after {found.skipped_by})" for found in skipped if found.skipped_by != WHEN]
     failed = [found.step.step_id for found in steps if found.status == "failed"]
-    if skipped:
-        sentences.append(f"Skipped, because only a real run has the results: {_join_some(skipped)}.")
+    if ruled_out:
+        sentences.append(f"Skipped, because their conditions do not hold: {_join_some(ruled_out)}.")
+    if unknown:
+        sentences.append(f"Skipped, because only a real run has the results: {_join_some(unknown)}.")
     if failed:
         sentences.append(f"Failed already now: {_join_some(failed)}; correct the plan.")
     return " ".join([*sentences, "Send the plan without options.rehearse to run it."])

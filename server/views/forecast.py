@@ -1,16 +1,22 @@
 """The view of a forecast: whom a plan will ask before it has run, what only the run will know, and its graph."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
-from planwarden.agent.approval.forecast import CallForecast
-from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
+from planwarden.agent.approval.forecast import CallForecast, are_conditions_met
+from planwarden.agent.core.bindings import WHEN
+from planwarden.agent.core.plan import PlanStep, list_step_tools
 from planwarden.agent.core.rehearsal import needs_model
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
 from planwarden.server.views.tools import RuleView, build_rule_view
 
+NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
+MAX_NAMES = 10
 _WHOM = {
     "client": "a person (a form of the client is enough)",
     "human": "a person, in the inbox or at a terminal",
@@ -32,6 +38,18 @@ class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
     """A model writes its calls, or its text."""
     is_conditional: bool = False
     """It runs only if its `when` holds, which only the run will know."""
+    skipped_because: str | None = None
+    """Why it will be skipped: `when`, or the step that it cannot do without; left out if it will run as far as is
+    known."""
+
+    @property
+    def fate(self) -> str:
+        """In words, escaped, whether it will run; empty for a step that runs in any case."""
+        if self.skipped_because is None:
+            return "runs only if its condition holds" if self.is_conditional else ""
+        if self.skipped_because == WHEN:
+            return "will be skipped: its condition does not hold"
+        return f"will be skipped, because of {cut_text(escape_text(self.skipped_because), NAME_CHARS)}"
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +71,17 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     """How many different people have to approve; left out if one is enough."""
     confirms: tuple[str, ...] = ()
     """Later steps whose calls the same answer covers; left out if none."""
+    for_all_rows: Literal[True] | None = None
+    """One question is about all calls of a loop, a row each; left out otherwise."""
+
+    @property
+    def sentence(self) -> str:
+        """All of it in words, escaped."""
+        rows = ", one question for all rows:" if self.for_all_rows else ""
+        names = ", ".join(cut_text(escape_text(name), NAME_CHARS) for name in self.confirms[:MAX_NAMES])
+        covers = f"; the answer covers {names} too" if names else ""
+        tool = cut_text(escape_text(self.tool_name), TOOL_CHARS)
+        return f"{tool} will ask{rows} {self.whom}: {cut_text(escape_text(self.because), BECAUSE_CHARS)}{covers}"
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,10 +158,21 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_forecast(
-    plan: Plan, calls: Sequence[CallForecast], *, is_whole: bool, warnings: Sequence[str] = ()
+    execution: ExecutionState,
+    calls: Sequence[CallForecast],
+    *,
+    is_whole: bool,
+    has_inputs: bool = True,
+    warnings: Sequence[str] = (),
 ) -> Forecast:
-    """Returns the view; with `is_whole` it also has what a view of the execution shows: the steps and their graph."""
-    listed = sum(len(step.tool_calls) for step in plan.steps)
+    """Return the view of an execution as `foresee_skips` says that it will be.
+
+    With `is_whole` it also has what a view of the execution shows: the steps and their graph.
+    """
+    plan = execution.plan
+    assert plan is not None
+    skipped = {name for name, state in execution.steps.items() if state.status == "skipped"}
+    listed = sum(len(step.tool_calls) for step in plan.steps if step.step_id not in skipped)
     asked = {call.step_id for call in calls if call.asks is not None and call.asks != "wait"}
     return Forecast(
         asks=tuple(_build_asking(call) for call in calls if call.asks is not None and call.needs is not None),
@@ -162,11 +202,11 @@ def build_forecast(
             for call in calls
             if call.fault is not None
         ),
-        models=tuple(step.step_id for step in plan.steps if needs_model(step)),
+        models=tuple(step.step_id for step in plan.steps if needs_model(step) and step.step_id not in skipped),
         unseen=listed - len(calls) or None,
         warnings=tuple(warnings),
-        steps=tuple(map(_build_step, list_in_order(plan))) if is_whole else (),
-        graph=write_mermaid(build_graph(plan, asking=asked)) if is_whole else None,
+        steps=tuple(_build_step(execution, step, has_inputs) for step in list_in_order(plan)) if is_whole else (),
+        graph=write_mermaid(build_graph(plan, asking=asked, skipped=skipped)) if is_whole else None,
     )
 
 
@@ -182,6 +222,7 @@ def _build_asking(call: CallForecast) -> Asking:
         because=_explain(call),
         quorum=call.quorum,
         confirms=tuple(dict.fromkeys(covered.step_id for covered in call.covers)),
+        for_all_rows=True if call.is_for_all_rows else None,
     )
 
 
@@ -196,11 +237,14 @@ def _explain(call: CallForecast) -> str:
     return f"the tool asks a person{covers}"
 
 
-def _build_step(step: PlanStep) -> ForecastStep:
+def _build_step(execution: ExecutionState, step: PlanStep, has_inputs: bool) -> ForecastStep:
+    cause = execution.steps[step.step_id].skipped_by
+    is_open = cause is None and not are_conditions_met(execution, step, has_inputs=has_inputs)
     return ForecastStep(
         id=step.step_id,
         tools=list_step_tools(step),
         after=step.dependencies,
         needs_model=needs_model(step),
-        is_conditional=bool(step.when),
+        is_conditional=is_open,
+        skipped_because=cause,
     )

@@ -6,7 +6,7 @@ import msgspec
 
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import StepState
+from planwarden.agent.core.state import STEP_TERMINAL, StepState
 from planwarden.server.views.tools import Error
 
 PAGE_ITEMS = 100
@@ -36,7 +36,8 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
     item: int
     """Its place in the list, counted from 0."""
     status: str
-    """`pending`, `running`, `suspended`, `succeeded`, `failed`, `rejected`, `outcome_unknown` or `rehearsed`."""
+    """`pending`, `running`, `suspended`, `succeeded`, `failed`, `rejected`, `outcome_unknown`, `rehearsed`,
+    or `skipped` for one that the step ended without."""
     result: JsonValue = None
     """The value of its call, or the list of its calls' values; left out until all of them succeeded."""
     error: Error | None = None
@@ -71,7 +72,7 @@ def list_items(found: StepState, first: int, limit: int) -> tuple[LoopItem, ...]
 def _build_item(found: StepState, index: int) -> LoopItem:
     calls = found.list_item_calls(index)
     failed = next((call for call in calls if call.error_code is not None), None)
-    status = next(iter(_list_statuses(found, index)), "pending")
+    status = next(_list_statuses(found, index), "skipped" if found.status in STEP_TERMINAL else "pending")
     values = [call.value for call in calls]
     return LoopItem(
         item=index,

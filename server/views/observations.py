@@ -43,7 +43,10 @@ def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionStat
             continue
         kind, step_id, data = shown
         if isinstance(entry.event, _SUSPENSION_EVENTS):
-            step_id = execution.suspensions[entry.event.suspension_id].question.step_id
+            question = execution.suspensions[entry.event.suspension_id].question
+            step_id = question.step_id
+            if isinstance(entry.event, ev.SuspensionTimedOut):
+                data = {**data, "kind": question.kind}
         at = to_utc(entry.at)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
         if isinstance(entry.event, ev.ValidationFailed) and entry.event.enforced:
@@ -174,7 +177,9 @@ def _observe_suspension(event: ev.Event) -> ObservedFact | None:
             reminder: dict[str, JsonValue] = {"number": event.number, "kind": event.kind, "to": list(event.to)}
             return "AGENT_SUSPENDED", None, {"suspensionId": event.suspension_id, "reminder": reminder}
         case ev.SuspensionTimedOut():
-            return "SUSPENSION_TIMEOUT", None, {"suspensionId": event.suspension_id, "outcome": event.outcome}
+            # Only its question says of which kind it was.
+            end: dict[str, JsonValue] = {"suspensionId": event.suspension_id, "kind": None, "outcome": event.outcome}
+            return "SUSPENSION_TIMEOUT", None, end
         case ev.SuspensionWithdrawn():
             return "AGENT_RESUMED", None, {"suspensionId": event.suspension_id, "withdrawn": event.reason[:_MAX_TEXT]}
         case _:

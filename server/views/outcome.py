@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.core.state import ExecutionState, StepState, SuspensionState
+from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.facts import format_value
 from planwarden.server.views.outages import describe_lost_patience, describe_next_attempt, describe_outage
 
@@ -19,7 +20,7 @@ _WORST_FIRST: tuple[Tone, ...] = ("bad", "warn", "busy", "good")
 _STEPS: dict[str, tuple[str, Tone]] = {
     "pending": ("has not begun", "busy"),
     "in_progress": ("is running", "busy"),
-    "suspended": ("waits for another answer", "warn"),
+    "suspended": ("waits for another answer", "busy"),
     "completed": ("is done", "good"),
     "rejected": ("did not run", "bad"),
     "failed": ("failed", "bad"),
@@ -33,7 +34,7 @@ _ENDINGS: dict[str, tuple[str, Tone]] = {
     "incomplete": ("The plan stopped, because a budget is used up.", "bad"),
     "cancelled": ("The plan was cancelled.", "bad"),
     "rehearsed": ("The plan was only rehearsed.", "warn"),
-    "suspended": ("The plan waits for another answer.", "warn"),
+    "suspended": ("The plan waits for another answer.", "busy"),
 }
 
 
@@ -76,8 +77,8 @@ def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
     if lost is not None:
         return f"The plan stopped: {lost}.", "bad"
     is_clock = all(found.question.addressee == "clock" for found in execution.open_suspensions)
-    if execution.status == "suspended" and is_clock and (outage := describe_next_attempt(execution)) is not None:
-        return f"The plan {outage}.", "busy"
+    if execution.status == "suspended" and is_clock:
+        return f"The plan {describe_next_attempt(execution) or 'waits for a time'}.", "busy"
     return _ENDINGS.get(execution.status, ("", "busy"))
 
 
@@ -96,6 +97,8 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
     words, tone = _STEPS[state.status]
     if state.outage is not None and describe_outage(execution, state.outage) is not None:
         words, tone = "waits for the provider", "busy"
+    elif state.status == "suspended" and _waits_for_clock(execution, state):
+        words, tone = "waits for a time", "busy"
     elif words == "is done":
         words, tone = _describe_done(state)
     number = list(execution.steps).index(state.step.step_id) + 1
@@ -104,16 +107,14 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
     return f"Step {number} of {len(execution.steps)} {words}{why}.", tone
 
 
+def _waits_for_clock(execution: ExecutionState, state: StepState) -> bool:
+    asked = [item.question for item in execution.open_suspensions if item.question.step_id == state.step.step_id]
+    return all(question.addressee == "clock" for question in asked)
+
+
 def _describe_done(state: StepState) -> tuple[str, Tone]:
-    """What a completed step did not do: items that failed, rows that a person left out, tools that were not called."""
-    if state.items is None:
-        return (
-            ("is done, without a tool that it needed", "warn") if state.validation == "failed" else _STEPS["completed"]
-        )
-    left_out = sum(
-        any(call.status == "rejected" for call in state.list_item_calls(index)) for index in range(len(state.items))
-    )
-    parts = [(state.failed_items, "failed"), (left_out, "were left out" if left_out > 1 else "was left out")]
-    said = " and ".join(f"{count} {end}" for count, end in parts if count)
-    tone: Tone = "warn" if state.failed_items else "good"
-    return (f"is done; of {len(state.items)} items {said}" if said else "is done"), tone
+    """What a completed step did, with what it did not do."""
+    shortfall = describe_shortfall(state)
+    is_warning = state.failed_items or state.validation == "failed"
+    joined = f"is done{', ' if state.items is None else '; '}{shortfall}" if shortfall else "is done"
+    return joined, "warn" if is_warning else "good"

@@ -1,4 +1,4 @@
-"""Rows of one question about many calls as people write them: `0,2,5-9`."""
+"""Rows of one question about many calls as people write them, counted from 1: `1,3,6-10`. Programs count from 0."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,8 @@ MAX_DIGITS = 6
 
 
 def read_ranges(text: str, count: int) -> list[int] | None:
-    """Returns the rows that the text names, each once, in order; None if it names none, or one that is not there."""
+    """Return the places of the rows that the text names, each once, in order; None if it names none, or one that is not
+    there."""
     found: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
@@ -14,21 +15,21 @@ def read_ranges(text: str, count: int) -> list[int] | None:
         if not all(end.isascii() and end.isdecimal() and len(end) < MAX_DIGITS for end in ends):
             return None
         begin, end = map(int, ends)
-        if not begin <= end < count:
+        if not 1 <= begin <= end <= count:
             return None
-        found.update(range(begin, end + 1))
+        found.update(range(begin - 1, end))
     return sorted(found)
 
 
 def format_ranges(rows: Collection[int]) -> str:
-    """Returns the shortest text that `read_ranges` reads as these rows; empty for none."""
+    """Return the shortest text that `read_ranges` reads as these places; empty for none."""
     parts: list[str] = []
-    first = last = -1
-    for row in [*sorted(rows), -1]:
-        if row == last + 1 and last >= 0:
-            last = row
+    first = last = 0
+    for number in [*(place + 1 for place in sorted(rows)), 0]:
+        if number == last + 1 and last:
+            last = number
             continue
-        if first >= 0:
+        if first:
             parts.append(str(first) if first == last else f"{first}-{last}")
-        first = last = row
+        first = last = number
     return ",".join(parts)

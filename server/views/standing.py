@@ -1,7 +1,7 @@
 """How an execution stands, in the words of its page and of the view that hosts draw."""
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.views.execution import describe_who_rejected
+from planwarden.server.views.decisions import describe_rejection
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.outcome import ERROR_CHARS
 from planwarden.server.views.voices import GOAL_CHARS
@@ -13,6 +13,7 @@ _WORDS = {
     "planned": "is planned and has not begun",
     "completed": "is done",
     "failed": "failed",
+    "rejected": "ended, because a part of it was rejected",
     "incomplete": "stopped before its end",
     "cancelled": "was cancelled",
     "rehearsed": "was rehearsed: nothing was changed",
@@ -37,11 +38,11 @@ def describe_state(execution: ExecutionState) -> str:
         addressees = {found.question.addressee for found in execution.open_suspensions}
         whom = "a person" if "human" in addressees else "the assistant" if "caller" in addressees else "a time"
         return f"waits for {whom}"
-    if execution.status == "rejected":
-        return f"ended, because {describe_who_rejected(execution)}"
     words = _WORDS.get(execution.status, "runs")
     if execution.cancel_requested and not execution.is_finished:
         return "is being cancelled"
+    if execution.status == "rejected" and (rejection := describe_rejection(execution)):
+        return f"ended: {rejection}"
     if execution.status == "failed" and execution.error_message:
         # The error may hold what a tool or a server wrote: quoted, it passes for no word of planwarden.
         return f"{words}: {format_value(execution.error_message, ERROR_CHARS)}"
@@ -49,12 +50,12 @@ def describe_state(execution: ExecutionState) -> str:
 
 
 def find_tone(execution: ExecutionState) -> str:
-    """Returns `good`, `bad`, `warn` or `plain`; `good` only for a plan that is done."""
+    """Returns `good`, `bad`, `busy` or `plain`; `good` only for a plan that is done."""
     if execution.status == "completed":
         return "good"
     if execution.status in GOES_ON_FROM:
         return "bad"
-    return "warn" if execution.status == "suspended" else "plain"
+    return "busy" if execution.status == "suspended" else "plain"
 
 
 def describe_progress(execution: ExecutionState) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import has_bindings
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
@@ -104,6 +105,10 @@ class Background(msgspec.Struct, frozen=True, kw_only=True):
     """For a review: the plan that the decision is about, in the form in which a plan is sent."""
     lineage: Lineage = Lineage()
     """Where the execution and the step come from."""
+    is_of_plan: bool = False
+    """The words stand so in the operator's own plan: a saved one, or one that was sent at a terminal."""
+    takes_values: bool = False
+    """Values of steps or inputs stand in the words."""
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,8 +186,8 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     def covered(self) -> tuple[CoveredCallView, ...]:
         """Every call that the same decision covers: later ones, or the rows of the one question about many calls."""
         rows = (
-            CoveredCallView(step_id=f"row {place}", tool_name=call.tool_name, arguments=call.arguments)
-            for place, call in enumerate(self.calls)
+            CoveredCallView(step_id=f"row {number}", tool_name=call.tool_name, arguments=call.arguments)
+            for number, call in enumerate(self.calls, 1)
         )
         return self.confirms or tuple(rows)
 
@@ -197,7 +202,12 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
         asks_itself = self.kind in ("confirmation", "input") and self.tool_call is not None
         if asks_itself and self.tool_call is not None and self.tool_call.tool_name not in _ASKED_BY_THE_AGENT:
             return f"tool {self.tool_call.tool_name!r}"
-        return "the agent"
+        return "the plan" if self.background.is_of_plan else "the agent"
+
+    @property
+    def is_verified(self) -> bool:
+        """The words are exactly those of the operator's own plan."""
+        return self.speaker == "the plan" and not self.background.takes_values
 
 
 class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,6 +313,8 @@ def build_edit_views(question: ev.Question) -> tuple[EditView, ...]:
 def _build_background(state: ExecutionState, question: ev.Question, tools: "Definitions | None") -> Background:
     steps = list(state.steps)
     definition = None if tools is None else tools.get(question.tool_name or "")
+    call = None if question.call_id is None else state.call(question.call_id)
+    is_own = state.is_operators or state.saved_plan is not None
     return Background(
         step_number=steps.index(question.step_id) + 1 if question.step_id in steps else 0,
         step_count=len(steps),
@@ -313,6 +325,8 @@ def _build_background(state: ExecutionState, question: ev.Question, tools: "Defi
         titles={} if definition is None else read_titles(definition.input_schema),
         plan=plan_to_json(state.plan) if question.kind == "review" and state.plan is not None else None,
         lineage=build_lineage(state),
+        is_of_plan=is_own and not state.is_revised and not question.edits and not (call is not None and call.by_model),
+        takes_values=question.kind != "approval" and call is not None and has_bindings(call.proposed),
     )
 
 

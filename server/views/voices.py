@@ -7,7 +7,7 @@ prompts and the digest of what was shown. Each voice has a field of its own, in 
   Texts of others stand in them as quoted JSON only.
 * `facts` come from the stored call, see `planwarden.server.views.facts`.
 * `words` are those of whoever asks, under `label`, and nothing that planwarden added: for an approval the step's
-  description. They are unverified, escaped, on one line, and cut.
+  description. They are escaped, on one line, and cut; only those of the operator's own plan count as verified.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Voices(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[str, ...]
     facts: tuple[str, ...]
     label: str
-    """Says whose `words` these are, and that they are unverified."""
+    """Says whose `words` these are, and that they are unverified unless the operator's own plan has them."""
     words: str
 
     @property
@@ -123,7 +123,8 @@ def build_title(suspension: Suspension) -> str:
 
 def build_label(suspension: Suspension) -> str:
     """Returns whose words the question has."""
-    return f"{_capitalize(escape_text(suspension.speaker))} says (unverified)"
+    note = "" if suspension.is_verified else " (unverified)"
+    return f"{_capitalize(escape_text(suspension.speaker))} says{note}"
 
 
 def format_place(background: Background) -> str:
@@ -208,8 +209,15 @@ def name_decider(principal: str | None, assurance: str | None) -> str:
 
 
 def format_edited_arguments(edit: EditView, limit: int | None = VALUE_CHARS) -> str:
-    """Returns the names of the edited arguments, separated by commas."""
-    return ", ".join(format_argument_name(name, limit) for name in edit.arguments)
+    """Returns the names of the edited arguments, separated by commas; those of a row with its number."""
+    return ", ".join(_format_edited_name(name, limit) for name in edit.arguments)
+
+
+def _format_edited_name(name: str, limit: int | None) -> str:
+    place, _, argument = name.partition("/")
+    if argument and place.isascii() and place.isdecimal():
+        return f"{format_argument_name(argument, limit)} of row {int(place) + 1}"
+    return format_argument_name(name, limit)
 
 
 def count_escaped(suspension: Suspension) -> int:

@@ -23,6 +23,7 @@ def apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: flo
         "retry_of": event.retry_of,
         "starter": event.starter,
         "thread_effects": event.thread_effects,
+        "is_operators": event.is_operators,
         **_add_client(execution, event.client_id),
     }
 

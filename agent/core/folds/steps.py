@@ -17,7 +17,7 @@ from planwarden.agent.core.folds.moves import (
 )
 from planwarden.agent.core.folds.planned_calls import begin_loop
 from planwarden.agent.core.frontier import find_frontier
-from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.agent.core.state import CALL_SETTLED, Call, ExecutionState, StepState
 
 
 def apply_started(execution: ExecutionState, event: ev.StepStarted, at: float) -> FieldChanges:
@@ -59,10 +59,9 @@ def apply_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> 
 
 def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float) -> FieldChanges:
     state = move_step(execution, event.step_id, event)
-    calls = tuple(
-        replace(call, status=next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
-        for call in state.calls
-    )
+    asked = execution.suspensions.get(event.suspension_id)
+    rows = {row.call_id: row for row in asked.question.covers} if asked is not None and asked.question.is_batch else {}
+    calls = tuple(_reject_call(call, event, rows.get(call.call_id)) for call in state.calls)
     rejected = replace(
         state,
         calls=calls,
@@ -75,6 +74,15 @@ def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
         places = execution.order.places
         changes["stopped_by"] = min(execution.stopped_by or event.step_id, event.step_id, key=places.__getitem__)
     return changes
+
+
+def _reject_call(call: Call, event: ev.StepRejected, row: ev.CoveredCall | None) -> Call:
+    """The call after its step was rejected by the question about it, or by the one in which it is a row."""
+    if call.status == "proposed" and row is not None:
+        call = replace(call, suspension_id=event.suspension_id, arguments=row.arguments)
+    if call.suspension_id != event.suspension_id or call.status in CALL_SETTLED:
+        return call
+    return replace(call, status=next_call_status(call, event))
 
 
 def apply_skipped(execution: ExecutionState, event: ev.StepSkipped, at: float) -> FieldChanges:

@@ -74,7 +74,7 @@ def call_tool(session: CliSession, name: str, given: CallArguments) -> Execution
             )
             raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{context.command('tools')}`")
         plan = _build_plan(name, given.resolve(definition))
-        view = await service.execute_plan(plan, wait_seconds=0, requester=Requester(LOCAL))
+        view = await service.execute_plan(plan, wait_seconds=0, requester=Requester(LOCAL, is_operator=True))
         execution = await service.engine.find(view.execution_id)
         return execution
 

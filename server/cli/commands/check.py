@@ -14,7 +14,7 @@ from planwarden.server.cli.plan_source import choose_plan, read_given_inputs
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.forecast import Allowed, Asking, Forecast, ForecastStep
+from planwarden.server.views.forecast import Allowed, Forecast, ForecastStep
 
 
 def handle_check(arguments: Namespace) -> int:
@@ -62,8 +62,11 @@ def _step_lines(step: ForecastStep, found: Forecast) -> Iterator[TerminalLine]:
     after = f"  after {_join(step.after)}" if step.after else ""
     parts: tuple[Part, ...] = ((escape_text(step.id), "bold"), "  ", _join(step.tools) or "text", (after, "dim"))
     asks = [asking for asking in found.asks if asking.step_id == step.id]
-    yield TerminalLine(parts, "asks" if asks else "waits")
-    yield from map(_asking_line, asks)
+    yield TerminalLine(parts, "skipped" if step.skipped_because else "asks" if asks else "waits")
+    if step.skipped_because:
+        yield TerminalLine(((step.fate, "warn"),), indent=1)
+        return
+    yield from (TerminalLine(((asking.sentence, "warn"),), indent=1) for asking in asks)
     yield from (_allowed_line(allowed) for allowed in found.allowed if allowed.step_id == step.id)
     for ruled in found.by_rule:
         if ruled.step_id == step.id:
@@ -80,15 +83,9 @@ def _step_lines(step: ForecastStep, found: Forecast) -> Iterator[TerminalLine]:
             why = one_line(impossible.why, 300)
             yield TerminalLine(((f"would fail: {escape_text(impossible.tool_name)}: {why}", "bad"),), indent=1)
     if step.is_conditional:
-        yield TerminalLine((("runs only if its condition holds", "dim"),), indent=1)
+        yield TerminalLine(((step.fate, "dim"),), indent=1)
     if step.needs_model:
         yield TerminalLine((("a model writes its calls or its text", "dim"),), indent=1)
-
-
-def _asking_line(asking: Asking) -> TerminalLine:
-    text = f"{escape_text(asking.tool_name)} will ask {asking.whom}: {asking.because}"
-    covers = f"; the answer covers {_join(asking.confirms)}" if asking.confirms else ""
-    return TerminalLine(((text + covers, "warn"),), indent=1)
 
 
 def _allowed_line(allowed: Allowed) -> TerminalLine:

@@ -41,7 +41,7 @@ def handle_retry(arguments: Namespace) -> int:
                 plan=other,
                 key=arguments.key,
                 wait_seconds=0,
-                requester=Requester(principal),
+                requester=Requester(principal, is_operator=other is not None),
             )
         except ThreadBusy as error:
             last = await service.engine.find(headers[-1].execution_id)

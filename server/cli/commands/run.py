@@ -57,7 +57,7 @@ def run_plan(
                 key=key,
                 options=options,
                 wait_seconds=0,
-                requester=Requester(LOCAL),
+                requester=Requester(LOCAL, is_operator=True),
             )
         for warning in view.warnings:
             session.terminal.say(TerminalLine(((escape_text(warning), "warn"),), "note"))

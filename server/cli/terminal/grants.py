@@ -23,7 +23,7 @@ def list_terms(request: GrantRequest, found: FoundStep | None) -> Iterator[Termi
     yield _line(f"Tool: {escape_text(request.tool_name)}")
     if found is None:
         yield from (
-            _line(f"  {escape_text(name)} = {format_value(value)}") for name, value in request.arguments.items()
+            _line(f"  {escape_text(name)} = {format_value(value, None)}") for name, value in request.arguments.items()
         )
         yield from (_line(f"  {escape_text(name)} may be anything", is_open=True) for name in request.free)
         yield _line("  no other arguments")
@@ -52,9 +52,10 @@ def _list_arguments(call: StepCall, wanted: Mapping[str, JsonValue]) -> Iterator
     for name, value in {**call.arguments, **wanted}.items():
         if name in call.takes and name not in wanted:
             taken = ", ".join(map(describe_value_source, call.takes[name]))
-            yield _line(f"  {escape_text(name)} = {format_value(value)}: any value of {taken}", is_open=True)
+            yield _line(f"  {escape_text(name)} = {format_value(value, None)}: any value of {taken}", is_open=True)
         else:
-            yield _line(f"  {escape_text(name)} = {format_value(value)}{', and no other value' * (name in wanted)}")
+            only = ", and no other value" if name in wanted else ""
+            yield _line(f"  {escape_text(name)} = {format_value(value, None)}{only}")
 
 
 def _format_time(seconds: float) -> str:

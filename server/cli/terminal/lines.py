@@ -13,6 +13,7 @@ import msgspec
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.bindings import WHEN
 from planwarden.agent.core.state import (
     Call,
     CallStatus,
@@ -22,13 +23,20 @@ from planwarden.agent.core.state import (
     StepState,
     StepStatus,
 )
+from planwarden.server.views.decisions import (
+    describe_call_edit,
+    describe_decision,
+    describe_rejection,
+    describe_shortfall,
+    find_decided,
+)
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.facts import cut_text, escape_text, format_once
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.outages import describe_lost_patience, describe_outage
-from planwarden.server.views.voices import name_decider
 
 Style = Literal["plain", "bold", "dim", "good", "bad", "warn", "busy"]
-Mark = Literal["done", "busy", "asks", "waits", "failed", "rejected", "skipped", "rehearsed", "note"]
+Mark = Literal["done", "partly", "busy", "asks", "waits", "failed", "rejected", "skipped", "rehearsed", "note"]
 Part = str | tuple[str, Style]
 
 ARGUMENT_CHARS = 70
@@ -58,6 +66,7 @@ class TerminalLine(msgspec.Struct, frozen=True):
 
 STYLES: Mapping[Mark, Style] = {
     "done": "good",
+    "partly": "warn",
     "busy": "busy",
     "asks": "warn",
     "waits": "dim",
@@ -68,6 +77,8 @@ STYLES: Mapping[Mark, Style] = {
     "note": "warn",
 }
 
+_ASKS_ITSELF = ("confirmation", "input")
+"""Kinds of questions that are all that their call does."""
 _STEP_MARKS: Mapping[StepStatus, Mark] = {
     "pending": "waits",
     "in_progress": "busy",
@@ -105,7 +116,10 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
     )
     if state.taken_from is not None:
         parts = (*parts, (f"  (taken over from execution {escape_text(state.taken_from)})", "dim"))
-    head = TerminalLine(parts, _STEP_MARKS[state.status])
+    shortfall = describe_shortfall(state)
+    if shortfall:
+        parts = (*parts, (f"  ({shortfall})", "warn"))
+    head = TerminalLine(parts, "partly" if shortfall else _STEP_MARKS[state.status])
     outage = _outage_lines(execution, state.outage, indent=1)
     return (head, *_prose_lines(state), *_calls_lines(execution, state), *outage, *_error_lines(execution, state))
 
@@ -150,13 +164,15 @@ def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
 
 
 def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
-    suspension = execution.suspensions.get(call.suspension_id or "")
-    is_question = suspension is not None and suspension.question.call_id == call.call_id
-    only_asks = is_question and suspension is not None and suspension.question.kind in ("confirmation", "input", "wait")
-    arguments = "" if only_asks else arguments_text(call.arguments if call.arguments is not None else call.proposed)
+    asked = find_decided(execution, call)
+    only_asks = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in _ASKS_ITSELF
+    is_hidden = only_asks or _only_waited(execution, call)
+    arguments = "" if is_hidden else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"
     text, style = _describe_outcome(execution, call)
     parts: tuple[Part, ...] = (name, (" → ", "dim"), (text, style))
+    if asked is not None and (edit := describe_call_edit(asked.question, call.call_id)):
+        parts = (*parts, (f"  ({edit})", "warn"))
     if call.origin and execution.steps[call.step_id].taken_from is None:
         made_by = escape_text(call.origin.partition(":")[0])
         parts = (*parts, (f"  (taken over from execution {made_by})", "dim"))
@@ -171,14 +187,16 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
         "decided": ("decided", "busy"),
         "suspended": (_describe_wait(execution, call), "warn"),
         "failed": (one_line(f"failed: {call.error_message}", RESULT_CHARS * 2), "bad"),
-        "rejected": (decision_text(execution, call.suspension_id, is_left_out=True) or "rejected", "bad"),
+        "rejected": (_describe_rejected(execution, call), "bad"),
         "outcome_unknown": ("nobody knows whether it happened", "bad"),
         "rehearsed": (_describe_rehearsed(call), "warn"),
     }
     if call.status in texts:
         return texts[call.status]
-    suspension = execution.suspensions.get(call.suspension_id or "")
-    decided = decision_text(execution, call.suspension_id)
+    suspension = find_decided(execution, call)
+    decided = describe_decision(suspension)
+    if _only_waited(execution, call):
+        return "the time has passed", "good"
     if decided is None or suspension is None:
         allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(call.grant_id[:GRANT_CHARS])})"
         if call.rule is not None:
@@ -186,11 +204,24 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
         return f"{value_summary(call.value)}{allowed}", "dim"
     if suspension.question.call_id != call.call_id and not suspension.question.is_batch:
         return f"{value_summary(call.value)} (covered by the confirmation)", "dim"
-    if suspension.question.kind in ("confirmation", "wait"):
+    if suspension.question.kind == "confirmation":
         return decided, "good"
     if suspension.question.kind == "input" and suspension.decision is not None:
         return f"{value_summary(suspension.decision.content)} ({decided})", "good"
     return f"{value_summary(call.value)} ({decided})", "dim"
+
+
+def _only_waited(execution: ExecutionState, call: Call) -> bool:
+    """Whether the call is a wait and nothing else; a tool that was called again after a wait did more."""
+    asked = execution.suspensions.get(call.suspension_id or "")
+    return asked is not None and asked.question.addressee == "clock" and not call.attempts
+
+
+def _describe_rejected(execution: ExecutionState, call: Call) -> str:
+    """Who rejected it; the reason for which all rows were rejected is said of their step."""
+    asked = find_decided(execution, call)
+    is_row = asked is not None and asked.question.is_batch
+    return describe_decision(asked, is_left_out=True, has_reason=not is_row) or "rejected"
 
 
 def _describe_rehearsed(call: Call) -> str:
@@ -209,35 +240,24 @@ def _describe_rehearsed(call: Call) -> str:
 
 def _describe_wait(execution: ExecutionState, call: Call) -> str:
     suspension = execution.suspensions.get(call.suspension_id or "")
-    if suspension is not None and suspension.question.addressee == "clock":
+    if suspension is None or suspension.question.addressee != "clock":
+        return "waits for a person"
+    if call.last_failure is None or suspension.question.expires_at is None:
         return "waits for the clock"
-    return "waits for a person"
-
-
-def decision_text(execution: ExecutionState, suspension_id: str | None, *, is_left_out: bool = False) -> str | None:
-    """Returns who decided, with assurance and channel as the log records them; None while the suspension is open.
-
-    A row that `is_left_out` was rejected, although the same answer approved others.
-    """
-    suspension = execution.suspensions.get(suspension_id or "")
-    if suspension is None or suspension.is_open:
-        return None
-    if suspension.question.addressee == "clock":
-        return "the time has passed"
-    if suspension.status == "timed_out":
-        return f"nobody answered in time: {suspension.question.on_timeout}"
-    if suspension.decision is None:
-        return "withdrawn"
-    verdict = "approved" if suspension.decision.approved and not is_left_out else "rejected"
-    who = name_decider(suspension.principal, suspension.assurance)
-    reason = f": {_quote(suspension.decision.reason, QUOTE_CHARS)}" if suspension.decision.reason else ""
-    return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
+    until = format_instant(to_utc(suspension.question.expires_at))
+    return f"failed: {one_line(call.last_failure, RESULT_CHARS * 2)}; called again at {until}"
 
 
 def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
     if state.status == "rejected":
+        asked = execution.suspensions.get(state.rejected_by or "")
+        # A question about one call stands at that call, with the answer.
+        if asked is not None and asked.question.call_id is None:
+            yield TerminalLine(((describe_decision(asked, is_left_out=True) or "rejected", "bad"),), indent=1)
         return
-    if state.status == "skipped" and state.skipped_by is not None and execution.options.rehearse:
+    if state.status == "skipped" and state.skipped_by == WHEN:
+        yield TerminalLine((("its condition did not hold", "dim"),), indent=1)
+    elif state.status == "skipped" and state.skipped_by is not None and execution.options.rehearse:
         why = f"only a real run has the result of {escape_text(state.skipped_by)}"
         yield TerminalLine(((why, "dim"),), indent=1)
     if state.status == "skipped" and state.error_message is not None:
@@ -268,6 +288,8 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
         lines.append(TerminalLine(((f"the budget of {execution.exhausted} is used up", "bad"),)))
     if execution.status == "rehearsed":
         lines.append(TerminalLine(((describe_rehearsal(execution), "warn"),)))
+    if execution.status == "rejected" and (rejection := describe_rejection(execution)):
+        lines.append(TerminalLine(((rejection, "bad"),)))
     if execution.cancel_reason:
         lines.append(TerminalLine((f"cancelled: {one_line(execution.cancel_reason, 300)}",)))
     return tuple(lines)

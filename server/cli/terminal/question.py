@@ -28,7 +28,7 @@ MIN_DIGEST_CHARS = 12
 YES, NO = ("y", "yes"), ("n", "no")
 
 _NEEDS = {
-    "client": "a person, asked by the client",
+    "client": "a person, here or in a form of the client",
     "human": "a person, here or in the inbox",
     "signed": "a signature in the inbox, or a person other than the owner",
     "second": "a person other than the owner",

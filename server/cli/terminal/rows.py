@@ -54,12 +54,13 @@ class RowTable:
             note = ", edited" if row in self._edits else ""
             left_out = "" if row in self._chosen else ", does not run"
             call = self._calls[row]
-            lines = format_call(call.tool_name, f"row {row}{note}{left_out}", self._arguments(row), limit)
+            lines = format_call(call.tool_name, f"row {row + 1}{note}{left_out}", self._arguments(row), limit)
             self._terminal.say(
                 *(TerminalLine((line.strip(),), indent=(len(line) - len(line.lstrip())) // 2) for line in lines)
             )
         if self._pages > 1:
-            text = f"Rows {rows[0]} to {rows[-1]} of {len(self._calls)}, page {self._page + 1} of {self._pages}."
+            place = f"Rows {rows[0] + 1} to {rows[-1] + 1} of {len(self._calls)}"
+            text = f"{place}, page {self._page + 1} of {self._pages}."
             self._terminal.say(TerminalLine(((text, "dim"),)))
         self._seen.update(rows)
 
@@ -70,34 +71,34 @@ class RowTable:
 
     def choose(self) -> None:
         """Asks which rows run; an answer that names none leaves them as they were."""
-        typed = self._terminal.ask("Rows to approve, such as 0,2,5-9 (Enter: as they are): ")
+        typed = self._terminal.ask("Rows to approve, such as 1,3,6-10 (Enter: as they are): ")
         if not typed:
             return
         chosen = read_ranges(typed, len(self._calls))
         if chosen is None:
-            self._warn(f"Name rows from 0 to {len(self._calls) - 1}.")
+            self._warn(f"Name rows from 1 to {len(self._calls)}.")
             return
         self._chosen = chosen
         self._terminal.say(f"Rows {format_ranges(chosen).replace(',', ', ')} would run, and no others.")
 
     def edit(self) -> None:
         """Asks for a row and its arguments; what does not fit the tool is refused here, and nothing is changed."""
-        typed = read_ranges(self._terminal.ask(f"Row to edit, 0 to {len(self._calls) - 1}: ") or "", len(self._calls))
+        typed = read_ranges(self._terminal.ask(f"Row to edit, 1 to {len(self._calls)}: ") or "", len(self._calls))
         if typed is None or len(typed) != 1:
-            self._warn(f"Name one row from 0 to {len(self._calls) - 1}.")
+            self._warn(f"Name one row from 1 to {len(self._calls)}.")
             return
         [row] = typed
         edited = edit_json(self._terminal, self._arguments(row))
         if edited is None or edited == self._arguments(row):
-            self._terminal.say(f"Row {row} is as it was.")
+            self._terminal.say(f"Row {row + 1} is as it was.")
         elif not isinstance(edited, dict):
-            self._warn(f"Arguments are a JSON object; row {row} is as it was.")
+            self._warn(f"Arguments are a JSON object; row {row + 1} is as it was.")
         elif faults := self._find_faults(self._calls[row].tool_name, edited):
-            self._warn(f"Row {row} does not fit {self._calls[row].tool_name}: {'; '.join(faults[:MAX_FAULTS])}")
+            self._warn(f"Row {row + 1} does not fit {self._calls[row].tool_name}: {'; '.join(faults[:MAX_FAULTS])}")
         else:
             self._edits[row] = edited
             self._seen.add(row)
-            self._terminal.say(TerminalLine(((f"Row {row} would run with ", "warn"), format_value(edited, None))))
+            self._terminal.say(TerminalLine(((f"Row {row + 1} would run with ", "warn"), format_value(edited, None))))
 
     def approve(self) -> Decision | None:
         """Returns the approval of the chosen rows; None when the person did not mean those that were not shown."""

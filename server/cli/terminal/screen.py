@@ -17,6 +17,7 @@ class ScreenUpdate(Protocol):
 
 MARKS: dict[Mark, tuple[str, str]] = {
     "done": ("✓", "+"),
+    "partly": ("◐", "%"),
     "busy": ("▸", ">"),
     "asks": ("?", "?"),
     "waits": ("·", "."),

@@ -67,8 +67,11 @@ _NAMES = {
 }
 """The kinds of entries whose own names say little to a person."""
 
+_OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has passed"}
+"""What entries about a wait are called; nobody was asked."""
+
 _TONES = {
-    "AGENT_SUSPENDED": "warn",
+    "AGENT_SUSPENDED": "busy",
     "SUSPENSION_TIMEOUT": "bad",
     "STEP_FAILED": "bad",
     "STEP_REJECTED": "bad",
@@ -226,13 +229,17 @@ def _build_timeline_entry(found: Observation, people: Collection[str]) -> Timeli
     if isinstance(assurance, str) and isinstance(channel, str):
         details.append(("by", f"{who or data.get('endorsedBy') or 'nobody'} ({describe_proof(assurance, channel)})"))
     question = found.data.get("suspensionId")
-    tone = _TONES.get(found.type, "plain")
+    is_wait = found.data.get("kind") == "wait" and found.type in _OF_THE_CLOCK
+    names = {**_NAMES, **_OF_THE_CLOCK} if is_wait else _NAMES
+    if is_wait:
+        details = [(name, value) for name, value in details if name == "toolName"]
+    tone = "plain" if is_wait else _TONES.get(found.type, "plain")
     if found.data.get("approved") is not None:
         tone = "good" if found.data["approved"] is True else "bad"
     return TimelineEntry(
         sequence=found.sequence,
         at=found.at,
-        kind=_NAMES.get(found.type) or found.type.replace("_", " ").lower(),
+        kind=names.get(found.type) or found.type.replace("_", " ").lower(),
         step=escape_text(found.step_id or ""),
         details=tuple((escape_text(name), _format_detail(value)) for name, value in details),
         tone=tone,

@@ -162,25 +162,25 @@ def build_forecast_card(found: Forecast, document: Mapping[str, JsonValue]) -> F
 
 
 def _summarize(found: Forecast) -> str:
-    count = len(found.asks)
+    loops = sum(asking.for_all_rows is True for asking in found.asks)
+    count = len(found.asks) - loops
     may_ask_more = bool(found.only_the_run_knows or found.models or found.unseen)
-    if count:
-        asked = f"{count} call{'' if count == 1 else 's'} will ask before {'it runs' if count == 1 else 'they run'}"
-        return f"{asked}, perhaps more." if may_ask_more else f"{asked}."
+    asked = [f"{count} call{'' if count == 1 else 's'} will ask before {'it runs' if count == 1 else 'they run'}"]
+    asks_for_rows = f"{loops} loop{'' if loops == 1 else 's'} will ask once for all rows"
+    said = " and ".join([*(asked if count else []), *([asks_for_rows] if loops else [])])
+    if said:
+        return f"{said}, perhaps more." if may_ask_more else f"{said}."
     return "Whether it asks anybody, only the run will know." if may_ask_more else "It will ask nobody."
 
 
 def _describe_asks(step_id: str, found: Forecast) -> Iterator[str]:
-    for asking in found.asks:
-        if asking.step_id == step_id:
-            covers = f"; the answer covers {_join(asking.confirms)} too" if asking.confirms else ""
-            yield f"{_cut(asking.tool_name, 128)} will ask {asking.whom}: {_cut(asking.because, 300)}{covers}"
+    yield from (asking.sentence for asking in found.asks if asking.step_id == step_id)
 
 
 def _describe_unknown(step_id: str, found: Forecast) -> Iterator[str]:
     for step in found.steps:
-        if step.id == step_id and step.is_conditional:
-            yield "It runs only if its condition holds."
+        if step.id == step_id and step.fate:
+            yield f"It {step.fate}."
         if step.id == step_id and step.needs_model:
             yield "A model writes its calls or its text."
     for call in found.only_the_run_knows:

@@ -11,6 +11,7 @@ SIGNS: dict[Mark, str] = {
     "running": "▸",
     "waiting": "?",
     "completed": "✓",
+    "partly": "◐",
     "failed": "✗",
     "rejected": "✗",
     "skipped": "–",

@@ -12,6 +12,7 @@ import msgspec
 
 from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
 from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.facts import escape_text
 
 MAX_ROWS = 500
@@ -21,15 +22,26 @@ MAX_NAMES = 3
 """Names of steps or tools in one row."""
 
 Mark = Literal[
-    "none", "asks", "pending", "running", "waiting", "completed", "failed", "rejected", "skipped", "rehearsed"
+    "none",
+    "asks",
+    "pending",
+    "running",
+    "waiting",
+    "completed",
+    "partly",
+    "failed",
+    "rejected",
+    "skipped",
+    "rehearsed",
 ]
-"""How a row looks: `none` and `asks` before anything runs, all others as the state of the step."""
+"""`none` and `asks` before anything runs, `partly` for a step that left something out, all others as its state."""
 _MARKS: Mapping[str, Mark] = {"in_progress": "running", "suspended": "waiting"}
 _WORDS: Mapping[Mark, str] = {
     "none": "",
     "asks": "asks a person",
     "pending": "not begun",
     "completed": "done",
+    "partly": "partly done",
 }
 """What the state is called where its mark says too little."""
 _WAITS = {"human": "waits for a person", "caller": "waits for the assistant", "clock": "waits for a time"}
@@ -83,11 +95,15 @@ class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_graph(
-    plan: Plan, execution: ExecutionState | None = None, *, asking: Collection[str] = frozenset()
+    plan: Plan,
+    execution: ExecutionState | None = None,
+    *,
+    asking: Collection[str] = frozenset(),
+    skipped: Collection[str] = frozenset(),
 ) -> PlanGraph:
     """Returns the graph of a plan; with an `execution` of it the states of its steps.
 
-    `asking` names the steps that will ask a person, as far as a forecast knows.
+    `asking` names the steps that will ask a person, as far as a forecast knows, `skipped` those that will not run.
     """
     ordered = list_in_order(plan)
     shown = ordered[:MAX_ROWS]
@@ -95,7 +111,7 @@ def build_graph(
     waits = {} if execution is None else _find_waits(execution)
     states: Mapping[str, StepState] = {} if execution is None else execution.steps
     rows = tuple(
-        _build_row(step, states.get(step.step_id), waits.get(step.step_id), step.step_id in asking, above)
+        _build_row(step, states.get(step.step_id), waits.get(step.step_id), _foresee(step, asking, skipped), above)
         for step, above in zip(shown, [None, *shown], strict=False)
     )
     links = tuple(link for step in shown for link in _list_links(plan, step, places))
@@ -125,12 +141,12 @@ def _list_links(plan: Plan, step: PlanStep, places: Mapping[str, int]) -> Iterab
 
 
 def _build_row(
-    step: PlanStep, state: StepState | None, waits_for: str | None, asks: bool, above: PlanStep | None
+    step: PlanStep, state: StepState | None, waits_for: str | None, mark: Mark, above: PlanStep | None
 ) -> GraphRow:
-    mark: Mark = "asks" if asks else "none"
     if state is not None:
         # The other statuses of a step are marks.
         mark = _MARKS.get(state.status) or state.status  # pyright: ignore[reportAssignmentType]
+        mark = "partly" if describe_shortfall(state) else mark
     words = _WORDS.get(mark, mark)
     if mark == "waiting":
         words = _WAITS[waits_for or "clock"]
@@ -142,17 +158,23 @@ def _build_row(
         mark=mark,
         state=words,
         tools=_join(list_step_tools(step)) or "text of a model",
-        note=_describe(step, state),
+        note=_describe(step, state, will_run=mark != "skipped"),
         after="" if is_usual else f"after {_join(step.dependencies)}",
     )
 
 
-def _describe(step: PlanStep, state: StepState | None) -> str:
+def _foresee(step: PlanStep, asking: Collection[str], skipped: Collection[str]) -> Mark:
+    return "skipped" if step.step_id in skipped else "asks" if step.step_id in asking else "none"
+
+
+def _describe(step: PlanStep, state: StepState | None, *, will_run: bool) -> str:
     notes: list[str] = []
     if state is not None and state.items is not None:
         notes.append(f"{_count_over(state)} of {len(state.items)} items")
     elif step.loop is not None:
         notes.append("for each item")
+    if state is not None and (shortfall := describe_shortfall(state)):
+        notes.append(shortfall)
     if state is not None and state.taken_from is not None:
         notes.append("taken over from an earlier run")
     if state is not None and state.error_message:
@@ -161,7 +183,7 @@ def _describe(step: PlanStep, state: StepState | None) -> str:
         notes.append(
             "its condition did not hold" if state.skipped_by == "when" else f"because of {_cut(state.skipped_by)}"
         )
-    elif step.when and (state is None or state.status == "pending"):
+    elif step.when and will_run and (state is None or state.status == "pending"):
         notes.append("only if its condition holds")
     return " · ".join(notes)
 

@@ -1,6 +1,7 @@
 """The forecast of a plan: what it says comes true, it runs nothing, and it says what only the run will know."""
 
 import re
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -9,6 +10,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.server.api.grants import GrantRequest
+from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
@@ -152,14 +154,74 @@ async def test_the_steps_stand_in_the_order_in_which_they_may_start() -> None:
 
 
 @requirement("plan:forecast")
-async def test_of_a_loop_and_a_condition_only_the_run_knows() -> None:
-    """spec: plans.md, what only the run will know"""
+async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_only_the_run_knows() -> None:
     loop: dict[str, JsonValue] = {**tool_step("all", "erase", {"ids": [{"$from": "item"}]}), "forEach": BOUND}
     judged: dict[str, JsonValue] = {
         **tool_step("some", "note", {"text": "x"}),
         "when": {"value": BOUND, "matches": {"minItems": 1}},
     }
     found = await forecast(tool_step("find", "find", {"topic": "x"}), loop, judged)
-    assert [(one.step_id, one.takes_from) for one in found.only_the_run_knows] == [("all", ("item", "find"))]
-    assert [step.is_conditional for step in found.steps] == [False, False, True] and found.asks == ()
-    assert (found.graph or "").count("==>") == 2
+    [asked] = found.asks
+    assert (asked.step_id, asked.needs, asked.for_all_rows) == ("all", "human", True)
+    assert asked.sentence == (
+        "erase will ask, one question for all rows: a person, in the inbox or at a terminal: "
+        "calls of this tool are dangerous"
+    )
+    assert [step.is_conditional for step in found.steps] == [False, False, True] and found.only_the_run_knows == ()
+    # The graph has the loop as a step that asks.
+    assert (found.graph or "").count("==>") == 2 and 'n1{{"all' in (found.graph or "")
+
+
+@requirement("plan:forecast")
+async def test_whether_a_loop_asks_is_open_where_a_grant_or_a_rule_looks_at_its_rows(tmp_path: Path) -> None:
+    loop: dict[str, JsonValue] = {**tool_step("all", "erase", {"ids": [{"$from": "item"}]}), "forEach": [1, 2]}
+    (tmp_path / "planwarden.toml").write_text('[[rules]]\ntool = "note"\nthen = "ask"\n', encoding="utf-8")
+    noted: dict[str, JsonValue] = {**tool_step("notes", "note", {"text": {"$from": "item"}}), "forEach": ["a"]}
+    async with warden(Ledger(), settings=load_settings(home=tmp_path)) as w:
+        ruled = await w.service.forecast_plan(plan(noted), principal="local")
+        grant = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
+        await w.service.grants.make(grant, PERSON)
+        granted = await w.service.forecast_plan(plan(loop), principal="local")
+    assert [found.step_id for found in ruled.only_the_run_knows] == ["notes"] and ruled.asks == ()
+    assert [found.step_id for found in granted.only_the_run_knows] == ["all"] and granted.asks == ()
+
+
+def _send_if(when: JsonValue, **extra: JsonValue) -> dict[str, JsonValue]:
+    return {**tool_step("send", "erase", {"ids": [1]}), "when": when, **extra}
+
+
+@requirement("plan:forecast")
+async def test_a_step_whose_condition_is_known_not_to_hold_will_be_skipped_with_what_takes_its_result() -> None:
+    big: JsonValue = {"value": {"$from": "inputs", "pointer": "/days"}, "matches": {"minimum": 30}}
+    written: JsonValue = {
+        "inputs": {"properties": {"days": {"type": "integer"}}, "required": ["days"]},
+        "todoList": [
+            _send_if(big),
+            tool_step("takes", "erase", {"ids": {"$from": "send", "pointer": "/erased"}}),
+            tool_step("after", "erase", {"ids": [3]}, dependencies=["send"]),
+        ],
+    }
+    async with warden(Ledger()) as w:
+        few = await w.service.forecast_plan(written, inputs={"days": 7}, principal="local")
+        many = await w.service.forecast_plan(written, inputs={"days": 31}, principal="local")
+        unknown = await w.service.forecast_plan(written, principal="local")
+        ran = await w.execute_plan(written, inputs={"days": 7}, options={"rehearse": True}, wait_seconds=60)
+    assert [step.skipped_because for step in few.steps] == ["when", "send", None]
+    assert [asking.step_id for asking in few.asks] == ["after"]
+    assert ":::skipped" in (few.graph or "")
+    assert few.steps[0].fate == "will be skipped: its condition does not hold"
+    assert few.steps[1].fate == "will be skipped, because of send"
+    # What it says comes true.
+    assert [step.skipped_because for step in ran.steps] == ["when", "send", None]
+    assert [(step.skipped_because, step.is_conditional) for step in many.steps] == [(None, False)] * 3
+    assert [asking.step_id for asking in many.asks] == ["send", "after"]
+    assert [step.fate for step in unknown.steps] == ["runs only if its condition holds", "", ""]
+
+
+@requirement("plan:forecast")
+async def test_a_condition_that_cannot_be_judged_leaves_open_whether_its_step_runs() -> None:
+    odd: JsonValue = {"value": {"$from": "inputs", "pointer": "/text", "parse": "json"}, "matches": {}}
+    written: JsonValue = {"inputs": {"properties": {"text": {"type": "string"}}}, "todoList": [_send_if(odd)]}
+    async with warden(Ledger()) as w:
+        found = await w.service.forecast_plan(written, inputs={"text": "{"}, principal="local")
+    assert [(step.skipped_because, step.is_conditional) for step in found.steps] == [(None, True)]

@@ -139,7 +139,7 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
         asked = await w.execute_plan(plan(step), wait_seconds=60)
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [50]}, {"ids": [60]}]
-        assert any("Rule 3 applies to 2 of them (0, 1)" in said for said in question.found)
+        assert any("Rule 3 applies to 2 of them (1, 2)" in said for said in question.found)
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
             await answer(w, asked, Decision(approved=True, modified_args={"0": {"ids": [101]}}))
         await answer(w, asked, Decision(approved=True, content={"items": [0]}))

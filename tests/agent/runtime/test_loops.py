@@ -144,7 +144,7 @@ async def test_calls_that_need_a_person_are_asked_about_once_and_approved_row_by
             ("wipe:2", {"ids": [8]}),
             ("wipe:3", {"ids": [9]}),
         ]
-        assert "rows counted from 0" in question.found[0] and ledger.lines == []
+        assert "one a row" in question.found[0] and ledger.lines == []
         done = await decide(w, asked, Decision(approved=True, content={"items": [0, 2]}))
     assert (done.status, statuses(done)) == ("completed", {"wipe": "completed", "end": "completed"})
     assert ledger.lines == ["erase [7]", "erase [9]", "note end"]

@@ -11,6 +11,8 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, KeyConflict, PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
+from planwarden.agent.core.replay import find_replay_fault
+from planwarden.agent.core.state import new_execution
 from planwarden.agent.runtime import dispatch
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.configuration import Settings
@@ -393,3 +395,31 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         '[approvals]\ntrust_caller = true\n[tools.erase]\nrisk = "read"\n', encoding="utf-8"
     )
     return load_settings(home=home, environment={})
+
+
+@requirement("rehearsal:record")
+async def test_a_condition_whose_value_is_known_is_judged_although_another_value_is_not() -> None:
+    ids: JsonValue = {"$from": "find", "pointer": "/ids"}
+    written: JsonValue = {"$from": "note", "pointer": "/written"}
+    takes: dict[str, JsonValue] = {"text": {"$text": "{n}", "with": {"n": written}}}
+    steps = (
+        tool_step("note", "note", {"text": "x"}),
+        tool_step("find", "find", {"topic": "x"}),
+        tool_step("none", "note", takes, when={"value": ids, "matches": {"maxItems": 0}}),
+        tool_step("some", "note", takes, when={"value": ids, "matches": {"minItems": 1}}),
+        tool_step("open", "note", takes, when=[{"value": written, "matches": {}}]),
+        tool_step("after", "note", {"text": "y"}, dependencies=["none"]),
+    )
+    async with warden(Ledger()) as w:
+        done = await rehearse(w, *steps)
+        log = await w.service.engine.store.read(done.execution_id)
+        state = await w.service.engine.find(done.execution_id)
+    assert {step.id: step.skipped_because for step in done.steps if step.status == "skipped"} == {
+        "none": "when",
+        "some": "note",
+        "open": "note",
+    }
+    assert statuses(done)["after"] == "rehearsed"
+    assert "their conditions do not hold: none." in done.next_action
+    assert "only a real run has the results: some (after note), open (after note)." in done.next_action
+    assert find_replay_fault(new_execution(state.execution_id, state.thread_id, "local"), log) is None

@@ -36,17 +36,17 @@ def test_rows_are_chosen_and_edited_before_they_are_approved(cli: Cli, terminal:
     asked = _ask(cli, 4)
     person = terminal("approve", asked)
     person.expect("Run these 4 calls?")
-    person.expect("erase (row 3)")
-    _answer(person, "e", ("Row to edit, 0 to 3", "7"))
-    person.expect("Name one row from 0 to 3")
-    _answer(person, "e", ("Row to edit", "1"), ("as one line of JSON", '{"ids": "all"}'))
-    person.expect("Row 1 does not fit erase")
-    _answer(person, "e", ("Row to edit", "1"), ("as one line of JSON", '{"ids": [80]}'))
-    person.expect('Row 1 would run with {"ids": [80]}')
-    _answer(person, "s", ("Rows to approve", "9"))
-    person.expect("Name rows from 0 to 3")
-    _answer(person, "s", ("Rows to approve", "1-2"))
-    person.expect("Rows 1-2 would run, and no others")
+    person.expect("erase (row 4)")
+    _answer(person, "e", ("Row to edit, 1 to 4", "7"))
+    person.expect("Name one row from 1 to 4")
+    _answer(person, "e", ("Row to edit", "2"), ("as one line of JSON", '{"ids": "all"}'))
+    person.expect("Row 2 does not fit erase")
+    _answer(person, "e", ("Row to edit", "2"), ("as one line of JSON", '{"ids": [80]}'))
+    person.expect('Row 2 would run with {"ids": [80]}')
+    _answer(person, "s", ("Rows to approve", "0"))
+    person.expect("Name rows from 1 to 4")
+    _answer(person, "s", ("Rows to approve", "2-3"))
+    person.expect("Rows 2-3 would run, and no others")
     assert cli.ledger == []
     _answer(person, "y")
     assert person.finish() == 0
@@ -60,13 +60,13 @@ def test_many_rows_are_shown_by_page_and_unseen_ones_are_not_approved_by_a_singl
     """spec: plans.md, the terminal shows rows by page"""
     asked = _ask(cli, 45)
     person = terminal("approve", asked)
-    person.expect("Rows 0 to 19 of 45, page 1 of 3")
-    assert "row 20" not in person.text
-    _answer(person, "y", ("Rows 20-44 were not on the screen", "y"))
+    person.expect("Rows 1 to 20 of 45, page 1 of 3")
+    assert "row 21" not in person.text
+    _answer(person, "y", ("Rows 21-45 were not on the screen", "y"))
     _answer(person, "+")
-    person.expect("Rows 20 to 39 of 45, page 2 of 3")
+    person.expect("Rows 21 to 40 of 45, page 2 of 3")
     _answer(person, "-")
-    person.expect("Rows 0 to 19 of 45, page 1 of 3")
+    person.expect("Rows 1 to 20 of 45, page 1 of 3")
     assert cli.ledger == []
-    _answer(person, "y", ("Rows 40-44 were not on the screen", "all"))
+    _answer(person, "y", ("Rows 41-45 were not on the screen", "all"))
     assert person.finish() == 0 and len(cli.ledger) == 45

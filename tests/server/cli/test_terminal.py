@@ -75,7 +75,7 @@ def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal:
         "ids = [1, 2]",
         "Risk: dangerous",
         "Needs: a person",
-        "The agent says (unverified):",
+        "The plan says:",
         "Erase them?",
         CHOICE,
     ):
@@ -323,7 +323,7 @@ def test_hostile_text_cannot_control_the_terminal(cli: Cli, terminal: Open) -> N
     )
     person = terminal("approve", suspension_id)
     person.expect("planwarden found: Control or invisible characters escaped:")
-    person.expect("The agent says (unverified):")
+    person.expect("The plan says:")
     person.expect("Fine\\u001b]0;title\\u0007")
     person.expect("v view all")
     person.expect(CHOICE)

@@ -132,7 +132,7 @@ async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> 
         assert "taken over from an earlier run" in page.words and "this run goes on from it" in page.words
         assert ledger.lines == ["note x"]
         compared = await _open(browser, first, f"/compare/{asked.execution_id}")
-        assert compared.text.count('class="graph"') == 2 and "ended, because a person rejected" in compared.words
+        assert compared.text.count('class="graph"') == 2 and "ended: rejected by ann (human, inbox)" in compared.words
         old = await _open(browser, asked.execution_id)
         assert not any(sent.action.endswith("/retry") for sent in old.forms)
 

@@ -53,7 +53,7 @@ async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_t
         typed = {_find_input(page, 1, "ids"): "[80, 81]"}
         seen = await browser.submit(page.form("/decision"), press="approve", row=["1", "2"], **typed)
         assert seen.status == 200 and "2 of 3 rows run as follows" in seen.words and ledger.lines == []
-        assert "This does not run: row 0." in seen.words and "You edited 1 row" in seen.words
+        assert "This does not run: row 1." in seen.words and "You edited 1 row" in seen.words
         answers = [await browser.submit(seen.form("/decision"), press="approve") for _ in range(2)]
         assert [answer.status for answer in answers] == [303, 303]
         assert ledger.lines == ["erase [80, 81]", "erase [9]"]
@@ -62,17 +62,17 @@ async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_t
         assert edit.revision == 2
         after = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         assert "with edited arguments" in after.words and "edited by ann (a person, in the inbox)" in after.words
-        assert "left out" in after.words and "row 1: ids" in after.words
+        assert "left out" in after.words and "row 2: ids" in after.words
 
 
 @requirement("inbox:rows")
 @pytest.mark.parametrize(
     ("typed", "why"),
     [
-        ("[1,", "Row 1 needs another look"),
+        ("[1,", "Row 2 needs another look"),
         ("", "this field is required"),
-        ('"all"', "Row 1 does not fit erase"),
-        ('["x"]', "Row 1 does not fit erase"),
+        ('"all"', "Row 2 does not fit erase"),
+        ('["x"]', "Row 2 does not fit erase"),
     ],
 )
 @pytest.mark.parametrize("press", ["approve", "review", None])
@@ -104,7 +104,7 @@ async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked
     count = ROWS_PER_PAGE * 2 + 20
     async with inbox(ledger) as found:
         _, browser, first = await _open(found, _loop(list(range(count))))
-        assert f"Rows 0 to {ROWS_PER_PAGE - 1} are on this page" in first.words and "Page 1 of 3" in first.words
+        assert f"Rows 1 to {ROWS_PER_PAGE} are on this page" in first.words and "Page 1 of 3" in first.words
         ticked = [str(row) for row in range(ROWS_PER_PAGE) if row != 3]
         typed = {_find_input(first, 5, "ids"): "[500]"}
         last = await browser.submit(first.form("/decision"), page="3", row=ticked, **typed)
@@ -115,8 +115,8 @@ async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked
         assert back.form("/decision").fields["row"] == ticked
         assert back.form("/decision").fields[_find_input(back, 5, "ids")] == ["[\n  500\n]"]
         seen = await browser.submit(back.form("/decision"), press="approve")
-        assert "50 of them stand on pages that you have not opened: rows 50-99" in seen.words
-        assert "These do not run: rows 3, 110-111." in seen.words and ledger.lines == []
+        assert "50 of them stand on pages that you have not opened: rows 51-100" in seen.words
+        assert "These do not run: rows 4, 111-112." in seen.words and ledger.lines == []
         kept = await browser.submit(seen.form("/decision"), press="edit")
         assert "So far 3 left out and 1 edited" in kept.words
         assert (await browser.submit(seen.form("/decision"), press="approve")).status == 303
@@ -166,9 +166,9 @@ async def test_an_edit_of_a_row_that_is_left_out_is_not_recorded() -> None:
         ("page", "0"),
         ("page", "1e3"),
         ("tick", "some"),
-        ("out", "3"),
+        ("out", "4"),
         ("out", "0-99999"),
-        ("opened", "1"),
+        ("opened", "2"),
         ("row", "3"),
         ("row", "-1"),
         ("row", "x"),
@@ -273,5 +273,5 @@ async def test_a_thousand_rows_are_twenty_pages_before_and_after_the_decision() 
         assert "1000 calls, one a row" in listed.words and len(listed.text) < 20_000
         await browser.submit(page.form("/decision"), press="reject")
         decided = await browser.open(f"/inbox/suspensions/{asked.suspension_id}?rows=20")
-        assert "Rows 950 to 999 are on this page" in decided.words and "did not run" in decided.words
+        assert "Rows 951 to 1000 are on this page" in decided.words and "did not run" in decided.words
         assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}?rows=21")).status == 422

@@ -2,6 +2,7 @@
 
 from pydantic import JsonValue
 
+import planwarden
 from tests.requirements import requirement
 from tests.server.inbox.test_browser import PHONE, BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
@@ -11,6 +12,15 @@ from tests.support.wardens import tool_step
 pytestmark = DRIVES_CHROMIUM
 
 NAMES = ("Acme Ltd", "Borealis", "Cobalt & Sons", "Dune")
+
+
+NAME = "the_long_name_that_somebody_gave_to_the_only_argument_of_this_tool"
+
+
+@planwarden.tool
+async def write_down(the_long_name_that_somebody_gave_to_the_only_argument_of_this_tool: str) -> str:
+    """Write a text down."""
+    return the_long_name_that_somebody_gave_to_the_only_argument_of_this_tool
 
 
 async def _ask(found: InboxScene, count: int) -> str:
@@ -42,7 +52,7 @@ async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
     """spec: keyboard all the way; Enter in a field decides nothing"""
     async with open_browser() as d:
         await _open(d, 3)
-        await d.page.get_by_label("row 0", exact=True).focus()
+        await d.page.get_by_label("row 1", exact=True).focus()
         await d.page.keyboard.press("Space")
         await d.page.locator("#row-1 summary").focus()
         await d.page.keyboard.press("Enter")
@@ -82,3 +92,17 @@ async def test_on_a_phone_rows_on_pages_that_were_not_opened_hold_the_button_bac
         await expect(approve).not_to_have_attribute("aria-disabled", "true")
         width = await d.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert width == 0 and d.found.ledger.lines == []
+
+
+@requirement("inbox:layout")
+async def test_no_page_of_a_question_is_wider_than_a_phone_whatever_is_asked() -> None:
+    long = "x" * 500
+    step = tool_step("mail", "write_down", {NAME: long})
+    async with open_browser([write_down], **PHONE) as d:
+        asked = await d.found.run_to_question(step, goal="Write")
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
+        for where in (f"/inbox/suspensions/{asked}/grant", f"/inbox/suspensions/{asked}", "/inbox"):
+            await d.page.goto(f"{d.found.url.removesuffix('/inbox')}{where}")
+            await d.page.wait_for_selector("main")
+            width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert await d.page.evaluate(width) == 0, where

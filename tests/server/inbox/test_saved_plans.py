@@ -311,6 +311,29 @@ async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of
         assert page.form("/start").fields[field("ids")] == ["[3]"] and await count_runs(found) == 0
 
 
+@requirement("saved:forecast")
+async def test_the_page_says_of_a_loop_that_it_will_ask_once_and_of_a_step_that_it_will_be_skipped(
+    tmp_path: Path,
+) -> None:
+    sweep = """
+    inputs: {properties: {ids: {type: array, default: []}}}
+    todoList:
+      - id: each
+        description: Erase each of them
+        forEach: {$from: inputs, pointer: /ids}
+        toolCalls: [{toolName: erase, arguments: {ids: [{$from: item}]}}]
+      - id: more
+        description: Erase another one
+        when: {value: {$from: inputs, pointer: /ids}, matches: {minItems: 1}}
+        toolCalls: [{toolName: erase, arguments: {ids: [9]}}]
+    """
+    async with opened(tmp_path, sweep=sweep) as (_, browser):
+        page = await browser.open("/inbox/saved/sweep")
+    assert "1 loop will ask once for all rows." in page.words
+    assert "erase will ask, one question for all rows: a person, in the inbox or at a terminal" in page.words
+    assert "It will be skipped: its condition does not hold." in page.words
+
+
 async def test_a_plan_that_cannot_run_here_says_why_and_cannot_be_started(tmp_path: Path) -> None:
     """ours"""
     odd = "todoList: [{id: a, description: x, toolCalls: [{toolName: gone, arguments: {}}]}]"

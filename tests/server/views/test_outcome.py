@@ -60,7 +60,7 @@ async def test_a_call_that_failed_after_its_approval_is_said_to_have_failed_and_
 @requirement("inbox:outcome")
 async def test_a_plan_that_goes_on_to_another_question_is_not_good_yet() -> None:
     found = await _outcome(confirm("first"), ERASE, answers=(True,))
-    assert (found.text, found.tone) == ("Step 1 of 2 is done. The plan waits for another answer.", "warn")
+    assert (found.text, found.tone) == ("Step 1 of 2 is done. The plan waits for another answer.", "busy")
 
 
 @requirement("inbox:outcome")

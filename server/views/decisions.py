@@ -1,0 +1,80 @@
+"""Who decided about a call or ended a step, in words, and what a completed step did not do.
+
+A call may have several questions, and the latest may be the wait before its next attempt: a clock decides nothing.
+"""
+
+from itertools import chain
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.server.views.facts import cut_text, escape_text, measure_text
+from planwarden.server.views.suspension import build_edit_views
+from planwarden.server.views.voices import describe_editor, name_decider
+
+REASON_CHARS = 160
+
+
+def find_decided(execution: ExecutionState, call: Call) -> SuspensionState | None:
+    """Return the latest question about the call that was not put to the clock."""
+    names = chain([call.suspension_id or ""], reversed(call.consumed))
+    asked = (execution.suspensions.get(name) for name in names)
+    return next((item for item in asked if item is not None and item.question.addressee != "clock"), None)
+
+
+def describe_decision(
+    suspension: SuspensionState | None, *, is_left_out: bool = False, has_reason: bool = True
+) -> str | None:
+    """Return who decided, with assurance and channel as the log records them; None while the suspension is open.
+
+    A row that `is_left_out` was rejected, although the same answer may have approved others.
+    """
+    if suspension is None or suspension.is_open:
+        return None
+    decision = suspension.decision
+    if suspension.status == "withdrawn" or decision is None:
+        return "withdrawn"
+    if suspension.status == "timed_out":
+        return f"nobody answered in time: {suspension.question.on_timeout}"
+    verdict = "approved" if decision.approved and not is_left_out else "rejected"
+    who = name_decider(suspension.principal, suspension.assurance)
+    # The reason of an approval is not why a row was left out of it, and a claim's is the model's own words.
+    is_claim = suspension.assurance == "claimed"
+    is_reason = has_reason and decision.reason and not is_claim and not (decision.approved and is_left_out)
+    reason = f": {_quote(decision.reason or '')}" if is_reason else ""
+    return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
+
+
+def describe_rejection(execution: ExecutionState, *, has_reason: bool = True) -> str:
+    """Return who rejected the first step that was rejected, or the whole plan, and why; empty if nobody did."""
+    names = [state.rejected_by for state in execution.steps.values() if state.rejected_by is not None]
+    reviews = [name for name, asked in execution.suspensions.items() if asked.question.kind == "review"]
+    asked = execution.suspensions.get(next(iter([*names, *reviews[-1:]]), ""))
+    return describe_decision(asked, is_left_out=True, has_reason=has_reason) or ""
+
+
+def describe_call_edit(question: ev.Question, call_id: str) -> str:
+    """Return who edited the arguments of the call after it was asked about; empty if nobody did."""
+    edits = build_edit_views(question)
+    if question.is_batch:
+        places = (place for place, row in enumerate(question.covers) if row.call_id == call_id)
+        start = f"{next(places, '')}/"
+        edits = tuple(edit for edit in edits if any(name.startswith(start) for name in edit.arguments))
+    return f"edited by {describe_editor(edits[-1])}" if edits else ""
+
+
+def describe_shortfall(state: StepState) -> str:
+    """Return what a completed step did not do, such as `of 3 items 1 was left out`; empty if it did everything."""
+    if state.status != "completed":
+        return ""
+    if state.items is None:
+        return "without a tool that it needed" if state.validation == "failed" else ""
+    items = map(state.list_item_calls, range(len(state.items)))
+    rejected = sum(any(call.status == "rejected" for call in calls) for calls in items)
+    parts = [(state.failed_items, "failed"), (rejected, "were left out" if rejected > 1 else "was left out")]
+    said = " and ".join(f"{count} {end}" for count, end in parts if count)
+    return f"of {len(state.items)} items {said}" if said else ""
+
+
+def _quote(text: str) -> str:
+    line = escape_text(" ".join(text.split()))
+    return f'"{line if measure_text(line) <= REASON_CHARS else cut_text(line, REASON_CHARS - 1) + "…"}"'

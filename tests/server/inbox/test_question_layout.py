@@ -1,0 +1,71 @@
+"""What the pages of questions put first: danger before age, a person's own fields before facts, a table of rows."""
+
+import re
+
+import pytest
+from pydantic import JsonValue
+
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, Inbox, inbox
+from tests.support.wardens import Ledger, confirm, tool_step
+
+pytestmark = pytest.mark.anyio
+FORM: JsonValue = {
+    "type": "object",
+    "required": ["city"],
+    "properties": {"city": {"type": "string"}, "letter": {"type": "string", "maxLength": 500}},
+}
+ASK = tool_step("ask", "requestInput", {"message": "Where to?", "form": FORM})
+LOOP = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9])
+
+
+async def _log_in(found: Inbox) -> Browser:
+    browser = found.browser()
+    await browser.log_in()
+    return browser
+
+
+@requirement("inbox:layout")
+async def test_what_is_dangerous_waits_before_what_is_older() -> None:
+    async with inbox(Ledger()) as found:
+        asked = [await found.ask(confirm("a")), await found.ask(), await found.ask(confirm("b")), await found.ask(LOOP)]
+        page = await (await _log_in(found)).open("/inbox")
+    first, second, third, fourth = (question.suspension_id for question in asked)
+    assert re.findall(r'id="q-(\w+)"', page.text) == [second, fourth, first, third]
+
+
+@requirement("inbox:layout")
+async def test_the_fields_of_a_person_come_before_the_call_that_asks_and_longer_texts_have_room() -> None:
+    async with inbox(Ledger()) as found:
+        asked = await found.ask(ASK)
+        page = await (await _log_in(found)).open(f"/inbox/suspensions/{asked.suspension_id}")
+    assert page.text.index("Your answer") < page.text.index("The call that asks")
+    assert len(re.findall(r"<textarea id=\"arg", page.text)) == 1 and '<textarea id="reason"' in page.text
+
+
+@requirement("inbox:layout")
+async def test_rows_are_a_table_with_one_column_an_argument_whose_origins_stand_behind_a_toggle() -> None:
+    async with inbox(Ledger()) as found:
+        asked = await found.ask(LOOP)
+        page = await (await _log_in(found)).open(f"/inbox/suspensions/{asked.suspension_id}")
+    assert page.text.count('<th scope="col">') == 2 and page.text.count('data-label="ids"') == 3
+    assert page.text.count('<span class="origin">from the item</span>') == 1 and 'id="origins"' in page.text
+    assert [f"Edit row {row}" in page.words for row in range(5)] == [False, True, True, True, False]
+    # How the question works is no warning.
+    assert 'class="found"' in page.text and "found warns" not in page.text
+    assert 'class="card decide sticky"' in page.text
+
+
+@requirement("inbox:layout")
+async def test_history_says_what_a_person_answered_and_which_rows_were_approved() -> None:
+    async with inbox(Ledger()) as found:
+        asked, rows, whole = await found.ask(ASK), await found.ask(LOOP), await found.ask(LOOP)
+        browser = await _log_in(found)
+        form = (await browser.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision")
+        city = next(name for name in form.fields if name.startswith("arg."))
+        await browser.submit(form, press="approve", **{city: "Bremen <b>"})
+        await browser.decide(rows.suspension_id, "approve", row=["0", "2"])
+        await browser.decide(whole.suspension_id, "approve")
+        history = await browser.open("/inbox/history")
+    assert '{"city": "Bremen <b>"}' in history.words and "<b>}" not in history.text
+    assert "rows 1, 3 of 3, without row 2" in history.words and "all 3 rows" in history.words
