@@ -688,6 +688,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "confirm:certain": Requirement(
+        "docs/reference/plans", "A person is not asked to confirm a later call that certainly fails."
+    ),
+    "references:never": Requirement("docs/reference/plans", "What no run could resolve is refused before one."),
     "references:text": Requirement(
         "console, what a model sees",
         "A binding reads JSON in text where it says so; where it leads nowhere it says why.",
@@ -701,11 +705,34 @@ REQUIREMENTS: dict[str, Requirement] = {
     "conditions:dependents": Requirement(
         "docs/reference/plans", "Steps go on after one whose condition did not hold, unless they need its value."
     ),
+    "conditions:closed": Requirement(
+        "docs/reference/plans", "What a condition cannot judge does not match, and the step says why."
+    ),
     "conditions:faults": Requirement("docs/reference/plans", "A condition that cannot be judged is refused at once."),
     "loops:each": Requirement("docs/reference/plans", "A loop is proven by the calls of every item."),
     "loops:failure": Requirement("docs/reference/plans", "A failed item stops the others, or leaves a gap."),
     "loops:batch": Requirement(
         "docs/reference/plans", "Calls of a loop that need a person are one question; each row releases its call once."
+    ),
+    "loops:calls": Requirement(
+        "docs/reference/plans",
+        "A call of a loop takes the result of an earlier call of its item, and all rows are one question.",
+    ),
+    "thread:effects": Requirement(
+        "docs/reference/executions", "Whoever is asked about a call that ran in the thread before is told first."
+    ),
+    "done:honest": Requirement(
+        "docs/reference/executions",
+        "An execution is called proven only as far as its steps promised calls and made them.",
+    ),
+    "edits:told": Requirement(
+        "docs/reference/executions", "Arguments that a person changed are in the next answer, from what to what."
+    ),
+    "confirms:loop": Requirement(
+        "docs/reference/plans", "A confirmation covers the calls of a loop whose items are known when it asks."
+    ),
+    "plan:promises": Requirement(
+        "docs/reference/plans", "A plan that seems to promise what it does not is accepted with a warning."
     ),
     "loops:pages": Requirement(
         "docs/reference/executions",
@@ -725,7 +752,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "plan:placeholders": Requirement(
         "console, what a model sees",
-        "A placeholder is a warning where a caller wrote it, and a fault where a model did.",
+        "A placeholder is a fault where a model wrote it; where a caller did, a warning, and said first in questions.",
     ),
     "thread:bindings": Requirement(
         "console, settled", "A later execution takes completed results of its thread, fixed when its plan is accepted."

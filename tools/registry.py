@@ -140,7 +140,9 @@ class Registry:
             return tool, self._schemas[definition.name]
         try:
             # Most processes call none of planwarden's own tools, whose schemas are right.
-            return tool, tool.schema or Schema(definition.input_schema, is_known=definition.source == "builtin")
+            return tool, tool.schema or Schema(
+                definition.input_schema, is_known=definition.source == "builtin", checks_dates=True
+            )
         except ValueError as error:
             raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
 

@@ -95,7 +95,7 @@ def check_form(form: dict[str, JsonValue], content: JsonValue) -> None:
     if content is None:
         raise InvalidArguments("this question asks for 'content'", details={"answerSchema": form})
     try:
-        faults = Schema(form).find_faults(content)
+        faults = Schema(form, checks_dates=True).find_faults(content)
     except ValueError as error:
         raise InvalidArguments(f"the form of this question is not a usable JSON Schema: {error}") from None
     if faults:

@@ -27,8 +27,10 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
         faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
     resolved = call.proposed
     if has_bindings(resolved):
-        item = execution.steps[call.step_id].find_item(call)
-        resolved = resolve(resolved, list_sources(execution, context.parts, item))
+        state = execution.steps[call.step_id]
+        item = state.find_item(call)
+        item_calls = () if item is None else state.list_item_calls(item[1])
+        resolved = resolve(resolved, list_sources(execution, context.parts, item, item_calls))
     _check_size(resolved)
     completed, invalid = context.tools.complete(call.tool_name, resolved)
     faults.extend(invalid)

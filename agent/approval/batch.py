@@ -5,28 +5,30 @@ that the answer names in `content.items`; each row releases its own call once. T
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
-from planwarden.agent.approval.covering import is_worth_enough
+from planwarden.agent.approval.covering import find_covering_suspension, is_worth_enough
 from planwarden.agent.approval.once import find_duplicate, find_key, look_up
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     compute_approval_digest,
     describe_attempts,
+    describe_placeholders,
     is_of_policy,
     limit_on_timeout,
     open_question,
 )
 from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan
-from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.common.canonical import canonical_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.takeover import describe_earlier_runs
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
@@ -39,6 +41,7 @@ MAX_CACHED = 100
 MAX_RULES = 5
 """Of those that a question about rows names."""
 MAX_PLACES = 20
+MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
 
 
@@ -49,17 +52,23 @@ class _Row(msgspec.Struct, frozen=True):
     found: str | None
 
 
-def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepState) -> ev.Suspended:
+def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepState) -> tuple[ev.Event, ...]:
     """The question about the calls of the loop that have not begun and need a person, at most `MAX_ROWS`.
 
-    At least one of them does.
+    At least one of them does. Calls that cannot work, whatever the answer is, fail before anybody is asked.
     """
     rows: list[_Row] = []
     size = 0
     if context.room is not None:
         # Calls that need no row take their shares one after the other; what does not fit in beside them has a row.
         context = replace(context, room=context.room.copy())
-    listed = list(islice(_list_rows(context, execution, state), MAX_ROWS))
+    judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
+    if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
+        # An item fails once.
+        size = len(state.step.tool_calls)
+        by_item = {execution.call(failed.call_id).place // size: failed for failed in reversed(failures)}
+        return tuple(by_item.values())
+    listed = [row for row in judged if isinstance(row, _Row)]
     for row in _list_first_of_key(context, execution, listed):
         size += measure_at_least(row.covered.arguments, MAX_ROWS_BYTES)
         if rows and size > MAX_ROWS_BYTES:
@@ -84,20 +93,42 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         on_timeout=limit_on_timeout(risk, "approve" if approves else "reject"),
         covers=tuple(row.covered for row in rows),
         found=(
+            *describe_placeholders(_list_written(state, rows)),
             *_describe_rows(len(rows)),
+            *_describe_gaps(state),
             *describe_earlier_runs(execution, state.step.step_id),
             *describe_attempts(execution, state.step.step_id),
             *dict.fromkeys(row.found for row in rows if row.found),
             *_describe_rules(rows),
         ),
     )
-    return open_question(context, execution, question)
+    return (open_question(context, execution, question),)
+
+
+def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
+    """Return the calls as somebody wrote them: of each row where the plan has the list itself, else of one item."""
+    loop = state.step.loop
+    if loop is None or not isinstance(loop.items, list):
+        return list(state.list_item_calls(0))
+    by_id = {row.covered.call_id: row.covered.arguments for row in rows}
+    return [replace(call, proposed=by_id[call.call_id]) for call in state.calls if call.call_id in by_id]
 
 
 def _describe_rows(count: int) -> Iterator[str]:
     """A single row is not worth a sentence: there is nothing to choose."""
     if count > 1:
         yield f"One question for {count} calls of this step, in rows counted from 0: approve all, or only some."
+
+
+def _describe_gaps(state: StepState) -> Iterator[str]:
+    """Yield what the person should know of items that have no row because they failed."""
+    failed = next((call for call in state.calls if call.status == "failed"), None)
+    if failed is not None:
+        _, index = state.find_item(failed) or (None, 0)
+        # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
+        why = canonical_json((failed.error_message or "")[:MAX_ERROR_CHARS])
+        count, total = state.failed_items, len(state.items or ())
+        yield f"{count} of {total} items failed and {'has' if count == 1 else 'have'} no row; item {index}: {why}."
 
 
 def _describe_rules(rows: list[_Row]) -> Iterator[str]:
@@ -112,25 +143,35 @@ def _describe_rules(rows: list[_Row]) -> Iterator[str]:
         yield f"Rule {rule.number} applies to {len(places)} of them ({listed}): {rule.words}"
 
 
-def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row]:
-    wanted = set[str]()
-    for index in range(state.items_over, len(state.items or ())):
-        calls = state.list_item_calls(index)
-        if any(call.status in ("failed", "rejected") for call in calls):
+def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row | ev.ToolFailed]:
+    """Yield the row of each call that needs a person, and the failure of each call that cannot work."""
+    needed: list[PathsNeeded | PartsNeeded] = []
+    for call, is_due in _list_proposed(state):
+        try:
+            row = _judge(context, execution, call, is_due=is_due)
+        except (PathsNeeded, PartsNeeded) as error:
+            # All of them are looked up at once.
+            needed.append(error)
+            if len(needed) > MAX_ROWS:
+                break
             continue
-        for call in calls:
-            try:
-                row = _judge(context, execution, call) if call.status == "proposed" else None
-            except PathsNeeded as needed:
-                # All of them are looked up at once.
-                wanted |= needed.wanted
-                if len(wanted) > MAX_ROWS:
-                    raise PathsNeeded(frozenset(wanted)) from None
-                continue
-            if row is not None and not wanted:
-                yield row
-    if wanted:
-        raise PathsNeeded(frozenset(wanted))
+        if row is not None and not needed:
+            yield row
+    parts = [error.wanted for error in needed if isinstance(error, PartsNeeded)]
+    paths = [error.wanted for error in needed if isinstance(error, PathsNeeded)]
+    if parts:
+        raise PartsNeeded(frozenset(chain.from_iterable(parts)))
+    if paths:
+        raise PathsNeeded(frozenset(chain.from_iterable(paths)))
+
+
+def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
+    """Yield the calls that have not begun, and whether what they take is known: not of those of a later wave."""
+    for index in range(state.items_over, len(state.items or ())):
+        if state.find_next_call(index) is not None:
+            for number, call in enumerate(state.list_item_calls(index)):
+                if call.status == "proposed":
+                    yield call, number < state.item_order.ends[state.wave]
 
 
 def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
@@ -149,15 +190,22 @@ def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows
             seen.add(once.key)
 
 
-def _judge(context: ApprovalContext, execution: ExecutionState, call: Call) -> _Row | None:
-    """The row of a call that needs a person; None for one that does not, or that cannot run."""
+def _judge(
+    context: ApprovalContext, execution: ExecutionState, call: Call, *, is_due: bool
+) -> _Row | ev.ToolFailed | None:
+    """The row of a call that needs a person; None for one that does not, or that cannot run.
+
+    Everything that a call takes is known when it is due: if its arguments do not fit, they never will.
+    """
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
         return None
+    if find_row(context, execution, call, definition) is not None:
+        return None
     try:
         arguments = complete_arguments(context, execution, call)
-    except InvalidArguments:
-        return None
+    except InvalidArguments as error:
+        return ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message) if is_due else None
     requirement, found = context.find_requirement(definition, arguments), None
     if requirement.denied is not None:
         return None
@@ -167,6 +215,8 @@ def _judge(context: ApprovalContext, execution: ExecutionState, call: Call) -> _
     elif requirement.needs is None:
         if context.room is not None:
             context.room.take(requirement.shares)
+        return None
+    elif find_covering_suspension(context, execution, call, definition, arguments, requirement) is not None:
         return None
     else:
         now = context.clock.now()
@@ -245,7 +295,7 @@ def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
     if not isinstance(items, list):
         raise InvalidArguments(f"content must name the rows to approve, counted from 0, such as {EXAMPLE}")
     if not items:
-        raise InvalidArguments("content.items names no row; send approved: false to reject all of them")
+        raise InvalidArguments("content.items names no row; a rejection leaves out all of them")
     count, chosen = len(question.covers), _read_chosen_rows(content)
     if len({*chosen}) != len(items) or not all(0 <= index < count for index in chosen):
         raise InvalidArguments(f"content.items must name each row once, from 0 to {count - 1}, such as {EXAMPLE}")

@@ -1,7 +1,8 @@
 """One confirmation that covers several calls: which calls it names, and which later call it lets through.
 
 A confirmation step may name later steps. Their calls are listed in its question, as far as their arguments are known by
-then, and each listed call may run once without another question.
+then, and each listed call may run once without another question. Of a loop whose items are known by then, these are the
+calls of all items.
 """
 
 from collections.abc import Iterable
@@ -11,46 +12,128 @@ from msgspec.structs import replace
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.ownership import find_owner_for
-from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.canonical import canonical_json, measure_at_least
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.beginning import begin_step, find_items
+from planwarden.agent.core.bindings import INPUTS, Binding, find_bindings
+from planwarden.agent.core.folds.planned_calls import begin_loop
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import Requirement
+
+MAX_COVERED = 1_000
+"""Calls that one confirmation covers; the others are asked about when their turn comes."""
+MAX_COVERED_BYTES = 1024 * 1024
 
 
 def list_covered_calls(
     context: ApprovalContext, execution: ExecutionState, call: Call
 ) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
-    """The later calls that a question about `call` covers, with the risk of each."""
+    """The later calls that a question about `call` covers, with the risk of each, at most `MAX_COVERED`."""
     found: list[tuple[ev.CoveredCall, Risk]] = []
+    size = 0
     for step_id in execution.steps[call.step_id].step.confirms:
+        execution = _look_ahead(context, execution, step_id)
         for planned in execution.steps[step_id].calls:
-            definition = context.tools.get(planned.tool_name)
-            if definition is None or definition.is_blocking or planned.status != "proposed":
+            row = _cover(context, execution, planned)
+            size += 0 if row is None else measure_at_least(row[0].arguments, MAX_COVERED_BYTES)
+            if len(found) >= MAX_COVERED or size > MAX_COVERED_BYTES:
+                return tuple(found)
+            if row is not None:
+                found.append(row)
+    return tuple(found)
+
+
+def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
+    """The execution as if the loop of the step had begun, if what it goes through is known already."""
+    state = execution.steps[step_id]
+    if state.step.loop is None or state.items is not None:
+        return execution
+    try:
+        items = find_items(state.step.loop, execution, context.parts or {})
+    except (InvalidArguments, LimitExceeded):
+        return execution
+    except PartsNeeded:
+        if context.parts is not None:
+            raise
+        return execution
+    return replace(execution, steps={**execution.steps, step_id: begin_loop(state, tuple(items))})
+
+
+def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
+    """The call as a question covers it, with its risk; None for one whose arguments are not known, or that asks."""
+    definition = context.tools.get(planned.tool_name)
+    if definition is None or definition.is_blocking or planned.status != "proposed":
+        return None
+    try:
+        arguments = complete_arguments(context, execution, planned)
+    except InvalidArguments:
+        return None
+    except PartsNeeded:
+        if context.parts is not None:
+            raise
+        # The arguments are not known here, so the call is asked about by itself.
+        return None
+    requirement = context.find_requirement(definition, arguments)
+    if requirement.denied is not None:
+        return None
+    covered = ev.CoveredCall(
+        step_id=planned.step_id,
+        tool_name=planned.tool_name,
+        arguments=arguments,
+        definition_digest=definition.digest,
+        call_id="" if execution.steps[planned.step_id].step.loop is None else planned.call_id,
+    )
+    return covered, requirement.effective_risk
+
+
+def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:
+    """Check the later calls that a question about `call` would cover, before it is asked.
+
+    Only those whose sources are over, in steps that will certainly begin.
+
+    Raises:
+        InvalidArguments: one cannot run.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    for step_id in execution.steps[call.step_id].step.confirms:
+        state = execution.steps[step_id]
+        if state.status != "pending" or state.step.loop is not None or not _will_begin(context, execution, state):
+            continue
+        for planned in state.calls:
+            is_known = context.tools.get(planned.tool_name) is not None and planned.status == "proposed"
+            if not is_known or not _are_over(execution, find_bindings(planned.proposed)):
                 continue
             try:
-                arguments = complete_arguments(context, execution, planned)
-            except InvalidArguments:
-                continue
-            except PartsNeeded:
-                if context.parts is not None:
-                    raise
-                # The arguments are not known here, so the call is asked about by itself.
-                continue
-            requirement = context.find_requirement(definition, arguments)
-            if requirement.denied is not None:
-                continue
-            covered = ev.CoveredCall(
-                step_id=step_id,
-                tool_name=planned.tool_name,
-                arguments=arguments,
-                definition_digest=definition.digest,
-            )
-            found.append((covered, requirement.effective_risk))
-    return tuple(found)
+                complete_arguments(context, execution, planned)
+            except InvalidArguments as error:
+                raise InvalidArguments(
+                    f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run: {error.message}"
+                ) from None
+
+
+def _will_begin(context: ApprovalContext, execution: ExecutionState, state: StepState) -> bool:
+    """Whether the conditions of the step hold as far as they can be judged, and they can."""
+    if not state.step.when:
+        return True
+    if not _are_over(execution, (binding for found in state.step.when for binding in find_bindings(found.value))):
+        return False
+    events = begin_step(execution, state.step.step_id, context.parts or {})
+    return any(isinstance(event, ev.StepStarted) for event in events) and len(events) == 1
+
+
+def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
+    """Whether everything that the bindings name is known by now."""
+    for binding in bindings:
+        name = binding.reference.step_id
+        if name in execution.steps and execution.steps[name].status != "completed":
+            return False
+        if name not in execution.steps and name != INPUTS and binding.reference not in execution.earlier:
+            return False
+    return True
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
@@ -87,6 +170,7 @@ def find_covering_suspension(
         for covered in suspension.covered:
             if (
                 covered.step_id == call.step_id
+                and covered.call_id in ("", call.call_id)
                 and covered.tool_name == call.tool_name
                 and covered.definition_digest == definition.digest
                 and canonical_json(covered.arguments) == wanted
@@ -111,6 +195,8 @@ def is_worth_enough(
 
 
 def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, wanted: str) -> bool:
+    if execution.steps[call.step_id].step.loop is not None:
+        return question.suspension_id in call.consumed
     used = sum(
         1
         for other in execution.steps[call.step_id].calls

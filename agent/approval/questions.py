@@ -4,7 +4,8 @@ A question holds the arguments as they will be dispatched, the digest of the too
 and an approval digest over all of it. Any change makes a new revision with a new digest.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -16,16 +17,21 @@ from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import build_alarms
+from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState
 from planwarden.agent.core.step_control import RetryPolicy
 from planwarden.agent.core.takeover import describe_earlier_runs
+from planwarden.agent.core.thread_effects import REPEAT, describe_repeats
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Policy, Requirement
 
 MESSAGE_CHARS = 500
 MAX_FOUND = 8
+MAX_PLACEHOLDERS = 5
+PLACEHOLDER = "A placeholder: "
+"""How the sentences begin that say so."""
 HOW_TO_RECONCILE = (
     "Say that it happened, with its result; that it did not happen, to run it again; or reject, to give the step up."
 )
@@ -75,7 +81,13 @@ def ask_what_tool_asks(
         asker=suspend.asker,
         releases=suspend.releases,
         undecidable=suspend.undecidable,
-        found=suspend.found if is_clock else (*suspend.found, *describe_earlier_runs(execution, call.step_id)),
+        found=suspend.found
+        if is_clock
+        else (
+            *describe_placeholders([call, *_list_covered(execution, covers)]),
+            *suspend.found,
+            *describe_earlier_runs(execution, call.step_id),
+        ),
     )
     return open_question(context, execution, question)
 
@@ -107,6 +119,7 @@ def ask_approval(
         expires_at=None if wait_s is None else context.clock.now() + wait_s,
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
+            *describe_placeholders([call]),
             *found,
             *((requirement.found,) if requirement.found else ()),
             *describe_attempts(execution, call.step_id),
@@ -214,6 +227,28 @@ def wait_for_model(
     return open_question(context, execution, question)
 
 
+def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
+    """Return a sentence for each value in the calls, as they were written, that stands for something unknown.
+
+    A model's calls have none: they are refused.
+    """
+    found = (f"{call.tool_name}, {said}" for call in calls for said in find_placeholders(call.proposed))
+    return tuple(f"{PLACEHOLDER}{said}." for said in islice(dict.fromkeys(found), MAX_PLACEHOLDERS))
+
+
+def drop_edited_placeholders(
+    found: tuple[str, ...], calls: Iterable[tuple[str, dict[str, JsonValue]]]
+) -> tuple[str, ...]:
+    """Return what was found without the placeholders that edited `calls` do not hold any more."""
+    held = {f"{PLACEHOLDER}{name}, {said}." for name, arguments in calls for said in find_placeholders(arguments)}
+    return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in held)
+
+
+def _list_covered(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[Call]:
+    for step_id in dict.fromkeys(covered.step_id for covered, _ in covers):
+        yield from execution.steps[step_id].calls
+
+
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
     """What was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
     return (*(known for known in question.found if known != sentence), sentence)[-MAX_FOUND:]
@@ -239,7 +274,12 @@ def _find_circumstances(
 
 
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
-    """The question with its approval digest and the policy that it is asked under."""
+    """The question with its approval digest and the policy that it is asked under.
+
+    What its calls repeat is said first; other arguments repeat something else, or nothing.
+    """
+    others = (sentence for sentence in question.found if not sentence.startswith(REPEAT))
+    question = replace(question, found=(*describe_repeats(execution, question), *others))
     return replace(
         question,
         digest=compute_approval_digest(context.policy.policy_digest, execution, question),
@@ -311,9 +351,7 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
         alarms = build_alarms(schedule, context.clock.now(), question.expires_at)
-    approval_digest = compute_approval_digest(context.policy.policy_digest, execution, question)
-    policy = context.policy.policy_digest[:POLICY_DIGITS]
-    return ev.Suspended(question=replace(question, alarms=alarms, digest=approval_digest, policy=policy))
+    return ev.Suspended(question=bind_question(context, execution, replace(question, alarms=alarms)))
 
 
 def _may_cover(definition: ToolDefinition, suspend: Suspend) -> bool:

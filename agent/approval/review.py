@@ -123,7 +123,7 @@ def revise_stale_review(
 def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
     """The edited plan, if the answer has one, and whether it covers the known calls. Raises `InvalidArguments`."""
     if answer.approved is None:
-        raise InvalidArguments("the decision has no 'approved'; send true or false")
+        raise InvalidArguments("the decision does not say whether it is approved")
     content = {} if answer.content is None else answer.content
     if not isinstance(content, dict) or content.keys() - {*_KEYS} or answer.modified_args is not None:
         raise InvalidArguments(f"a review takes no other content than {_EXAMPLE}")

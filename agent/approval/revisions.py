@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_risks, update_covered_call
-from planwarden.agent.approval.questions import add_finding, bind_question, is_of_policy
+from planwarden.agent.approval.questions import (
+    add_finding,
+    bind_question,
+    drop_edited_placeholders,
+    is_of_policy,
+)
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import EditRefused, InvalidArguments
 from planwarden.agent.common.struct import JsonValue
@@ -143,6 +148,9 @@ def revise_arguments(
         revision=question.revision + 1,
         on_timeout="reject",
         edits=_add_edit(question, edited, editor),
+        found=drop_edited_placeholders(
+            question.found, [(definition.name, completed), *((row.tool_name, row.arguments) for row in question.covers)]
+        ),
         rule=asked.rule,
     )
     return bind_question(context, execution, changed)
@@ -215,6 +223,7 @@ def _revise_rows(
         revision=question.revision + 1,
         on_timeout="reject",
         edits=_add_edit(question, tuple(edited), editor),
+        found=drop_edited_placeholders(question.found, ((row.tool_name, row.arguments) for row in rows)),
     )
     return bind_question(context, execution, changed)
 

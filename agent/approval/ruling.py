@@ -234,7 +234,7 @@ def _check_approval(question: ev.Question, answer: Decision) -> None:
     if question.form is not None:
         check_form(question.form, answer.content)
     elif answer.approved is None:
-        raise InvalidArguments("the decision has no 'approved'; send true or false")
+        raise InvalidArguments("the decision does not say whether it is approved")
 
 
 def _edit(

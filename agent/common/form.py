@@ -5,6 +5,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,16 @@ MAX_QUOTED_CHARS = 60
 MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
 
+_FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}\s*\n(.*)\n\s*```\s*", re.DOTALL)
+"""Of Markdown, around all of a text."""
+
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]
 
 _A_CALL = '{"toolName": "find_order", "arguments": {"order": "A-1"}}'
 _A_STEP = f'{{"id": "find", "description": "Find the order", "toolCalls": [{_A_CALL}]}}'
+_A_BINDING = '{"$from": "find", "pointer": "/amount"}'
+_A_CONDITION = f'{{"value": {_A_BINDING}, "matches": {{"exclusiveMinimum": 5000}}}}'
 EXAMPLES: Mapping[str, str] = {
     "plan": f'{{"todoList": [{_A_STEP}]}}',
     "todoList": f"[{_A_STEP}]",
@@ -39,16 +45,23 @@ EXAMPLES: Mapping[str, str] = {
     "options": '{"waitSeconds": 10}',
     "budgets": '{"toolCalls": 20}',
     "prompts": '{"planning": "..."}',
-    "decision": '{"approved": false, "reason": "..."}',
-    "approved": "true or false without quotes",
+    "decision": "{}, and the person is asked",
+    "approved": "a decision without it, and the person is asked",
     "modifiedArgs": '{"order": "A-2"}',
     "content": f'{{"toolCalls": [{_A_CALL}]}} or {{"content": "..."}}',
     "revise": '[{"op": "remove", "id": "send"}]',
     "names": '["find_order"]',
+    "inputs": '{"customer": "A-1"}',
+    "when": f"[{_A_CONDITION}]",
+    "value": _A_BINDING,
+    "matches": '{"exclusiveMinimum": 5000}',
+    "retry": '{"attempts": 3}',
 }
 """By key: what to write there."""
+_OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
+"""By key at the top of a plan: what to write there, where it differs."""
 _NESTED = ("object", "array")
-_ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL}
+_ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
 """By key of a list: one of its entries."""
 
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
@@ -103,10 +116,12 @@ def _read_text(text: str, opening: str) -> JsonValue:
         raise LimitExceeded(
             f"JSON sent as text has {len(text)} characters, the limit is {MAX_TEXT_CHARS}; send it as JSON"
         )
-    if not text.lstrip().startswith(opening):
+    fenced = _FENCE.fullmatch(text)
+    inner = text if fenced is None else fenced.group(1)
+    if not inner.lstrip().startswith(opening):
         return text
     try:
-        found = read_json(text)
+        found = read_json(inner)
     except InvalidArguments:
         return text
     if exceeds(found, MAX_TEXT_VALUES, MAX_TEXT_CHARS):
@@ -135,10 +150,13 @@ def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterat
 
 def _find_object_faults(value: dict[str, JsonValue], schema: FormSchema, where: str) -> Iterator[str]:
     # Only what is wrong needs it.
-    from planwarden.agent.common.misnomers import describe_unknown_keys
+    from planwarden.agent.common.misnomers import describe_foreign_call, describe_unknown_keys
 
     parts: FormSchema = schema["properties"]
     unknown = value.keys() - parts.keys()
+    if unknown and "toolName" in parts and (foreign := describe_foreign_call(where, value)) is not None:
+        yield foreign
+        return
     if unknown:
         yield describe_unknown_keys(where, unknown, list(parts))
     for missing in schema.get("required", ()):
@@ -227,4 +245,5 @@ def _has_kind(value: JsonValue, wanted: str) -> bool:
 
 def _suggest(key: str, where: str) -> str:
     found = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
+    found = _OF_PLANS.get(where, found)
     return f"; send {found}" if found is not None else ""

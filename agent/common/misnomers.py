@@ -3,9 +3,14 @@
 A wrong key is never taken for the right one, because a guess may change what runs. It is refused with the right key.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.struct import JsonValue
 
 MAX_NAME_CHARS = 64
 MAX_NAMES = 10
@@ -49,12 +54,45 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "seconds": ("time", "maxSeconds", "timeout"),
     "planning": ("plan",),
     "execution": ("step", "execute"),
+    "value": ("from", "left", "field", "input", "binding", "source"),
+    "matches": ("schema", "match", "condition", "test", "is", "right", "expression", "op", "operator", "equals"),
+    "when": ("if", "condition", "conditions", "onlyIf", "runIf", "where"),
+    "attempts": ("times", "count", "max", "maxAttempts", "maxRetries", "retries", "tries"),
+    "delayS": ("delay", "wait", "backoff", "seconds", "interval", "delaySeconds", "initialDelay"),
+    "maxDelayS": ("maxDelay", "maxWait", "maxBackoff"),
+    "factor": ("backoffFactor", "multiplier", "exponent"),
+    "forEach": ("loop", "foreachItem", "iterate", "over", "map", "each"),
+    "maxItems": ("limit", "maxLength", "maxSize", "maxCount"),
+    "const": ("eq", "==", "=", "===", "equal", "equals", "equalTo", "is"),
+    "enum": ("in", "isIn", "values"),
+    "exclusiveMinimum": ("gt", ">", "greaterThan", "moreThan", "above", "over"),
+    "minimum": ("gte", ">=", "ge", "min", "atLeast", "greaterThanOrEqual"),
+    "exclusiveMaximum": ("lt", "<", "lessThan", "below", "under"),
+    "maximum": ("lte", "<=", "le", "atMost", "lessThanOrEqual"),
+    "not": ("ne", "!=", "neq", "notEqual", "notEquals", "isNot"),
+    "pattern": ("regex", "regexp", "like", "matches", "format", "startsWith"),
+    "minItems": ("length", "size", "count", "notEmpty", "nonEmpty"),
+    "contains": ("any", "some", "elemMatch", "has", "includes"),
+    "items": ("all", "every", "each"),
+    "required": ("exists", "has"),
+    "anyOf": ("or", "any", "oneOf"),
+    "allOf": ("and",),
 }
 """By right key: what is written instead. How words are joined and capitalised does not matter."""
 INNER_KEYS: Mapping[str, tuple[str, ...]] = {
-    "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts")
+    "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts"),
+    "plan": ("todoList", "steps"),
+    "decision": ("approved", "modifiedArgs", "reason", "content"),
 }
 """By key: what is written beside it, and belongs inside."""
+
+_CALLS = ("function", "functionCall", "function_call", "toolUse", "tool_use", "call")
+"""Where other APIs put a call."""
+_NAMES = ("name", "recipient_name", "tool_name", "tool")
+_ARGUMENTS = ("arguments", "input", "args", "parameters", "params")
+_CALL_MARKS = frozenset({"type", "recipient_name", "tool_use_id"})
+"""Keys by which such a call is known that is not put anywhere."""
+MAX_SHOWN_CHARS = 300
 
 
 def _join(name: str) -> str:
@@ -68,10 +106,10 @@ def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
     """Returns the known key that was meant, or None."""
     keys, plain = list(known), _join(wrong)
     for key in keys:
-        if _join(key) == plain:
+        if plain and _join(key) == plain:
             return key
     for key in keys:
-        if plain in _PLAIN.get(key, ()):
+        if plain in _PLAIN.get(key, ()) if plain else wrong in MISNOMERS.get(key, ()):
             return key
     return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
 
@@ -83,6 +121,33 @@ def describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[
         right = _find_place(wrong, known) or find_right_key(wrong, known)
         parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
     return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(known)}" if known else "")
+
+
+def describe_foreign_call(where: str, written: Mapping[str, JsonValue]) -> str | None:
+    """Return how the call of a tool is written here that has the form of another API; None if it has no such form."""
+    inner, name = written, ""
+    for key in _CALLS:
+        part = written.get(key)
+        inner = part if isinstance(part, dict) else inner
+    for key in _NAMES:
+        part = inner.get(key)
+        name = part if isinstance(part, str) and not name else name
+    if not name or "toolName" in written or (inner is written and not _CALL_MARKS & written.keys()):
+        return None
+    key = next((key for key in _ARGUMENTS if key in inner), "")
+    given = inner.get(key, {})
+    if isinstance(given, str):
+        try:
+            given = read_json(given)
+        except PlanwardenError:
+            return None
+    right = json.dumps({"toolName": name.removeprefix("functions."), "arguments": given}, ensure_ascii=False)
+    shown = (
+        right
+        if len(right) <= MAX_SHOWN_CHARS
+        else f'{{"toolName": {json.dumps(name[:MAX_NAME_CHARS])}, "arguments": ...}}'
+    )
+    return f"{where} is a call in the form of another API; write {shown}"
 
 
 def _find_place(wrong: str, known: Collection[str]) -> str | None:

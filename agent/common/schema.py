@@ -8,7 +8,8 @@ see `planwarden.agent.common.schema_cost` and `schema_work`.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from datetime import date, datetime
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -60,11 +61,13 @@ TOO_MUCH_WORK = "checking it would take too much work: the value is too large or
 class Schema:
     """A compiled schema."""
 
-    def __init__(self, schema: dict[str, JsonValue], *, is_known: bool = False) -> None:
+    def __init__(self, schema: dict[str, JsonValue], *, is_known: bool = False, checks_dates: bool = False) -> None:
         """Raises `ValueError` if it is no JSON Schema, refers to anything outside itself, or costs too much.
 
-        One that is known to be a JSON Schema is compiled by its first check.
+        One that is known to be a JSON Schema is compiled by its first check. With `checks_dates` text has to keep the
+        formats `date` and `date-time`; a result that does not is a result all the same. No other format is checked.
         """
+        self._checks_dates = checks_dates
         self._schema = schema
         self._size = len(repr(schema))
         self._cost = estimate_cost(schema)
@@ -74,11 +77,11 @@ class Schema:
         self._pattern_bytes = sum(self._sizes[pattern] * times for pattern, times in self._cost.patterns.items())
         self._defaults = _read_defaults(schema)
         if not is_known:
-            self._validator = _compile(schema)
+            self._validator = _compile(schema, checks_dates=checks_dates)
 
     @cached_property
     def _validator(self) -> "jsonschema_rs.Validator":
-        return _compile(self._schema)
+        return _compile(self._schema, checks_dates=self._checks_dates)
 
     def fill_in(self, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Returns the arguments with the schema's top-level defaults; the same object if none is missing."""
@@ -98,6 +101,10 @@ class Schema:
         if not self._is_small(encoded) and self.count_work(value, MAX_WORK) is None:
             return (TOO_MUCH_WORK,)
         return () if self._validator.is_valid(value) else self._describe_faults(value, len(encoded))
+
+    def is_valid(self, value: JsonValue) -> bool:
+        """Return whether a value fits; the work of that is the caller's to bound."""
+        return self._validator.is_valid(value)
 
     def fits(self, value: JsonValue, limit: int) -> tuple[bool | None, int]:
         """Returns whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
@@ -201,15 +208,51 @@ def _measure_pattern(pattern: str) -> int:
     raise ValueError(f"its pattern {pattern[:100]!r} is not supported, or takes more than {MAX_PATTERN_BYTES} bytes")
 
 
-def _compile(schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTES) -> "jsonschema_rs.Validator":
+def _compile(
+    schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTES, *, checks_dates: bool = False
+) -> "jsonschema_rs.Validator":
     import jsonschema_rs
 
-    return jsonschema_rs.validator_for(
-        schema,
-        pattern_options=jsonschema_rs.RegexOptions(size_limit=pattern_bytes),
-        retriever=_refuse_to_fetch,
-        validate_formats=False,
-    )
+    try:
+        return jsonschema_rs.validator_for(
+            schema,
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=pattern_bytes),
+            retriever=_refuse_to_fetch,
+            validate_formats=checks_dates,
+            formats=_FORMATS,
+        )
+    except jsonschema_rs.ValidationError as error:
+        where = "".join(f"/{part}" for part in error.instance_path)
+        raise ValueError(f"{where} in it: {error.message[:200]}") from None
+
+
+def _pass(text: str) -> bool:
+    return True
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return len(text) == len("2026-07-31") and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _is_date_time(text: str) -> bool:
+    try:
+        return bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+_UNCHECKED = (
+    "time duration email idn-email hostname idn-hostname ipv4 ipv6 uri uri-reference iri iri-reference uuid "
+    "uri-template json-pointer relative-json-pointer regex"
+)
+_FORMATS: dict[str, Callable[[str], bool]] = {
+    **dict.fromkeys(_UNCHECKED.split(), _pass),
+    "date": _is_date,
+    "date-time": _is_date_time,
+}
 
 
 def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:

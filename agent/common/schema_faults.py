@@ -27,6 +27,7 @@ _CERTAIN = frozenset(
     )
 )
 """Keywords that do not look at what stands inside a list or an object."""
+_FORMAT_EXAMPLES = {"date": "; write it like 2026-07-31", "date-time": "; write it like 2026-07-31T09:00:00Z"}
 _CONDITIONAL = frozenset(("then", "else"))
 
 Path = tuple[str | int, ...]
@@ -82,6 +83,8 @@ def _describe(error: jsonschema_rs.ValidationError, unknown: UnknownParts, schem
         message = f"it is not of type {' or '.join(types)}"
     elif error.kind.name == "additionalProperties":
         message += _name_properties(error, schema)
+    elif isinstance(error.kind, Kind.Format):
+        message += _FORMAT_EXAMPLES.get(error.kind.format, "")
     yield f"{where}: {message[:MAX_MESSAGE_CHARS]}" if where else message[:MAX_MESSAGE_CHARS]
 
 

@@ -1,7 +1,7 @@
 """How a step with conditions or a loop begins: it is skipped, fails, or starts with its items.
 
-A condition holds when its value is there and fits its schema. A value that is too large for its schema fails the step,
-because nobody knows whether it fits.
+A condition holds when its value is there and fits its schema; the event that skips the step says why one did not. A
+value that is too large for its schema fails the step, because nobody knows whether it fits.
 """
 
 from collections.abc import Mapping
@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import WHEN, find_bindings
+from planwarden.agent.core.conditions import Matcher
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress, find_list_fault
 from planwarden.agent.core.references import AbsentValue, BindingSources, find_values, list_sources, resolve
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.step_control import Condition, Loop
+
+MAX_REASON_CHARS = 500
 
 
 def begin_step(
@@ -31,25 +33,24 @@ def begin_step(
     sources = replace(list_sources(execution, parts), takes_lists=True)
     started = ev.StepStarted(step_id=step_id)
     try:
-        for condition in step.when:
-            if not _holds(condition, sources):
-                return (ev.StepSkipped(step_id=step_id, because=WHEN),)
+        for number, condition in enumerate(step.when):
+            if (why := _find_mismatch(condition, sources)) is not None:
+                which = f"when[{number}]: " if len(step.when) > 1 else ""
+                return (ev.StepSkipped(step_id=step_id, because=WHEN, reason=f"{which}{why}"[:MAX_REASON_CHARS]),)
         if step.loop is None:
             return (started,)
-        return (started, ev.LoopBegan(step_id=step_id, items=tuple(_find_items(step.loop, sources))))
+        return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step.loop, execution, parts))))
     except (InvalidArguments, LimitExceeded) as error:
         return (started, ev.StepFailed(step_id=step_id, code=error.code, message=error.message))
 
 
-def _holds(condition: Condition, sources: BindingSources) -> bool:
+def _find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
+    """Return why the condition does not hold, as a sentence without its end; None if it does."""
     try:
         value = _find_bound(condition.value, sources)
-    except AbsentValue:
-        return False
-    faults = Schema(condition.matches).find_faults(value)
-    if TOO_MUCH_WORK in faults:
-        raise LimitExceeded("a condition could not be judged: the value is too large for its schema")
-    return not faults
+    except AbsentValue as absent:
+        return absent.message
+    return Matcher(condition.matches).find_mismatch(value)
 
 
 def _find_bound(written: dict[str, JsonValue], sources: BindingSources) -> JsonValue:
@@ -59,8 +60,14 @@ def _find_bound(written: dict[str, JsonValue], sources: BindingSources) -> JsonV
     return values[binding.reference] if binding.reference in values else written["default"]
 
 
-def _find_items(loop: Loop, sources: BindingSources) -> list[JsonValue]:
-    """The items; raises `InvalidArguments` or `LimitExceeded` if they are no list, or too many."""
+def find_items(loop: Loop, execution: ExecutionState, parts: Mapping[PartAddress, ArtifactPart]) -> list[JsonValue]:
+    """Return the items of the loop.
+
+    Raises:
+        InvalidArguments, LimitExceeded: they are not there, not a list, or too many.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    sources = replace(list_sources(execution, parts), takes_lists=True)
     written = loop.items
     items = _find_bound(written, sources) if isinstance(written, dict) else resolve({"": written}, sources)[""]
     if not isinstance(items, list):

@@ -1,7 +1,8 @@
 """Bindings as plans write them: `{"$from": STEP, "pointer": POINTER, "parse": "json", "default": VALUE}` for a value.
 
 A binding names a step of the same plan, `inputs`, or within a `forEach` the `item` or its `itemIndex`; else a completed
-step of an earlier execution of the same thread. What comes from an earlier execution is looked up once, when the plan
+step of an earlier execution of the same thread. `{"$from": "item", "call": 0}` takes the result of an earlier call of
+the same item. What comes from an earlier execution is looked up once, when the plan
 is accepted, and stands in the event that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such
 values in it, see `planwarden.agent.core.templates`.
 """
@@ -18,8 +19,9 @@ INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 WHEN = "when"
 """Why a step was skipped whose condition did not hold, instead of the id of another step."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
+_PART = re.compile(r"[^.\[\]/'\"\s]+")
 MAX_QUOTED = 200
-_REFERENCE_KEYS = ("$from", "pointer", "parse")
+_REFERENCE_KEYS = ("$from", "pointer", "parse", "call")
 _KEYS = (*_REFERENCE_KEYS, "default")
 _CONTAINERS = (dict, list)
 """Only they can have bindings, and most arguments have none of them."""
@@ -36,11 +38,13 @@ class Reference(NamedTuple):
     """RFC 6901; the whole result if empty."""
     parse: str = ""
     """`json` if the result is text with JSON in it."""
+    call: int | None = None
+    """Counted from 0: an earlier call of the same item of a loop, whose result it takes instead of the item."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The binding as a plan writes it."""
         written = zip(_REFERENCE_KEYS, self, strict=True)
-        return {key: text for key, text in written if text}
+        return {key: value for key, value in written if value not in ("", None)}
 
 
 class EarlierResult(StoredStruct):
@@ -124,7 +128,9 @@ def _list_parts(value: JsonValue) -> Iterable[JsonValue]:
 
 def read_reference(value: dict[str, JsonValue]) -> Reference:
     """Returns what a `$from` object says."""
-    return Reference(str(value["$from"]), str(value.get("pointer", "")), str(value.get("parse", "")))
+    call = value.get("call")
+    pointer, parse = str(value.get("pointer", "")), str(value.get("parse", ""))
+    return Reference(str(value["$from"]), pointer, parse, call if type(call) is int else None)
 
 
 def find_binding_faults(value: JsonValue) -> Iterator[str]:
@@ -149,15 +155,25 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
     pointer = value.get("pointer", "")
     if unknown := sorted(value.keys() - {*_KEYS}):
         stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
-        yield f"a '$from' object has unknown key(s) {stray}; it takes '$from', 'pointer', 'parse' and 'default'"
+        path = next((value[key] for key in ("path", "jsonPointer", "field", "key") if key in value), None)
+        hint = f"; write 'pointer': '{to_pointer(path)}'" if isinstance(path, str) and "pointer" not in value else ""
+        takes = "'$from', 'pointer', 'parse', 'call' and 'default'"
+        yield f"a '$from' object has unknown key(s) {stray}; it takes {takes}{hint}"
     if not isinstance(value["$from"], str):
-        yield "'$from' must be a step id"
+        yield "'$from' must be the id of one step, in text"
     if value.get("parse", "json") != "json":
         given = str(value["parse"])[:MAX_QUOTED]
         yield f"'parse' is {given!r}, but the only value that it takes is \"json\""
+    if type(value.get("call", 0)) is not int:
+        yield "'call' must be the number of an earlier call of the same item, counted from 0"
     if not isinstance(pointer, str) or not POINTER.match(pointer):
         given = str(pointer)[:MAX_QUOTED]
-        yield f"pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+        yield f"pointer {given!r} is not a JSON pointer (RFC 6901); write {to_pointer(given)!r}"
+
+
+def to_pointer(path: str) -> str:
+    """Return the JSON pointer that a path in another language, such as `$.results[0].url`, was probably meant as."""
+    return "".join(f"/{part}" for part in _PART.findall(path.removeprefix("$")))
 
 
 def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:

@@ -87,6 +87,21 @@ class PlanVersion(StoredStruct):
     """Of the content of its file when the execution was created."""
 
 
+class ThreadEffect(StoredStruct):
+    """A call that changed something in an earlier execution of the thread."""
+
+    tool_name: str
+    arguments: str
+    """The beginning of their digest."""
+    at: float
+    """When it was dispatched, Unix seconds by the store's clock."""
+    step_id: str
+    shown: str
+    """The beginning of its arguments as JSON."""
+    is_unknown: bool = False
+    """Nobody knows whether it happened."""
+
+
 class ExecutionCreated(StoredStruct, tag="EC"):
     """A caller sent a goal or a plan; the event holds everything that the execution needs to run."""
 
@@ -111,6 +126,8 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     """The execution of the thread that it goes on from; None for one that begins anew."""
     starter: Starter | None = None
     """None when a program asked for it. For a second person it counts as the owner."""
+    thread_effects: tuple[ThreadEffect, ...] = ()
+    """The newest effects of the thread's earlier executions, oldest first."""
 
 
 class PlanAccepted(StoredStruct, tag="PA"):
@@ -501,6 +518,8 @@ class StepSkipped(StoredStruct, tag="SK"):
     step_id: str
     because: str
     """The id of that step; `when` if a condition of this one did not hold."""
+    reason: str = ""
+    """Which condition did not hold and why, in a sentence without its end; empty if another step is the reason."""
 
 
 class StepRehearsed(StoredStruct, tag="SH"):

@@ -1,5 +1,6 @@
 """Inputs: what a run of a plan is given, checked by the plan's own schema before anything happens."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 from planwarden.agent.common.canonical import check_depth, is_larger
@@ -8,6 +9,10 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
 
 MAX_SCHEMA_BYTES = 64 * 1024
+_KEYWORDS = frozenset(
+    ("type", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "description")
+) | frozenset(("allOf", "anyOf", "oneOf", "not", "if", "const", "enum", "$schema", "$defs", "$ref", "title", "default"))
+"""Keywords of a schema of objects; one without any of them was not meant as one."""
 
 
 def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
@@ -17,6 +22,11 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
 
     if is_larger(schema, MAX_SCHEMA_BYTES):
         yield f"inputs is larger than {MAX_SCHEMA_BYTES} bytes"
+        return
+    if schema and not _KEYWORDS & schema.keys():
+        named = {name[:64]: {"type": "string"} for name in list(schema)[:3]}
+        example = json.dumps({"type": "object", "properties": named})
+        yield f"inputs must be the JSON Schema of an object, such as {example}"
         return
     if schema.get("type", "object") != "object":
         yield 'inputs must be the JSON Schema of an object: its "type" is "object"'
@@ -48,7 +58,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
     _fill_defaults(schema, values)
     from planwarden.agent.common.schema import Schema
 
-    faults = [f"inputs: {fault}" for fault in Schema(_close(schema)).find_faults(values)]
+    faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema), checks_dates=True).find_faults(values)]
     if faults:
         properties = _read_properties(schema)
         known = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
@@ -70,6 +80,6 @@ def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return declared if isinstance(declared, dict) else {}
 
 
-def _close(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Returns the schema without properties that it does not declare, unless it allows them."""
     return {"type": "object", "additionalProperties": False, **schema}

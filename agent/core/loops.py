@@ -1,7 +1,8 @@
 """What follows in a step with a loop: the calls of several items at the same time, and the end of the step.
 
-Items begin in their order, at most `max_concurrent` at a time. No call begins while a person is asked about many of
-them, and the step ends only when none of its calls is on its way or asked about.
+Items begin in their order, at most `max_concurrent` at a time. A call that takes the result of another call of its item
+waits until such calls were made for all items. No call begins while a person is asked about many of them, and the step
+ends only when none of its calls is on its way or asked about.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.actions import Action, RecordEvent
 from planwarden.agent.core.calls import decide_call, fail_step, reject_step
-from planwarden.agent.core.state import CALL_SETTLED, Call, ExecutionState, StepState
+from planwarden.agent.core.state import Call, ExecutionState, StepState
 
 
 def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
@@ -42,20 +43,19 @@ def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
 
 
 def _list_current(state: StepState) -> list[Call]:
-    """The next call of each item that has begun, and of as many further ones as may begin."""
+    """The next call of this wave for each item that has begun, and for as many further ones as may begin."""
     loop, items = state.step.loop, state.items
     assert loop is not None and items is not None
     is_stopping = state.failed_items > 0 and loop.on_item_failure == "stop"
     found: list[Call] = []
     for index in range(state.items_over, len(items)):
-        calls = state.list_item_calls(index)
-        if any(call.status in ("failed", "rejected") for call in calls):
-            continue
-        call = next((call for call in calls if call.status not in CALL_SETTLED), None)
+        call = state.find_next_call(index)
         if call is None:
             continue
         # Nothing has begun beyond the first item that has not.
-        if len(found) >= loop.max_concurrent or (is_stopping and call is calls[0] and call.status == "proposed"):
+        if len(found) >= loop.max_concurrent or (
+            is_stopping and not state.has_begun_item(state.list_item_calls(index))
+        ):
             break
         found.append(call)
     return found

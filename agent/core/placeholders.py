@@ -1,46 +1,166 @@
-"""Placeholders: values that stand for something the writer did not know."""
+"""Placeholders: values that stand for something the writer did not know.
+
+A value can be one as a whole, or a text for people can have one in it. Code, markup and data hold the same characters
+and mean them, so a text with other signs of these is left alone, and so are arguments whose name says they are code.
+"""
 
 import re
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from planwarden.agent.common.struct import JsonValue
 
-_EXAMPLE_ADDRESS = re.compile(
-    r"(?:https?://)?(?:[\w.-]+\.)?example\.(?:com|org|net)(?::\d+)?(?:[/?#].*)?|[^@\s]+@(?:[\w-]+\.)*example\.(?:com|org|net)",
-    re.IGNORECASE | re.DOTALL,
-)
-_ANGLE_BRACKETS = re.compile(r"<[^<>]{1,200}>")
-_MARKERS = ("TODO", "TBD", "FIXME", "PLACEHOLDER")
-_MARKER = re.compile(rf"(?:{'|'.join(_MARKERS)})(?:\W.*)?", re.DOTALL)
-
-
 MAX_CHARS = 2_000
 """A longer text is no placeholder, whatever it begins with."""
-MAX_VALUES = 20_000
-"""Values that one search looks at."""
+MAX_TEXT_CHARS = 10_000
+"""A longer text is not searched."""
+MAX_VALUES = 10_000
+"""Texts that one search looks at."""
+MAX_QUOTED = 80
+
+
+class _Pattern(NamedTuple):
+    regex: re.Pattern[str]
+    says: str
+    """What is said of the value, with the placeholder in place of `{}`."""
+    is_code: bool = True
+    """Code may mean it."""
+
+
+_ENVIRONMENT = r"(?:HOME|PATH|USER|PWD|OLDPWD|SHELL|TMPDIR|TMP|TEMP|LANG|HOSTNAME|EDITOR|TERM|XDG_\w+|LC_\w+)\b"
+_NOUN = r"(?:name|number|date|address|amount|e-?mail|phone|total|id|title|price|company|link|url)"
+_WHOSE = r"(?:your|recipient|customer|company|client|contact|invoice|order|first|last|full|due|account|product)"
+_IN_BRACKETS = (
+    rf"(?:(?:your|insert|enter|add your|put)\b[^\[\]<>\n]{{0,60}}|{_WHOSE}(?:'s|’s)?[ _-]{_NOUN}[^\[\]<>\n]{{0,20}})"
+)
+_YOURS = r"your[._-]?(?:e-?mail|name|address)?[\w.-]{0,20}(?<!yours)(?<!yourself)@[\w.-]+"
+_IS_A_VALUE = "is {}, not a value"
+_IS_A_PLACEHOLDER = "is the placeholder {}"
+_IS_AN_EXAMPLE = "is {}, an example address, not a real one"
+_HAS = 'has the placeholder {} in it; {{"$text": ..., "with": ...}} puts a value there'
+_HAS_WORDS = "has the placeholder {} in it"
+
+WHOLE = (
+    _Pattern(
+        re.compile(
+            r"(?:https?://)?(?:[\w.-]+\.)?example\.(?:com|org|net)(?::\d+)?(?:[/?#].*)?"
+            r"|[^@\s]+@(?:[\w-]+\.)*example\.(?:com|org|net)"
+            rf"|<?(?:{_YOURS}|(?:user|name|e-?mail|someone|recipient|customer)@"
+            r"(?:your)?(?:domain|company|e?mail)\.\w+)>?",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        _IS_AN_EXAMPLE,
+        is_code=False,
+    ),
+    _Pattern(re.compile(r"<(?![!?/]|https?:|(?:br|hr|p)>)[^<>@]{1,200}(?<!/)>"), _IS_A_PLACEHOLDER),
+    _Pattern(
+        re.compile(
+            rf"\{{\{{[^{{}}]{{1,200}}\}}\}}|\$\{{(?!{_ENVIRONMENT})[^{{}}]{{1,200}}\}}|\{{[A-Za-z_][\w .-]{{0,100}}\}}"
+        ),
+        _IS_A_PLACEHOLDER,
+    ),
+    _Pattern(re.compile(rf"\[(?:[A-Z]{{3,}}[A-Z0-9 _-]{{0,60}}|(?i:{_IN_BRACKETS}))\]"), _IS_A_PLACEHOLDER),
+    _Pattern(
+        re.compile(r"(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?|Lorem ipsum\b.*", re.DOTALL), _IS_A_VALUE, is_code=False
+    ),
+    _Pattern(
+        re.compile(
+            r"(?:change|replace|fill)[_ -]?me|to be (?:determined|decided|announced|filled(?: in)?)"
+            r"|insert[_-]\w+[_-]here"
+            rf"|your[_-](?:\w+[_-])?(?:{_NOUN}|key|token|password|domain)(?:[_-]here)?|(?:\w+[_-])?goes[_-]here",
+            re.IGNORECASE,
+        ),
+        _IS_A_VALUE,
+        is_code=False,
+    ),
+    _Pattern(
+        re.compile(
+            r"\(?(?:the )?(?:result|output|value)s? (?:of|from) (?:the )?(?:previous )?step\b[ _-]?[\w-]*\)?",
+            re.IGNORECASE,
+        ),
+        _IS_A_VALUE,
+        is_code=False,
+    ),
+)
+"""What a value is as a whole."""
+INSIDE = (
+    _Pattern(re.compile(r"(?<!\$)\{\{[ ]?[\w .'-]{1,80}\}\}"), _HAS),
+    _Pattern(
+        re.compile(rf"\[(?:NAME|AMOUNT|DATE|E-?MAIL|PHONE|ADDRESS|NUMBER|TOTAL|(?i:{_IN_BRACKETS}))\](?!\()"),
+        _HAS_WORDS,
+    ),
+    _Pattern(
+        re.compile(
+            rf"<(?:{_NOUN}|recipient|customer|sender|{_IN_BRACKETS}|[^<>\n]{{1,60}} from [^<>\n]{{1,60}})>",
+            re.IGNORECASE,
+        ),
+        _HAS_WORDS,
+    ),
+    _Pattern(re.compile(rf"\b{_YOURS}", re.IGNORECASE), _HAS_WORDS, is_code=False),
+)
+"""What a text for people has in it."""
+INSIDE_SENTENCES = (_Pattern(re.compile(r"\$?\{[A-Za-z][\w.-]{0,60}(?: [\w.-]{1,60}){0,4}\}"), _HAS),)
+"""As `INSIDE`, where the text is nothing but words: code of one line can look alike otherwise."""
+_CODE_NAMES = re.compile(
+    r"(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
+    r"|format|source|markup|xml|yaml|json|schema|glob)s?$",
+    re.IGNORECASE,
+)
+_CODE = re.compile(
+    r"[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^\s*(?:import|def|return|echo|export|SELECT)\b", re.MULTILINE
+)
+_NO_SENTENCE = re.compile(r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w")
+_SENTENCE = re.compile(r"(?:[^\W\d_]).*\s", re.DOTALL)
+_HINT = re.compile(
+    r"[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)",
+    re.IGNORECASE,
+)
+"""Texts without any of it hold no placeholder; most do not."""
 
 
 def find_placeholders(arguments: JsonValue) -> Iterator[str]:
-    """Yields one sentence for each value that stands for something the writer did not know.
+    """Yield one sentence for each value that stands for something the writer did not know, or has that in it.
 
-    A value is a placeholder only as a whole: a sentence that mentions example.com is text, a URL on example.com is a
-    placeholder. Bindings are skipped, because their values come from a tool.
+    A URL on example.com is a placeholder, and a sentence that mentions example.com is text. Bindings are skipped,
+    because their values come from a tool.
     """
-    for path, text in islice(_list_texts(arguments, ""), MAX_VALUES):
-        if len(text) > MAX_CHARS:
-            continue
-        text = text.strip()
-        if "example." in text.casefold() and _EXAMPLE_ADDRESS.fullmatch(text):
-            yield f"{path} is {text[:80]!r}, an example address, not a real one"
-        elif text.startswith("<") and _ANGLE_BRACKETS.fullmatch(text):
-            yield f"{path} is the placeholder {text[:80]!r}"
-        elif text.startswith(_MARKERS) and _MARKER.fullmatch(text):
-            yield f"{path} is {text[:80]!r}, not a value"
+    for path, text in islice(list_texts(arguments), MAX_VALUES):
+        if (said := describe_placeholder(path, text)) is not None:
+            yield said
 
 
-def _list_texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
-    """Yields each text in the value, in its order, with its path."""
+def describe_placeholder(path: str, text: str) -> str | None:
+    """Return what is wrong with the text at the path, as a sentence without its end; None if it is no placeholder."""
+    said = _find_in(path, text.strip()) if len(text) <= MAX_TEXT_CHARS and _HINT.search(text) else None
+    return None if said is None else f"{path} {said}"
+
+
+def _find_in(path: str, text: str) -> str | None:
+    may_be_code = _CODE_NAMES.search(path.rpartition("/")[2]) is not None
+    for pattern in WHOLE if len(text) <= MAX_CHARS else ():
+        if not (may_be_code and pattern.is_code) and pattern.regex.fullmatch(text):
+            return pattern.says.format(repr(text[:MAX_QUOTED]))
+    rest = text
+    for pattern in (*INSIDE, *INSIDE_SENTENCES):
+        rest = pattern.regex.sub("", rest)
+    is_code = may_be_code or _CODE.search(rest) is not None
+    is_sentence = not is_code and _NO_SENTENCE.search(rest) is None and _begins_as_sentence(text)
+    for pattern in (*INSIDE, *(INSIDE_SENTENCES if is_sentence else ())):
+        found = None if is_code and pattern.is_code else pattern.regex.search(text)
+        if found is not None:
+            return pattern.says.format(repr(found.group()[:MAX_QUOTED]))
+    return None
+
+
+def _begins_as_sentence(text: str) -> bool:
+    return _SENTENCE.match(text) is not None and (
+        text[0].isupper() or text.lower().startswith(("dear ", "hi ", "hello "))
+    )
+
+
+def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text in the value, in its order, with its path; none of bindings and templates."""
     parts = ()
     if isinstance(value, dict) and "$from" not in value and "$text" not in value:
         parts = value.items()
@@ -50,4 +170,4 @@ def _list_texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
         if isinstance(child, str):
             yield f"{path}/{key}", child
         else:
-            yield from _list_texts(child, f"{path}/{key}")
+            yield from list_texts(child, f"{path}/{key}")

@@ -42,6 +42,10 @@ class ToolFacts(msgspec.Struct, frozen=True):
     """Digest of the tool's definition; an accepted plan pins it."""
     check: ArgumentCheck | None = None
     """Checks arguments by the tool's schema; None where that is not known."""
+    may_ask: bool = True
+    """Whether calls may need a person by the tool's own risk."""
+    returns: dict[str, JsonValue] | None = None
+    """JSON Schema of what the tool returns; None where that is not known."""
 
 
 class PlannedCall(StoredStruct):

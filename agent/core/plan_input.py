@@ -25,8 +25,33 @@ from planwarden.agent.core.plan_words import (
     ValidationMode,
 )
 
+MAX_NUMBER_BITS = 64
+"""Of a number that is taken as an id."""
 _SCHEMA_KEYWORDS = ("type", "enum", "required", "minItems")
 """Keywords that models and clients see; `parse_plan` names the others, such as lengths, when a plan violates them."""
+
+
+def _read_name(given: object) -> object:
+    """A number in the place of an id is its text."""
+    return str(given) if type(given) is int and given.bit_length() <= MAX_NUMBER_BITS else given
+
+
+def _read_names(given: object) -> object:
+    return [_read_name(name) for name in cast("list[object]", given)] if isinstance(given, list) else given
+
+
+def _read_sources(given: object) -> object:
+    """The value with text in the place of each number that a `$from` names."""
+    if isinstance(given, list):
+        return [_read_sources(part) for part in cast("list[object]", given)]
+    if isinstance(given, dict):
+        parts = cast("dict[str, object]", given)
+        return {key: _read_name(part) if key == "$from" else _read_sources(part) for key, part in parts.items()}
+    return given
+
+
+_Id = Annotated[str, BeforeValidator(_read_name), Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
+_Names = Annotated[list[str], BeforeValidator(_read_names)]
 
 
 class CallInput(BaseModel):
@@ -40,6 +65,7 @@ class CallInput(BaseModel):
     """Name in the catalogue."""
     arguments: Annotated[
         dict[str, JsonValue],
+        BeforeValidator(_read_sources),
         Field(
             description='{"$from": stepId, "pointer": "/json/pointer"} takes a value of an earlier result; with '
             '"parse": "json" if that is JSON text, and "default" for a value that is not there. '
@@ -54,7 +80,9 @@ class ConditionInput(BaseModel):
     """A condition of a step."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    value: Annotated[dict[str, JsonValue], Field(description='{"$from": stepId, "pointer": ...}')]
+    value: Annotated[
+        dict[str, JsonValue], Field(description='{"$from": stepId, "pointer": ...}'), BeforeValidator(_read_sources)
+    ]
     """A [binding](#bindings). A value that is not there matches nothing."""
     matches: Annotated[
         dict[str, JsonValue],
@@ -94,7 +122,7 @@ class StepInput(BaseModel):
     """One step of a plan."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
+    id: _Id
     """The name that other steps refer to; no spaces, colons or slashes."""
     description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
     """What the step has to do."""
@@ -112,14 +140,14 @@ class StepInput(BaseModel):
     """What the step should lead to; the model reads it."""
     toolValidationMode: ValidationMode | None = None
     """`strict` fails a step without its required calls, `advisory` warns; default `strict`."""
-    dependencies: Annotated[list[str] | None, Field(description="Default: the step before")] = None
+    dependencies: Annotated[_Names | None, Field(description="Default: the step before")] = None
     """Ids of steps. Absent: the step before; `[]`: none. A `$from` always adds its step."""
     toolCalls: Annotated[
         list[CallInput], Field(max_length=MAX_CALLS_PER_STEP, description="Made without asking you for arguments")
     ] = Field(default_factory=_have_none)
     """Calls with their arguments; the engine makes them without asking a model."""
     confirms: Annotated[
-        list[str], Field(description="Steps with toolCalls that the answer to this displayConfirmation covers")
+        _Names, Field(description="Steps with toolCalls that the answer to this displayConfirmation covers")
     ] = Field(default_factory=list)
     """Later steps that this step's confirmation covers."""
     onReject: Annotated[
@@ -141,6 +169,7 @@ class StepInput(BaseModel):
             "the result of the first call for it. The result is a list with one entry an item (a list of results where "
             "the step has several calls)"
         ),
+        BeforeValidator(_read_sources),
     ] = None
     """A binding to a list, or a list: `toolCalls` are made once for each item, see [loops](#loops)."""
     maxItems: Annotated[int, Field(ge=1, le=10_000)] | None = None

@@ -6,6 +6,7 @@ receives the facts about tools.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
@@ -14,16 +15,27 @@ from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.misnomers import describe_unknown_keys
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.inputs import find_inputs_faults
-from planwarden.agent.core.plan import Author, Plan, PlannedCall, PlanStep, ToolFacts, list_foreign_references
+from planwarden.agent.core.plan import (
+    Author,
+    Plan,
+    PlannedCall,
+    PlanStep,
+    ToolFacts,
+    list_foreign_references,
+    list_own_names,
+)
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, list_placeholders
+from planwarden.agent.core.plan_checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
-from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
+from planwarden.agent.core.plan_checks.graph import find_graph_faults, find_reserved_names
+from planwarden.agent.core.plan_checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
 from planwarden.agent.core.plan_checks.tools import check_tools
-from planwarden.agent.core.plan_checks.unknown_keys import check_keys
+from planwarden.agent.core.plan_checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
-from planwarden.agent.core.plan_words import MAX_STEPS
+from planwarden.agent.core.plan_words import MAX_NAME_CHARS, MAX_STEPS
 from planwarden.agent.core.step_control import find_control_faults, read_control
 
 MAX_NAMED = 100_000
@@ -39,7 +51,7 @@ def parse_plan(
     earlier: Earlier | None = None,
     known: Plan | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what looks like a placeholder.
+    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
 
     What a run is given is checked by `planwarden.agent.core.inputs`. `earlier` has what bindings to other executions of
     the thread lead to; None if there are none. The arguments of steps of the `known` plan are not checked again.
@@ -66,7 +78,7 @@ def parse_plan(
         form = PlanInput.model_validate({"todoList": entries, "inputs": inputs})
         parsed = form.todoList
     except ValidationError as error:
-        problems.extend(list_pydantic_faults(error, ""))
+        problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
     problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
     problems.extend(
         f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
@@ -74,22 +86,32 @@ def parse_plan(
         if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
     )
     if problems:
+        absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
+        problems.extend(f"there is no tool {name[:MAX_NAME_CHARS]!r}{did_you_mean(name, tools)}" for name in absent)
         raise InvalidPlan(
             f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
     steps = _fill_in(parsed)
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
-    check_own_names(plan)
-    check_graph(steps, list_foreign_references(plan), earlier)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
-    written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
-    placeholders = list_placeholders(written)
+    fresh = [step for step in steps if begun.get(step.step_id) != step]
+    written = _list_calls(fresh)
+    names = {step.step_id for step in steps} | list_own_names(plan)
+    misspelt = find_foreign_bindings(plan, fresh)
+    problems = [*find_reserved_names(plan), *misspelt.values()]
+    problems += find_graph_faults(steps, list_foreign_references(plan), earlier, names)
+    problems = problems or find_unresolvable(plan, fresh, tools)
+    placeholders = list_placeholders([*written, *_list_lists(fresh)])
     if author == "caller":
         # A person may mean it: a test does run against example.org.
         warnings.extend(f"{found}; it is used as it stands" for found in placeholders[:MAX_TOLD])
         placeholders = []
-    check_tools(steps, written, tools, placeholders)
+    # What stands in the place of a binding has another type than its value.
+    literal = [call for call in written if call.step_id not in misspelt]
+    check_tools(steps, literal, tools, [*problems, *placeholders])
+    for find_warnings in (find_open_confirmations, find_unkept_promises):
+        warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)
 
 
@@ -100,11 +122,7 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if "todoList" in document and "steps" in document:
         raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
     if not isinstance(found, list):
-        unknown = document.keys() - {*PLAN_KEYS}
-        said = (
-            describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
-        )
-        raise InvalidPlan(f"{said}; send {EXAMPLES['plan']}")
+        raise InvalidPlan(f"{_explain_no_list(document, found)}; send {EXAMPLES['plan']}")
     if not found:
         raise InvalidPlan(f"the plan has no steps: 'todoList' is empty; send {EXAMPLES['plan']}")
     if len(found) > max_steps:
@@ -113,6 +131,13 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
             details={"steps": len(found), "maxSteps": max_steps},
         )
     return found
+
+
+def _explain_no_list(document: dict[str, JsonValue], found: JsonValue) -> str:
+    if isinstance(found, dict):
+        return "'todoList' is an object, not a list: each step is an entry, and its name is its 'id'"
+    unknown = document.keys() - {*PLAN_KEYS}
+    return describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
 
 
 def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
@@ -146,6 +171,12 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
         needed = dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, ())])
         steps.append(replace(step, dependencies=tuple(needed)))
     return tuple(steps)
+
+
+def _list_lists(steps: Iterable[PlanStep]) -> list[WrittenCall]:
+    """Return the literal lists of loops in the form of calls, whose texts can be placeholders too."""
+    loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
+    return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
 
 
 def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:

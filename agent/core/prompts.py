@@ -265,9 +265,11 @@ def _write_covered(execution: ExecutionState, confirms: Sequence[str]) -> str:
     """Return which steps and calls a person's answer in this step will cover."""
     lines: list[str] = []
     for step_id in confirms:
-        calls = execution.steps[step_id].step.tool_calls
+        step = execution.steps[step_id].step
+        calls, each = step.tool_calls, "" if step.loop is None else " for each item"
         lines.extend(
-            f"{step_id}: {call.tool_name}({cut(json.dumps(call.arguments, ensure_ascii=False), 300)})" for call in calls
+            f"{step_id}: {call.tool_name}({cut(json.dumps(call.arguments, ensure_ascii=False), 300)}){each}"
+            for call in calls
         )
         if not calls:
             lines.append(f"{step_id}: its calls are not known yet, so a person is asked about each of them again")

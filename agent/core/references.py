@@ -10,10 +10,11 @@ A few bytes can name a large value many times, so the bytes are counted before a
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import is_cut_off
 from planwarden.agent.common.canonical import measure_at_least
@@ -66,14 +67,26 @@ class BindingSources(msgspec.Struct, frozen=True):
     """The values of `inputs`, `item` and `itemIndex`, where there are any."""
     parts: Mapping[PartAddress, ArtifactPart]
     """What was read of artifacts so far."""
+    item_calls: Sequence[Call] = ()
+    """The calls that are made for the `item`."""
     takes_lists: bool = False
     """A value may be a list for a loop, within larger limits than arguments have."""
+
+    def find_step(self, taken: Reference) -> StepState | None:
+        """Return the step whose result the reference takes; a call of the item as a step that made no other."""
+        if taken.call is None:
+            return None if taken.step_id in self.own else self.steps.get(taken.step_id)
+        call = self.item_calls[taken.call] if 0 <= taken.call < len(self.item_calls) else None
+        if call is None or call.status != "succeeded":
+            return None
+        return replace(self.steps[call.step_id], calls=(call,), turns=(), items=None, status="completed")
 
 
 def list_sources(
     execution: ExecutionState,
     parts: Mapping[PartAddress, ArtifactPart] | None = None,
     item: tuple[JsonValue, int] | None = None,
+    item_calls: Sequence[Call] = (),
 ) -> BindingSources:
     """Returns what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
     own: dict[str, JsonValue] = {}
@@ -82,7 +95,7 @@ def list_sources(
         own[INPUTS] = dict(execution.inputs)
     if item is not None:
         own[ITEM], own[ITEM_INDEX] = item
-    return BindingSources(execution.steps, execution.earlier, own, parts or {})
+    return BindingSources(execution.steps, execution.earlier, own, parts or {}, item_calls)
 
 
 def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[str, JsonValue]:
@@ -108,11 +121,13 @@ def find_values(
     found: Iterable[Binding], sources: BindingSources, texts: ParsedTexts | None = None
 ) -> dict[Reference, JsonValue]:
     """Returns what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
-    steps = sources.steps
     taken = {binding.reference: binding for binding in sorted(found, key=lambda binding: not binding.has_default)}
-    outside = (reference for reference in taken if reference.step_id not in sources.own)
-    inside = (reference for reference in outside if reference.step_id in steps)
-    wanted = (find_address(steps[taken.step_id], taken, takes_lists=sources.takes_lists) for taken in inside)
+    steps = ((reference, sources.find_step(reference)) for reference in taken)
+    wanted = (
+        find_address(state, reference, takes_lists=sources.takes_lists)
+        for reference, state in steps
+        if state is not None
+    )
     if missing := frozenset(part for part in wanted if part is not None and part not in sources.parts):
         raise PartsNeeded(missing)
     texts = texts or ParsedTexts()
@@ -142,11 +157,12 @@ def find_result(
         InvalidArguments: there is nothing usable at the pointer.
     """
     address = find_address(state, taken, takes_lists=takes_lists)
-    step_id, pointer = state.step.step_id, taken.pointer
+    pointer = taken.pointer
+    source = f"step {state.step.step_id!r}" if taken.call is None else f"call {taken.call} of the same item"
     if address is None and (too_large := _find_stand_ins(state, pointer)):
         sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
         raise InvalidArguments(
-            f"the whole result of step {step_id!r} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
+            f"the whole result of {source} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
             f"bytes ({sizes}); add a 'pointer' to the part that is needed"
         )
     try:
@@ -156,7 +172,7 @@ def find_result(
         part = ArtifactPart(fault=f"{reason}{kept}", is_absent=reason.is_absent and not kept)
     if part.fault is not None:
         kind = AbsentValue if part.is_absent else InvalidArguments
-        raise kind(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
+        raise kind(f"the pointer {pointer[:200]!r} into the result of {source} {part.fault}")
     return part.value
 
 
@@ -196,18 +212,20 @@ def _replace_bindings(value: JsonValue, values: Mapping[Reference, JsonValue]) -
 
 
 def _find_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
-    if taken.step_id in sources.own:
+    if taken.call is None and taken.step_id in sources.own:
         try:
             return follow(sources.own[taken.step_id], taken, texts)
         except LeadsNowhere as reason:
             kind = AbsentValue if reason.is_absent else InvalidArguments
             raise kind(f"the pointer {taken.pointer[:200]!r} into {taken.step_id!r} {reason}") from None
-    state = sources.steps.get(taken.step_id)
+    state = sources.find_step(taken)
     if state is not None and state.status == "completed":
         return find_result(state, taken, sources.parts, texts, takes_lists=sources.takes_lists)
     if state is not None:
         kind = AbsentValue if state.status == "skipped" else InvalidArguments
         raise kind(f"'$from' names step {taken.step_id!r}, which has no result: it is {state.status}")
+    if taken.call is not None:
+        raise InvalidArguments(f"call {taken.call} of the same item has no result")
     known = sources.earlier.get(taken)
     if not isinstance(known, EarlierResult):
         raise InvalidArguments(f"'$from' names step {taken.step_id[:64]!r}, which is not in the plan")

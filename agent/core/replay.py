@@ -192,8 +192,16 @@ def _list_reasons_to_ask(execution: ExecutionState, question: ev.Question) -> tu
 
 
 def _list_reasons_of_outcome(execution: ExecutionState, call_id: str) -> tuple[Key, ...] | None:
-    """A call that runs ends as it ends; what becomes of any other one is decided."""
-    return None if execution.call(call_id).status == "running" else (("call", call_id),)
+    """A call that runs ends as it ends; what becomes of any other one is decided.
+
+    A call of a loop that cannot work fails when another one of the loop has its turn, before a person is asked.
+    """
+    call = execution.call(call_id)
+    if call.status == "running":
+        return None
+    state = execution.steps[call.step_id]
+    due = state.list_open_calls() if call.status == "proposed" and state.items is not None else ()
+    return ("call", call_id), *(("call", other.call_id) for other in due)
 
 
 _DECIDED = (

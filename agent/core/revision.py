@@ -111,6 +111,7 @@ class _Draft:
         name = operation.get("op") if isinstance(operation, dict) else None
         if not isinstance(operation, dict) or not isinstance(name, str) or name not in _KEYS:
             raise InvalidPlan("an operation is not an object whose 'op' is add, change, remove or move")
+        operation = {key: str(part) if type(part) is int else part for key, part in operation.items()}
         unknown = operation.keys() - _KEYS[name]
         if unknown:
             raise InvalidPlan(f"operation {name!r} has unknown key(s) {', '.join(map(repr, sorted(unknown)))}")

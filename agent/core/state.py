@@ -24,6 +24,7 @@ from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import FrozenStruct, JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import EarlierResult, Reference
+from planwarden.agent.core.item_calls import ItemOrder
 from planwarden.agent.core.plan import Plan, PlanStep
 
 ExecutionStatus = Literal[
@@ -306,6 +307,7 @@ class StepState(FrozenStruct):
     validation: ev.ValidationStatus | None = None
     error_code: str | None = None
     error_message: str | None = None
+    """Why it failed, was rejected, or was skipped for a condition of its own."""
     rejected_by: str | None = None
     """The suspension whose answer rejected the step."""
     outage: ModelOutage | None = None
@@ -315,8 +317,12 @@ class StepState(FrozenStruct):
     """It was skipped because its condition did not hold, or for want of such a step: others may go on without it."""
     items: tuple[JsonValue, ...] | None = None
     """What the step's loop goes through, once that is known; `calls` has those of each item in turn."""
+    item_order: ItemOrder = ItemOrder()
+    """In which order the loop makes the calls of its items."""
+    wave: int = 0
+    """How many waves of `item_order` are over."""
     items_over: int = 0
-    """Items at the beginning whose calls are all settled, or end with a failed or rejected one."""
+    """Items at the beginning for which no call of this wave follows."""
     failed_items: int = 0
     taken_from: str | None = None
     """The execution whose log proves it, when it was taken over as completed."""
@@ -330,6 +336,30 @@ class StepState(FrozenStruct):
         """The calls of one item, in order."""
         size = len(self.step.tool_calls)
         return tuple(self.calls[index * size : (index + 1) * size])
+
+    def find_next_call(self, index: int) -> Call | None:
+        """Return the call of the item that this wave still has to make or to settle; None if there is none.
+
+        No call follows a failed or rejected one. None takes a result that only a real run would have.
+        """
+        order, calls = self.item_order, self.list_item_calls(index)
+        following: Call | None = None
+        for number, call in enumerate(calls):
+            if call.status in ("failed", "rejected"):
+                return None
+            if following is None and call.status not in CALL_SETTLED:
+                if number >= order.ends[self.wave]:
+                    continue
+                if any(calls[taken].status != "succeeded" for taken in order.takes[number]):
+                    return None
+                following = call
+        return following
+
+    def has_begun_item(self, calls: Sequence[Call]) -> bool:
+        """Return whether a call of this wave was made for the item that has these calls."""
+        order = self.item_order
+        start = order.ends[self.wave - 1] if self.wave else 0
+        return any(call.status != "proposed" for call in calls[start : order.ends[self.wave]])
 
     def list_known_calls(self) -> Sequence[Call]:
         """Without those of a step that was taken over which have no result; only the earlier log says why."""
@@ -355,7 +385,7 @@ class StepState(FrozenStruct):
         for index in range(self.items_over, len(self.items or ())):
             calls = self.list_item_calls(index)
             yield from calls
-            if all(call.status == "proposed" for call in calls):
+            if not self.has_begun_item(calls) and self.find_next_call(index) is not None:
                 return
 
     @property
@@ -421,6 +451,8 @@ class SuspensionState(FrozenStruct):
     decided_at: float | None = None
     decided_digest: str = ""
     """Digest of the revision that the decision was about."""
+    first: ev.Question | None = None
+    """The revision before anybody changed arguments; None if nobody did."""
     endorsements: tuple[EndorsementState, ...] = ()
     """Approvals of this revision so far, one for each person."""
     alarmed: int = 0
@@ -536,6 +568,8 @@ class ExecutionState(FrozenStruct):
     """As in `ExecutionCreated`."""
     again: tuple[ev.EarlierRun, ...] = ()
     """Steps that run again although an earlier execution ran them."""
+    thread_effects: tuple[ev.ThreadEffect, ...] = ()
+    """As in `ExecutionCreated`."""
     rejected_before: frozenset[str] = frozenset()
     """Steps that were rejected in the execution that it goes on from."""
     is_revised: bool = False

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.core.bindings import find_binding_faults
@@ -13,7 +12,6 @@ from planwarden.agent.core.plan_words import OnItemFailure
 if TYPE_CHECKING:
     from planwarden.agent.core.plan_input import StepInput
 
-MAX_MATCHES_BYTES = 64 * 1024
 DEFAULT_ITEMS, MAX_ITEMS = 100, 10_000
 MAX_CONCURRENT = 32
 LOOP_KEYS = ("maxItems", "maxConcurrent", "onItemFailure")
@@ -134,15 +132,9 @@ def find_control_faults(entry: "StepInput") -> Iterator[str]:
 
 def _find_condition_faults(value: dict[str, JsonValue], matches: dict[str, JsonValue]) -> Iterator[str]:
     # A server answers its first requests without it.
-    from planwarden.agent.common.schema import Schema
+    from planwarden.agent.core.conditions import find_matches_faults
 
     if "$from" not in value:
         yield f"'value' must be a binding, such as {_BINDING}"
     yield from find_binding_faults(value)
-    if is_larger(matches, MAX_MATCHES_BYTES):
-        yield f"'matches' is larger than {MAX_MATCHES_BYTES} bytes"
-        return
-    try:
-        Schema(matches)
-    except ValueError as error:
-        yield f"'matches' is not a usable JSON Schema: {error}"
+    yield from find_matches_faults(matches)

@@ -56,7 +56,8 @@ def _find_name_faults(node: Mapping[str, JsonValue], named: Mapping[str, JsonVal
         yield "'$text' has a brace without its partner; write '{{' or '}}' for a brace"
     names = set(list_names(node))
     if not names:
-        yield "'$text' takes no value; write the text itself instead of the object"
+        hint = f"write '{{{next(iter(named))[:MAX_QUOTED]}}}' in one pair of braces" if named else None
+        yield f"'$text' takes no value; {hint or 'write the text itself instead of the object'}"
     for name in sorted(names - named.keys())[:10]:
         yield f"'$text' takes {name[:MAX_QUOTED]!r}, which 'with' does not have; write '{{{{' for a brace"
     for name in sorted(named.keys() - names)[:10]:

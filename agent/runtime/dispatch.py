@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.batch import ask_batch, find_row
 from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
-from planwarden.agent.approval.covering import find_covering_suspension
+from planwarden.agent.approval.covering import check_covered_calls, find_covering_suspension
 from planwarden.agent.approval.once import find_duplicate, find_key
 from planwarden.agent.approval.questions import (
     ask_approval,
@@ -149,6 +149,7 @@ def _prepare_proposed(
         return _prepare_row(context, execution, call, definition, *answered)
     try:
         arguments = complete_arguments(context, execution, call)
+        check_covered_calls(context, execution, call)
     except InvalidArguments as error:
         return _fail(call, error.code, error.message)
     repeated = _find_same_confirmation(execution, call, definition, arguments)
@@ -209,7 +210,7 @@ def _apply_policy(
         return _deny(call, requirement)
     if has_changed_since_plan(execution, definition):
         if state.items is not None:
-            return PreparedCall((ask_batch(context, execution, state),))
+            return PreparedCall(ask_batch(context, execution, state))
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments),))
     covering = find_covering_suspension(context, execution, call, definition, arguments, requirement)
     asks_itself = definition.is_blocking and requirement.risk == "confirm"
@@ -222,7 +223,7 @@ def _apply_policy(
     if grant_id is not None:
         return _dispatch(call, definition, arguments, grant_id=grant_id)
     if state.items is not None:
-        return PreparedCall((ask_batch(context, execution, state),))
+        return PreparedCall(ask_batch(context, execution, state))
     return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement),))
 
 

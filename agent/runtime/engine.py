@@ -233,6 +233,7 @@ class Engine:
         options: ev.Options,
         plan_only: bool = False,
         context: str | None = None,
+        effects: tuple[ev.ThreadEffect, ...] = (),
         saved_plan: ev.PlanVersion | None = None,
         start: StartRequest | None = None,
         retry: "Retry | None" = None,
@@ -240,7 +241,7 @@ class Engine:
         """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
 
         `warnings`, `earlier` and `inputs` are about the plan, as `parse_plan`, `list_earlier_results` and `fill_inputs`
-        return them. `retry` is what it goes on from.
+        return them. `effects` are those of the thread so far. `retry` is what it goes on from.
 
         Raises:
             KeyUsed: the principal has used the key before.
@@ -263,6 +264,7 @@ class Engine:
             saved_plan=saved_plan,
             retry_of=None if retry is None else retry.execution_id,
             starter=requester.starter,
+            thread_effects=effects,
         )
         new = new_execution(execution_id, thread_id, requester.principal)
         if plan is None:
@@ -510,7 +512,9 @@ class Engine:
         definitions = self.tools.definitions()
         if definitions is not self._facts[0]:
             facts = {
-                d.name: ToolFacts(d.is_blocking, d.digest, partial(self.tools.check, d.name))
+                d.name: ToolFacts(
+                    d.is_blocking, d.digest, partial(self.tools.check, d.name), d.risk != "read", d.output_schema
+                )
                 for d in definitions
                 if not d.unavailable
             }

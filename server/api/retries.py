@@ -26,7 +26,7 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.takeover import UnaskedRepeat, find_unasked_repeats, take_over
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.retry import Retry, prepare_retry
-from planwarden.server.api.threads import Threads
+from planwarden.server.api.threads import PreparedThread, Threads
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
@@ -67,8 +67,7 @@ class _Opened(msgspec.Struct, frozen=True):
     """A thread that can go on."""
 
     source: ExecutionState
-    context: str | None
-    """What the thread did before, for a new plan."""
+    thread: PreparedThread
     document: JsonValue
     """The plan; None only where the source has none either."""
 
@@ -95,7 +94,7 @@ class RetryStarter:
         request = replace(request, after=source.execution_id, after_version=source.version)
         try:
             if opened.document is None:
-                return await self._plan_again(source, asked, request, opened.context)
+                return await self._plan_again(opened, asked, request)
             return await self._go_on(opened, asked, request)
         except ThreadMovedOn:
             raise NotRetryable(
@@ -139,7 +138,7 @@ class RetryStarter:
 
     async def _open(self, thread_id: str, asked: RetryRequest) -> _Opened:
         source = await self._threads.load_newest(thread_id, asked.requester.principal)
-        _, _, context = await self._threads.prepare(thread_id, asked.requester.principal, {})
+        thread = await self._threads.prepare(thread_id, asked.requester.principal, {})
         document = asked.plan
         await self._checker.wait_for_tools({*source.pins, *read_tool_names(document)})
         if source.status not in RETRYABLE and not (source.status == "completed" and asked.from_step is not None):
@@ -150,11 +149,10 @@ class RetryStarter:
             )
         if document is None and source.plan is not None:
             document = plan_to_json(source.plan)
-        return _Opened(source, context, document)
+        return _Opened(source, thread, document)
 
-    async def _plan_again(
-        self, source: ExecutionState, asked: RetryRequest, request: StartRequest, context: str | None
-    ) -> ExecutionState:
+    async def _plan_again(self, opened: _Opened, asked: RetryRequest, request: StartRequest) -> ExecutionState:
+        source = opened.source
         if asked.from_step is not None or asked.inputs is not None:
             raise InvalidArguments(
                 f"execution {source.execution_id!r} has no plan, so there is no step to go on from and nothing that "
@@ -166,7 +164,8 @@ class RetryStarter:
             goal=source.goal,
             options=source.options,
             plan_only=source.plan_only,
-            context=context,
+            context=opened.thread.context,
+            effects=opened.thread.effects,
             start=request,
             retry=Retry(execution_id=source.execution_id),
         )
@@ -187,6 +186,7 @@ class RetryStarter:
             inputs=inputs,
             options=source.options,
             plan_only=source.plan_only,
+            effects=opened.thread.effects,
             saved_plan=keep_version(source, plan),
             start=request,
             retry=await prepare_retry(self._engine.store, source, taken),

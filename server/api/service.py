@@ -172,7 +172,7 @@ class Service:
 
         async def start(request: StartRequest | None) -> ExecutionState:
             await self.wait_for_catalogue()
-            thread, combined, context = await self._threads.prepare(
+            thread = await self._threads.prepare(
                 thread_id,
                 requester.principal,
                 {"synthesize": not plan_only, **call},
@@ -180,12 +180,13 @@ class Service:
                 given=options,
             )
             return await self.engine.create(
-                thread_id=thread,
+                thread_id=thread.thread_id,
                 requester=requester,
                 goal=goal,
-                options=combined,
+                options=thread.options,
                 plan_only=plan_only,
-                context=context,
+                context=thread.context,
+                effects=thread.effects,
                 start=request,
             )
 
@@ -283,19 +284,20 @@ class Service:
         """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
         checked = await self._checker.check(plan, thread_id=thread_id, principal=requester.principal)
         filled = checked.fill_inputs(inputs)
-        thread, combined, _ = await self._threads.prepare(thread_id, requester.principal, call)
+        thread = await self._threads.prepare(thread_id, requester.principal, call)
         if request is None or request.plan is None:
             of_plan = self._starts.build_plan_request(None, goal, plan, inputs, call)
             request = of_plan if request is None else replace(request, plan=of_plan.plan)
         return await self.engine.create(
-            thread_id=thread,
+            thread_id=thread.thread_id,
             requester=requester,
             goal=goal,
             plan=checked.plan,
             warnings=checked.warnings,
             earlier=checked.earlier,
             inputs=filled,
-            options=combined,
+            options=thread.options,
+            effects=thread.effects,
             saved_plan=saved_plan,
             start=request,
         )
@@ -603,7 +605,9 @@ class Service:
         requester: Requester,
     ) -> ExecutionState:
         if thread_id is None:
-            raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
+            raise InvalidArguments(
+                "send a 'plan', or the 'threadId' of a thread with a planned execution; run_goal takes a goal alone"
+            )
 
         async def start(request: StartRequest | None) -> ExecutionState:
             execution = await self._threads.load_newest(thread_id, requester.principal)

@@ -1,7 +1,7 @@
 """Finds a principal's threads, and the thread in which the next execution runs."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -10,6 +10,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import FINISHED, ExecutionState
+from planwarden.agent.core.thread_effects import describe_effect, list_thread_effects
 from planwarden.agent.ports.store import Header
 from planwarden.server.settings.combining import combine_options
 
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
 
 _CONTEXT_EXECUTIONS = 3
 """Executions of a thread that a new plan is told about."""
+_CONTEXT_EFFECTS = 20
+"""Effects of a thread that it is told about."""
+
+
+class PreparedThread(NamedTuple):
+    """What a new execution needs to know of its thread."""
+
+    thread_id: str
+    options: ev.Options
+    context: str | None = None
+    """What the thread did before, for a new plan."""
+    effects: tuple[ev.ThreadEffect, ...] = ()
+    """The newest effects of its executions."""
 
 
 class Threads:
@@ -52,8 +66,8 @@ class Threads:
         *,
         implied: str | None = None,
         given: Mapping[str, JsonValue] | None = None,
-    ) -> tuple[str, ev.Options, str | None]:
-        """Returns the id of the thread for a new execution, its options, and what the thread did before.
+    ) -> PreparedThread:
+        """Returns what a new execution needs to know of its thread.
 
         `implied` names an option in `call` that is a default; the thread inherits it only if it is also in `given`.
 
@@ -63,20 +77,25 @@ class Threads:
         """
         if thread_id is None:
             combined = combine_options(self._options, None, call)
-            return self._engine.ids.new(), _drop_implied(combined, implied, given), None
+            return PreparedThread(self._engine.ids.new(), _drop_implied(combined, implied, given))
         headers = await self.read_headers(thread_id, principal)
         newest = await self._engine.find(headers[-1].execution_id)
         if newest.status not in FINISHED:
             raise _build_busy_error(thread_id, newest)
         combined = combine_options(self._options, newest.options, call)
-        return thread_id, _drop_implied(combined, implied, given), await self._summarize(headers)
+        effects = list_thread_effects(newest)
+        context = await self._summarize(headers, effects)
+        return PreparedThread(thread_id, _drop_implied(combined, implied, given), context, effects)
 
-    async def _summarize(self, headers: Sequence[Header]) -> str:
+    async def _summarize(self, headers: Sequence[Header], effects: Sequence[ev.ThreadEffect]) -> str:
         parts: list[str] = []
         for header in headers[-_CONTEXT_EXECUTIONS:]:
             execution = await self._engine.find(header.execution_id)
             outcome = execution.synthesis or summarize(execution)
             parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
+        if effects:
+            lines = [f"{effect.tool_name} {effect.shown} {describe_effect(effect)}" for effect in effects]
+            parts.append("completed, do not repeat:\n" + "\n".join(lines[-_CONTEXT_EFFECTS:]))
         return "\n\n".join(parts)
 
 

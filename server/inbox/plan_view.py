@@ -190,7 +190,9 @@ def _build_step(found: StepState, row: GraphRow, people: Collection[str], room: 
     calls.sort(key=lambda call: call.status == "succeeded")
     listed = tuple(_build_call(call, people, room) for call in calls[:MAX_CALLS])
     written = found.turns[-1].content if found.turns else None
-    notes = () if found.error_message else (row.after, row.note)
+    # Why a step was skipped is a note, which the row has.
+    fault = "" if found.status == "skipped" else found.error_message or ""
+    notes = () if fault else (row.after, row.note)
     return StepLine(
         step_id=row.step_id,
         description=row.description,
@@ -199,7 +201,7 @@ def _build_step(found: StepState, row: GraphRow, people: Collection[str], room: 
         state=row.state,
         tools=row.tools,
         note=" · ".join(text for text in notes if text),
-        error=escape_text((found.error_message or "")[:GOAL_CHARS]),
+        error=escape_text(fault[:GOAL_CHARS]),
         proof=_describe_proof(found),
         calls=listed,
         left_out=len(calls) - len(listed),

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.mcp.text import MAX_TEXT, cut, format_error
+from planwarden.server.mcp.text import MAX_TEXT, cut, format_error, is_told
 from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
@@ -41,9 +41,11 @@ def build_result(found: JsonValue, text: Callable[[Document], str]) -> CallToolR
 
 
 def build_error_result(error: PlanwardenError) -> CallToolResult:
-    """The error as a result with `isError`."""
+    """The error as a result with `isError`. What its message says is not said again in its details."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
-    found: JsonValue = {"error": {"code": code, "message": error.message, "details": error.details}}
+    told = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
+    details = {key: part for key, part in error.details.items() if key not in told}
+    found: JsonValue = {"error": {"code": code, "message": error.message, "details": details}}
     document = make_presentable(found)
     return CallToolResult(
         content=[TextContent(type="text", text=cut(format_error(document["error"]), MAX_TEXT))],

@@ -373,7 +373,22 @@ async def _describe_ids(request: ToolRequest) -> str | None:
         said = None if given is None else await describe_id(store, kind, given, request.principal)
         if said is not None:
             return said
-    return None
+    return await _describe_step_id(request)
+
+
+async def _describe_step_id(request: ToolRequest) -> str | None:
+    """Say that the id of a question is that of a step, and which questions the thread has open."""
+    given, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
+    if given is None or thread_id is None:
+        return None
+    try:
+        view = await request.service.get_execution(thread_id, principal=request.principal)
+    except UnknownThread:
+        return None
+    if all(step.id != given for step in view.steps):
+        return None
+    still = ", ".join(repr(found.suspension_id) for found in view.suspensions) or "none"
+    return f"{given[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
 
 
 class BearerAuth(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ none can pass for a line of ours. Long values are cut; the structured content an
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 Document = dict[str, Any]
 
@@ -40,12 +40,19 @@ def format_execution(document: Document) -> str:
     if document.get("steps"):
         lines.extend(["", *_format_steps(document["steps"])])
     lines.extend(f"Warning: {_format_json(warning)}" for warning in document.get("warnings", ()))
+    lines.extend(map(_format_earlier_effect, document.get("doneBefore", ())))
     lines.extend(_format_forecast(document.get("forecast", {})))
     usage = document.get("usage", {"toolCalls": 0, "modelCalls": 0})
     if usage["toolCalls"] or usage["modelCalls"]:
         lines.append(f"Used: {usage['toolCalls']} tool call(s), {usage['modelCalls']} model call(s)")
     lines.extend(_format_observations(document))
     return "\n".join(lines)
+
+
+def _format_earlier_effect(effect: Document) -> str:
+    call = f"{effect['toolName']} {_format_json(effect['arguments'], 200)}"
+    doubt = "; nobody knows whether it happened" if effect.get("isUnknown") else ""
+    return f"Done before: {call} in step {_format_json(effect['stepId'], 200)} at {effect['at']}{doubt}"
 
 
 def format_suspensions(document: Document) -> str:
@@ -75,9 +82,16 @@ def format_schemas(document: Document) -> str:
 
 
 def format_error(error: Document) -> str:
-    """An error as text: code, message, details."""
+    """An error as text: code, message, and details that the message does not have."""
     sentence = f"{error['code']}: {error['message']}"
-    return f"{sentence}\nDetails: {_format_json(error['details'], 2 * MAX_VALUE)}" if error["details"] else sentence
+    details = {key: part for key, part in error["details"].items() if not is_told(part, error["message"])}
+    return f"{sentence}\nDetails: {_format_json(details, 2 * MAX_VALUE)}" if details else sentence
+
+
+def is_told(part: Any, message: str) -> bool:
+    """Whether a message says already what a list of its details says."""
+    texts = cast("list[Any]", part) if isinstance(part, list) else []
+    return bool(texts) and all(isinstance(text, str) and text in message for text in texts)
 
 
 def cut(text: str, limit: int) -> str:
@@ -169,7 +183,8 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
         if "rehearsal" in call:
             yield f"    would need {_format_json(call['rehearsal'], 1_000)}"
     if "skippedBecause" in step:
-        yield f"  skipped after {step['skippedBecause']}"
+        reason = step.get("skippedReason")
+        yield f"  skipped after {step['skippedBecause']}" if reason is None else f"  skipped: {_format_json(reason)}"
     if "result" in step:
         yield f"  result {_format_json(step['result'], limit)}"
     for item in step.get("itemResults", ()):

@@ -270,7 +270,7 @@ TOOLS: tuple[McpTool, ...] = (
             "digest": schemas.STRING,
             "waitSeconds": schemas.WAIT,
         },
-        required=("threadId", "suspensionId", "decision"),
+        required=("threadId", "suspensionId"),
         output=schemas.EXECUTION_OUT,
         destroys=True,
         repeats=True,

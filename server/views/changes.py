@@ -25,9 +25,10 @@ _OF_EXECUTION = (
     "error",
     "warnings",
     "forecast",
+    "doneBefore",
 )
 _OF_SUCCEEDED_CALL = ("toolName", "arguments", "status")
-_OF_STEP = ("id", "status", "result", "error", "skippedBecause")
+_OF_STEP = ("id", "status", "result", "error", "skippedBecause", "skippedReason")
 _OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
 _KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
 _OF_TOOL = ("name", "description", "inputSchema")

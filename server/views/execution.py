@@ -14,6 +14,14 @@ from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.server.views.accomplishment import (
+    MAX_NAMED,
+    EarlierEffect,
+    describe_edits,
+    describe_proof,
+    describe_rejection,
+    list_earlier_effects,
+)
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
@@ -28,8 +36,6 @@ if TYPE_CHECKING:
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
 """Statuses of the calls that a step lists; a call that has not run yet is not listed."""
 MAX_LOOP_CALLS = 50
-MAX_NAMED = 20
-"""Steps that `nextAction` names."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +73,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     taken_from: str | None = None
     """The execution whose log proves it, when a retry took it over; left out otherwise."""
     skipped_because: str | None = None
-    """The step without whose result this one was skipped; left out if it was not."""
+    """The step without whose result this one was skipped, or `when`; left out if it was not."""
+    skipped_reason: str | None = None
+    """Which condition did not hold, and why, after `when`; left out otherwise."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,13 +126,15 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     saved_plan: SavedPlanRun | None = None
     """The saved plan that it runs, with its version; left out for every other plan."""
     warnings: tuple[str, ...] = ()
-    """What was dropped from a model's plan; left out if nothing was."""
+    """What the plan may not mean as it is, and what was dropped from a model's; left out if there is nothing."""
     observations: tuple[Observation, ...] | None = None
     """The public history; only with `observationsAfter`."""
     next_action: str = ""
-    """One sentence: what the caller should do now."""
+    """What the caller should do now, how far a finished run is proven, and what others changed in its calls."""
     retry_of: str | None = None
     """The execution of the thread that it goes on from; left out if it began anew."""
+    done_before: tuple[EarlierEffect, ...] = ()
+    """The newest effects of the thread's earlier executions, when it ended early; left out if there are none."""
     is_rehearsal: bool | None = None
     """True if it only rehearses its plan; left out otherwise."""
     forecast: "Forecast | None" = None
@@ -176,6 +186,7 @@ def build_execution_view(
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),
         retry_of=state.retry_of,
+        done_before=tuple(list_earlier_effects(state)),
         is_rehearsal=state.options.rehearse or None,
         awaiting=_find_awaited(state, suspensions),
     )
@@ -185,24 +196,27 @@ _NEXT = {
     "planned": "Show the plan; execute_plan with this threadId (and no plan) runs it, cancel_execution drops it.",
     "new": "Still running; call get_execution with this threadId to look again.",
     "running": "Still running; call get_execution with this threadId to look again.",
-    "completed": "Done; every required tool call is proven by the log.",
 }
 
 
 def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension]) -> str:
-    """Returns one sentence: what the caller should do now."""
+    """Returns what the caller should do now, and what others changed in its calls, in sentences."""
+    next_action, edits = _describe_next(state, suspensions), describe_edits(state)
+    return f"{next_action} {edits}" if edits else next_action
+
+
+def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> str:
     pending = tuple(suspensions)
     if state.status in _NEXT:
         return _NEXT[state.status]
+    if state.status == "completed":
+        return describe_proof(state)
     if state.status == "rehearsed":
         return describe_rehearsal(state)
     if state.status == "suspended":
         return _describe_waiting(state, pending)
     if state.status == "rejected":
-        return (
-            "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
-            + _describe_done(state)
-        )
+        return describe_rejection(state) + _describe_done(state)
     if state.status == "incomplete":
         return _describe_incomplete(state)
     if state.status == "cancelled":
@@ -284,6 +298,8 @@ def _describe_done(state: ExecutionState) -> str:
         )
     if calls:
         sentences += f" Done in steps that did not complete: {_join_some(calls)}."
+    if state.thread_effects:
+        sentences += " Completed by earlier plans of this thread, do not repeat: see doneBefore."
     return sentences
 
 
@@ -369,6 +385,7 @@ def _build_step(found: StepState) -> Step:
         items=_count_items(found),
         taken_from=found.taken_from,
         skipped_because=found.skipped_by,
+        skipped_reason=found.error_message if found.status == "skipped" else None,
     )
 
 

@@ -120,7 +120,14 @@ def _observe_step(event: ev.Event) -> ObservedFact | None:
         case ev.StepRehearsed():
             return "STEP_REHEARSED", event.step_id, {}
         case ev.StepSkipped():
-            return "STEP_SKIPPED", event.step_id, {"because": event.because}
+            return (
+                "STEP_SKIPPED",
+                event.step_id,
+                {
+                    "because": event.because,
+                    **({"reason": event.reason} if event.reason else {}),
+                },
+            )
         case _:
             return None
 

@@ -117,7 +117,7 @@ def build_tools(
         name = _build_name(config.slug, remote_name, others, other_tools, is_ambiguous=is_ambiguous)
         try:
             output = None if entry.outputSchema is None else Schema(entry.outputSchema)
-            arguments = Schema(entry.inputSchema)
+            arguments = Schema(entry.inputSchema, checks_dates=True)
         except ValueError as error:
             notes.append(
                 f"tool {one_line(remote_name, 64)!r} was left out: one of its schemas is not usable: {_describe(error)}"

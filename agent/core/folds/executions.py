@@ -22,6 +22,7 @@ def apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: flo
         "saved_plan": event.saved_plan,
         "retry_of": event.retry_of,
         "starter": event.starter,
+        "thread_effects": event.thread_effects,
         **_add_client(execution, event.client_id),
     }
 

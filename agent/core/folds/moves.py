@@ -3,7 +3,7 @@
 A function raises `IllegalTransition` where the event cannot follow, and changes nothing itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -83,16 +83,18 @@ def put_call(execution: ExecutionState, moved: Call, event: ev.Event) -> Mapping
 
 def _count_items(state: StepState, moved: Call) -> StepState:
     """The step of a loop after one of its calls moved."""
-    items, over = len(state.items or ()), state.items_over
-    while over < items and is_item_over(state.list_item_calls(over)):
-        over += 1
-    return replace(state, items_over=over, failed_items=state.failed_items + (moved.status == "failed"))
+    return pass_over_items(replace(state, failed_items=state.failed_items + (moved.status == "failed")))
 
 
-def is_item_over(calls: Iterable[Call]) -> bool:
-    """Whether no call of an item follows any more."""
-    statuses = {call.status for call in calls}
-    return not statuses.isdisjoint(("failed", "rejected")) or statuses <= {"succeeded", "rehearsed"}
+def pass_over_items(state: StepState) -> StepState:
+    """Return the step of a loop past the items that are over; after the last one, the next wave has its turn."""
+    items, over, last = len(state.items or ()), state.items_over, len(state.item_order.ends) - 1
+    while True:
+        while over < items and state.find_next_call(over) is None:
+            over += 1
+        if over < items or state.wave >= last:
+            return state if over == state.items_over else replace(state, items_over=over)
+        state, over = replace(state, wave=state.wave + 1, items_over=0), 0
 
 
 def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import is_item_over
+from planwarden.agent.core.folds.moves import pass_over_items
+from planwarden.agent.core.item_calls import find_item_order
 from planwarden.agent.core.plan import PlannedCall, PlanStep
 from planwarden.agent.core.state import Call, StepState
 
@@ -31,10 +32,8 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
                 calls.append(take_over_call(step.step_id, taken))
             else:
                 calls.append(_make_call(step, number, planned))
-    over, begun = 0, replace(state, items=items, calls=tuple(calls), kept=None)
-    while over < len(items) and is_item_over(begun.list_item_calls(over)):
-        over += 1
-    return replace(begun, items_over=over)
+    order = find_item_order(step.tool_calls)
+    return pass_over_items(replace(state, items=items, calls=tuple(calls), kept=None, item_order=order))
 
 
 def _make_call(step: PlanStep, number: int, planned: PlannedCall) -> Call:

@@ -81,7 +81,10 @@ def apply_skipped(execution: ExecutionState, event: ev.StepSkipped, at: float) -
     state = move_step(execution, event.step_id, event)
     cause = execution.steps.get(event.because)
     is_passed_over = cause.is_passed_over if cause is not None else event.because == WHEN
-    return end_step(execution, replace(state, is_passed_over=is_passed_over, skipped_by=event.because))
+    skipped = replace(
+        state, is_passed_over=is_passed_over, skipped_by=event.because, error_message=event.reason or None
+    )
+    return end_step(execution, skipped)
 
 
 def apply_rehearsed(execution: ExecutionState, event: ev.StepRehearsed, at: float) -> FieldChanges:

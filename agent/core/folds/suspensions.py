@@ -53,7 +53,8 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
         shown = replace(call, status=next_call_status(call, event), arguments=event.question.arguments)
         changes = {"steps": put_call(execution, shown, event)}
     # The people who approved the earlier revision have not seen this one.
-    revised = replace(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
+    first = current.first or (current.question if event.question.edits else None)
+    revised = replace(current, question=event.question, first=first, endorsements=(), asked_at=(*current.asked_at, at))
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 

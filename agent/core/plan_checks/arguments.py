@@ -4,7 +4,7 @@ Literal values are checked by their tools' schemas, within a limit of work, beca
 meanwhile. What a binding will bring is not known yet: everything around it is checked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,8 +20,9 @@ from planwarden.agent.core.bindings import (
     is_plain,
     leave_out_bindings,
 )
-from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.placeholders import MAX_VALUES, describe_placeholder, list_texts
 from planwarden.agent.core.plan import ArgumentCheck
+from planwarden.agent.core.plan_checks.bindings import suggest_binding
 
 MAX_FAULTS = 50
 MAX_BOUND = 1_000
@@ -66,22 +67,25 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
 
 def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
     """Returns a sentence for each value that stands for something the writer did not know, at most `MAX_FAULTS`."""
-    found = (f"{call}: {placeholder}" for call in calls for placeholder in find_placeholders(call.arguments))
-    return list(islice(found, MAX_FAULTS))
+    texts = ((call, path, text) for call in calls for path, text in list_texts(call.arguments))
+    found = ((call, describe_placeholder(path, text)) for call, path, text in islice(texts, MAX_VALUES))
+    return list(islice((f"{call}: {said}" for call, said in found if said is not None), MAX_FAULTS))
 
 
-def find_foreign_faults(foreign: Mapping[Reference, str], earlier: Earlier | None) -> Iterator[str]:
-    """Yields why bindings to earlier executions of the thread cannot be had.
+def find_foreign_faults(
+    foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
+) -> Iterator[str]:
+    """Yields why bindings to earlier executions of the thread cannot be had; `names` are what this plan has.
 
     Raises:
         EarlierNeeded: some were not looked up yet.
     """
     if earlier is None:
         for reference, step_id in foreign.items():
-            yield (
-                f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}; to take the result of an "
-                "earlier execution, run the plan on its thread"
-            )
+            said = f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}"
+            right = suggest_binding(reference.step_id, names, reference.pointer)
+            hint = "to take the result of an earlier execution, run the plan on its thread"
+            yield f"{said}; {hint if right is None else f'write {right}'}"
         return
     if len(foreign) > MAX_BOUND:
         yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
@@ -89,7 +93,10 @@ def find_foreign_faults(foreign: Mapping[Reference, str], earlier: Earlier | Non
     if missing := foreign.keys() - earlier.keys():
         raise EarlierNeeded(frozenset(missing))
     found = {reference: earlier[reference] for reference in foreign}
-    yield from (f"step {foreign[reference]!r}: {why}" for reference, why in found.items() if isinstance(why, str))
+    for reference, why in found.items():
+        right = suggest_binding(reference.step_id, names, reference.pointer) if isinstance(why, str) else None
+        if isinstance(why, str):
+            yield f"step {foreign[reference]!r}: {why}" + (f"; write {right}" if right is not None else "")
     values = [result.value for result in found.values() if isinstance(result, EarlierResult)]
     if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:
         yield (

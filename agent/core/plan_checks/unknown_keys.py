@@ -3,12 +3,13 @@
 A step's `use` is a fault in the plan of a model too: without it the step would do something else.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.misnomers import describe_unknown_keys, find_right_key
+from planwarden.agent.common.misnomers import describe_foreign_call, describe_unknown_keys, find_right_key
 from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan_input import CALL_KEYS, CONDITION_KEYS, ENGINE_KEYS, PLAN_KEYS, RETRY_KEYS, STEP_KEYS
@@ -18,6 +19,7 @@ USE_REFUSED = (
     "itself with run_plan"
 )
 
+_MISSING = re.compile(r"(\S+) has no ('\w+')")
 _Known = tuple[tuple[str, ...], frozenset[str]]
 """Keys that fields know, in their order and as a set."""
 
@@ -34,8 +36,10 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
     """Returns the faults of a plan's keys, and the warnings about keys that were dropped."""
     problems = [f"todoList[{index}] {USE_REFUSED}" for index, entry in enumerate(entries) if _uses_plan(entry)]
     warnings: list[str] = []
-    for where, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
-        if author == "model" and not _have_meaning(unknown, absent):
+    for where, node, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
+        if "toolName" in keys and (foreign := describe_foreign_call(where, node)) is not None:
+            problems.append(foreign)
+        elif author == "model" and not _have_meaning(unknown, absent):
             warnings.append(f"{where}: dropped unknown key(s) {quote_some(unknown)}")
         else:
             problems.append(describe_unknown_keys(where, unknown, keys))
@@ -44,13 +48,13 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
 
 def _find_unknown_keys(
     document: JsonValue, entries: list[JsonValue]
-) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
-    """Yields each place with keys that no field knows, these keys, the keys that it could have, and all it takes."""
+) -> Iterator[tuple[str, dict[str, JsonValue], list[str], list[str], list[str]]]:
+    """Yields each place with keys that no field knows: what stands there, these keys, those it lacks, all it takes."""
     for where, numbers, node, (keys, known) in _list_nodes(document, entries):
         if isinstance(node, dict) and not known.issuperset(node):
             taken = [key for key in keys if key not in ENGINE_KEYS]
             absent = [key for key in taken if key not in node]
-            yield where.format(*numbers), sorted(node.keys() - known), absent, taken
+            yield where.format(*numbers), node, sorted(node.keys() - known), absent, taken
 
 
 def _list_nodes(
@@ -73,6 +77,18 @@ def _list_nodes(
 
 def _uses_plan(entry: JsonValue) -> bool:
     return isinstance(entry, dict) and "use" in entry
+
+
+def is_told(fault: str, problems: Iterable[str]) -> bool:
+    """Whether the problems say already what to write instead of the key that is missing according to the fault."""
+    missing = _MISSING.match(fault)
+    if missing is None:
+        return False
+    where, key = missing.groups()
+    starts = (f"{where} has no key ", f"{where} is a call ")
+    return any(
+        said.startswith(starts[1]) or (said.startswith(starts[0]) and f"(write {key})" in said) for said in problems
+    )
 
 
 def _have_meaning(unknown: Iterable[str], absent: Iterable[str]) -> bool:

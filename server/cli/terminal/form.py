@@ -50,7 +50,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
         content = _ask_fields(terminal, fields) if fields is not None else _ask_as_json(terminal, form)
         if content is None:
             return None
-        faults = Schema(form).find_faults(content)
+        faults = Schema(form, checks_dates=True).find_faults(content)
         if not faults:
             return content
         _report_fault(terminal, "; ".join(faults[:3]))
@@ -109,7 +109,9 @@ def _ask_field(terminal: Terminal, field: TerminalField) -> tuple[bool, JsonValu
             _report_fault(terminal, "this field is needed")
             continue
         value = _parse(field, typed)
-        faults = ("choose one of them",) if value is None else Schema(field.schema).find_faults(value)
+        faults = (
+            ("choose one of them",) if value is None else Schema(field.schema, checks_dates=True).find_faults(value)
+        )
         if not faults:
             return True, value
         _report_fault(terminal, faults[0])

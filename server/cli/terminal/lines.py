@@ -239,6 +239,9 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
     if state.status == "skipped" and state.skipped_by is not None and execution.options.rehearse:
         why = f"only a real run has the result of {escape_text(state.skipped_by)}"
         yield TerminalLine(((why, "dim"),), indent=1)
+    if state.status == "skipped" and state.error_message is not None:
+        yield TerminalLine((("skipped: " + one_line(state.error_message, RESULT_CHARS * 3), "dim"),), indent=1)
+        return
     call_errors = {call.error_message for call in state.calls if call.status == "failed"}
     if state.error_message is not None and not any(text and text in state.error_message for text in call_errors):
         yield TerminalLine((("error: " + one_line(state.error_message, RESULT_CHARS * 3), "bad"),), indent=1)

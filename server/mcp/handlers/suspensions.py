@@ -66,7 +66,7 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     answer = read_answer(request.context)
     if answer is not None and answer.suspension_id == request.suspension_id:
         return await _apply_person_answer(request, answer)
-    view = await _apply_proposal(request, _build_decision(request.arguments["decision"]))
+    view = await _apply_proposal(request, _build_decision(request.arguments.get("decision", {})))
     suspension = _find_open_suspension(request, view)
     if suspension is None:
         return await wait_and_show_execution(request, view)
@@ -170,14 +170,20 @@ async def _record_decision(request: ToolRequest, decision: Decision, authority: 
 
 
 async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution:
-    """The execution after what the model sent. A person's question stays open unless the model rejects it."""
+    """The execution after what the model sent. A person's question stays open unless the model rejects it.
+
+    A model that sends no decision, or only a part of one, gets no example of one: the person is asked.
+    """
     question, is_open = await request.read_question()
     shown = request.arguments.get("digest")
     if is_open and shown not in (None, question.digest):
         text = f"suspension {request.suspension_id!r} was revised since it was shown; look again"
         raise StaleRevision(text, details={"revision": question.revision, "digest": question.digest})
-    lacks_content = question.answer_schema is not None and decision.content is None and decision.approved is True
-    if is_open and question.addressee == "human" and lacks_content:
+    if question.answer_schema is not None:
+        decides = decision.approved is False or decision.content is not None
+    else:
+        decides = decision.approved is not None
+    if is_open and question.addressee == "human" and not decides:
         return await _read_execution(request, attempt="approval")
     claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal, digest=shown)
     return await _record_decision(request, decision, claimed)

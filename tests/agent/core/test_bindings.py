@@ -80,8 +80,11 @@ def test_text_in_an_artifact_is_read_too() -> None:
     [
         ({"$from": "a", "parse": "yaml"}, "'parse' is 'yaml', but the only value that it takes is \"json\""),
         ({"$from": "a", "parse": None}, "the only value that it takes"),
-        ({"$from": "a", "path": "/x"}, "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse' and 'default'"),
-        ({"$from": 1}, "'$from' must be a step id"),
+        (
+            {"$from": "a", "path": "/x"},
+            "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse', 'call' and 'default'",
+        ),
+        ({"$from": ["a"]}, "'$from' must be the id of one step, in text"),
         ({"$from": "a", "pointer": "x"}, "is not a JSON pointer"),
     ],
 )

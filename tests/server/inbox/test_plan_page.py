@@ -61,6 +61,15 @@ async def test_a_failed_plan_says_so_first_and_its_failed_step_is_unfolded() -> 
         assert 'id="step-1">' in page.text
 
 
+@requirement("console:plan", "conditions:closed")
+async def test_a_skipped_step_says_which_condition_did_not_hold_and_is_no_fault() -> None:
+    when: JsonValue = {"value": {"$from": "find", "pointer": "/ids"}, "matches": {"minItems": 4}}
+    async with inbox() as found:
+        done = await found.warden.execute_plan({"todoList": [FIND, {**NOTE, "when": when}]}, wait_seconds=60)
+        page = await _open(await _log_in(found), done.execution_id)
+    assert "the value is a list of 3, and minItems asks for 4" in page.words and 'class="fault"' not in page.text
+
+
 @requirement("console:plan", "voices:apart", "app:plan")
 async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_of_planwarden() -> None:
     """spec: console, truth on the page; the page and the view of a host"""

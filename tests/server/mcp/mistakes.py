@@ -51,7 +51,7 @@ class Mistake:
 
 
 @dataclass
-class _Table:
+class Table:
     rows: list[Mistake] = field(default_factory=list[Mistake])
 
     def plan(self, name: str, plan: JsonValue, *words: str, code: str = "invalid_plan") -> None:
@@ -86,7 +86,7 @@ class _Table:
         self.on("human", name, "resume_execution", arguments, *words, code=code)
 
 
-def _list_plans(table: _Table) -> None:
+def _list_plans(table: Table) -> None:
     table.meant("plan as text", json.dumps(PLAN))
     table.meant("todoList as text", {"todoList": json.dumps([STEP])})
     table.meant("a step as text", {"todoList": [json.dumps(STEP)]})
@@ -131,7 +131,7 @@ def _list_plans(table: _Table) -> None:
     table.plan("tasks", {"tasks": [STEP]}, "'tasks' (write 'todoList')")
     table.plan("an empty plan", {}, '{"todoList": [')
     table.plan("no steps", {"todoList": []}, "no steps", '{"todoList": [')
-    table.plan("steps as an object", {"todoList": {"a": STEP}}, "no list 'todoList'", '[{"id"')
+    table.plan("steps as an object", {"todoList": {"a": STEP}}, "'todoList' is an object, not a list", '[{"id"')
     table.plan("a step in words", {"todoList": ["note it"]}, "todoList[0] must be an object", '{"id"')
     table.plan(
         "text that is nested too deeply", '{"todoList": ' + "[" * 100 + "]" * 100 + "}", "64", code="limit_exceeded"
@@ -140,12 +140,14 @@ def _list_plans(table: _Table) -> None:
     table.plan("text that is too long", '{"todoList": "' + " " * (1 << 20) + '"}', "1048576", code="limit_exceeded")
 
 
-def _list_steps(table: _Table) -> None:
+def _list_steps(table: Table) -> None:
     table.step("dependsOn", {**STEP, "dependsOn": []}, "'dependsOn' (write 'dependencies')", "requiredTools")
     table.step("depends_on", {**STEP, "depends_on": []}, "'depends_on' (write 'dependencies')")
     table.step("required_tools", {**THOUGHT, "required_tools": ["note"]}, "'required_tools' (write 'requiredTools')")
     table.step("tools", {**THOUGHT, "tools": ["note"]}, "'tools' (write 'requiredTools')")
-    table.step("name for an id", {"name": "a", "description": "x"}, "'name' (write 'id')", "todoList[0] has no 'id'")
+    table.step(
+        "name for an id", {"name": "a", "description": "x"}, "1 fault(s): todoList[0] has no key 'name' (write 'id')"
+    )
     table.step("title for a description", {"id": "a", "title": "x"}, "'title' (write 'description')")
     table.step("tool_calls", {**THOUGHT, "tool_calls": [CALL]}, "'tool_calls' (write 'toolCalls')")
     table.step("an unknown key", {**STEP, "colour": "red"}, "'colour'", "it takes id, description")
@@ -158,7 +160,6 @@ def _list_steps(table: _Table) -> None:
     table.step("no id", {"description": "x"}, "todoList[0] has no 'id'")
     table.step("no description", {"id": "a"}, "todoList[0] has no 'description'")
     table.step("id is null", {"id": None, "description": "x"}, "todoList[0] has no 'id'")
-    table.step("id is a number", {"id": 1, "description": "x"}, "todoList[0].id must be text, not 1")
     table.step("an id in words", {"id": "find it", "description": "x"}, "todoList[0].id", "'find_order'")
     table.plan("the same id twice", {"todoList": [STEP, STEP]}, "duplicate", "'a'")
     table.step("waits for itself", {**STEP, "dependencies": ["a"]}, "circle", "a -> a")
@@ -216,10 +217,10 @@ def _list_steps(table: _Table) -> None:
     )
 
 
-def _list_arguments(table: _Table) -> None:
+def _list_arguments(table: Table) -> None:
     table.call("thread_id", "get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "has no 'threadId'")
     table.call("execution_id", "get_execution", {"execution_id": "x"}, "'execution_id' (write 'threadId')")
-    table.call("todoList beside the plan", "execute_plan", {"todoList": [STEP]}, "'todoList' (write 'plan')")
+    table.call("todoList beside the plan", "execute_plan", {"todoList": [STEP]}, "'todoList' (write 'plan.todoList')")
     table.call("task for a goal", "run_goal", {"task": "x"}, "'task' (write 'goal')", "run_goal has no 'goal'")
     table.call("goal is null", "run_goal", {"goal": None}, "run_goal has no 'goal'")
     table.call("an empty goal", "run_goal", {"goal": "  "}, "'goal' is empty")
@@ -252,7 +253,7 @@ def _list_arguments(table: _Table) -> None:
     table.options("prompts as a list", {"prompts": ["x"]}, "options.prompts must be an object")
 
 
-def _list_ids(table: _Table) -> None:
+def _list_ids(table: Table) -> None:
     code = "unknown_thread"
     table.call("an unknown thread", "get_execution", {"threadId": "nope"}, "'nope'", code=code)
     table.call("an empty thread id", "get_execution", {"threadId": ""}, "'threadId' is empty", code=code)
@@ -275,7 +276,7 @@ def _list_ids(table: _Table) -> None:
         table.on("plan", name, "submit_answer", given, *words, code=code)
 
 
-def _list_answers(table: _Table) -> None:
+def _list_answers(table: Table) -> None:
     note: Arguments = {"toolCalls": [CALL]}
     table.answer("step", "an answer as text", json.dumps(note), Understood())
     table.answer("step", "calls as text", {"toolCalls": json.dumps([CALL])}, Understood())
@@ -317,16 +318,17 @@ def _list_answers(table: _Table) -> None:
     )
 
 
-def _list_decisions(table: _Table) -> None:
+def _list_decisions(table: Table) -> None:
     table.decide("approved as text", {"approved": "true"}, "decision.approved must be true or false", 'text "true"')
-    table.decide("approved as yes", {"approved": "yes"}, "decision.approved must be true or false", "without quotes")
+    table.decide(
+        "approved as yes", {"approved": "yes"}, "decision.approved must be true or false", "the person is asked"
+    )
     table.decide("approved as a verb", {"approved": "approve"}, "decision.approved must be true or false")
     table.decide("approved as a number", {"approved": 1}, "decision.approved must be true or false, not 1")
     table.decide("approved as text in text", '{"approved": "true"}', "decision.approved must be true or false")
-    table.decide("a decision in words", "approve", "decision must be an object", '{"approved": false')
+    table.decide("a decision in words", "approve", "decision must be an object", "send {}, and the person")
     table.decide("a decision as true", True, "decision must be an object, not true")
     table.decide("another word for approved", {"approve": True}, "'approve' (write 'approved')", "reason")
-    table.decide("no decision", {}, "'approved'")
     table.decide(
         "edited arguments as a list", {"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object"
     )
@@ -335,7 +337,7 @@ def _list_decisions(table: _Table) -> None:
         "approved beside the ids",
         "resume_execution",
         {"threadId": THREAD, "suspensionId": SUSPENSION, "approved": True},
-        "'approved' (write 'decision')",
+        "'approved' (write 'decision.approved')",
     )
     given = {"threadId": THREAD, "suspensionId": SUSPENSION, "decision": {"approved": True}}
     table.on(
@@ -344,6 +346,10 @@ def _list_decisions(table: _Table) -> None:
     asks = Understood((), "suspended")
     for name, decision in (
         ("a decision as text", '{"approved": true}'),
+        ("an empty decision", {}),
+        ("a decision of null", None),
+        ("a decision with a reason only", {"reason": "it looks right"}),
+        ("rows without a decision", {"content": {"items": [0]}}),
         ("edited arguments as text", {"approved": True, "modifiedArgs": '{"ids": [2]}'}),
     ):
         table.rows.append(Mistake(name, "resume_execution", {**given, "decision": decision}, asks, "human"))
@@ -354,7 +360,7 @@ def _list_decisions(table: _Table) -> None:
 
 def list_mistakes() -> list[Mistake]:
     """All of them, each with another name."""
-    table = _Table()
+    table = Table()
     for add in (_list_plans, _list_steps, _list_arguments, _list_ids, _list_answers, _list_decisions):
         add(table)
     return table.rows

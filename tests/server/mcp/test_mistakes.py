@@ -7,6 +7,7 @@ import pytest
 from mcp import Client
 
 from tests.requirements import requirement
+from tests.server.mcp.language_mistakes import list_language_mistakes
 from tests.server.mcp.mistakes import (
     BEGINNING,
     EXECUTION,
@@ -25,15 +26,15 @@ from tests.support.wardens import Ledger, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
-MISTAKES = list_mistakes()
+MISTAKES = [*list_mistakes(), *list_language_mistakes()]
 REFUSALS = {"invalid_arguments", "invalid_plan", "limit_exceeded", "unknown_thread", "unknown_suspension"} | {
     "unknown_tool",
     "already_decided",
 }
 
 
-def test_there_are_more_than_fifty_mistakes_with_names_of_their_own() -> None:
-    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) > 50
+def test_each_mistake_has_a_name_of_its_own() -> None:
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) > 200
 
 
 @requirement("mcp:mistakes")
@@ -54,6 +55,7 @@ async def test_a_mistake_is_understood_or_refused_before_anything_ran(
                 assert document["error"]["code"] == code and code in REFUSALS, message
                 for word in words:
                     assert _fill_in(word, ids) in message
+                assert not set(document["error"]["details"].get("problems", ())) & set(message.split("; "))
                 assert ledger.lines == []
                 await _check_unchanged(found, client, mistake.stage, ids)
             case Understood(lines, status):

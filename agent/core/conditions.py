@@ -1,0 +1,332 @@
+"""Conditions: which schemas `when` takes, and why a value does not match one.
+
+They fail closed, where JSON Schema lets pass what it cannot judge: a keyword implies the type that it is for, and a
+property that is named has to be there. A value that cannot be judged does not match, not even under `not`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import cast
+
+from planwarden.agent.common.canonical import is_larger
+from planwarden.agent.common.errors import LimitExceeded
+from planwarden.agent.common.form import describe
+from planwarden.agent.common.misnomers import describe_unknown_keys
+from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema
+from planwarden.agent.common.struct import JsonValue
+
+MAX_SCHEMA_BYTES = 64 * 1024
+MAX_LOOKS = 200_000
+"""Parts of a value that one condition looks at."""
+MAX_QUOTED = 80
+MAX_NAMES = 5
+KEYWORDS: Mapping[str, str] = {
+    "type": "",
+    "const": "",
+    "enum": "",
+    "minimum": "number",
+    "maximum": "number",
+    "exclusiveMinimum": "number",
+    "exclusiveMaximum": "number",
+    "multipleOf": "number",
+    "minLength": "string",
+    "maxLength": "string",
+    "pattern": "string",
+    "minItems": "array",
+    "maxItems": "array",
+    "contains": "array",
+    "items": "array",
+    "required": "object",
+    "properties": "object",
+    "minProperties": "object",
+    "anyOf": "",
+    "allOf": "",
+    "not": "",
+}
+"""With the type that each implies, if any."""
+_NAMES = {
+    "number": ("a number", "numbers"),
+    "integer": ("a whole number", "numbers"),
+    "string": ("text", "text"),
+    "array": ("a list", "lists"),
+    "object": ("an object", "objects"),
+    "boolean": ("true or false", "booleans"),
+    "null": ("null", "null"),
+}
+_WITH_SCHEMAS = ("contains", "items", "required", "properties", "anyOf", "allOf", "not")
+"""Keywords that are judged here; all others look at the value only, and the library judges them."""
+
+JsonSchema = Mapping[str, JsonValue]
+Verdict = tuple[bool | None, str]
+"""Whether a value matches, or None if that cannot be judged, and why it does not."""
+_MATCHES: Verdict = (True, "")
+
+
+def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
+    """Yields what is wrong with the schema of a condition, whatever its value will be."""
+    if is_larger(matches, MAX_SCHEMA_BYTES):
+        yield f"'matches' is larger than {MAX_SCHEMA_BYTES} bytes"
+        return
+    faults = list(_find_keyword_faults(matches, "'matches'"))
+    yield from faults
+    try:
+        Schema(matches)
+    except ValueError as error:
+        if not faults:
+            yield f"'matches' is not a usable JSON Schema: {error}"
+
+
+def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
+    if unknown := node.keys() - KEYWORDS.keys():
+        yield describe_unknown_keys(where, unknown, KEYWORDS)
+    kinds = {kind: keyword for keyword in node if (kind := KEYWORDS.get(keyword))}
+    given = node.get("type")
+    if len(kinds) > 1:
+        parts = (f"{keyword} is for {_NAMES[kind][1]}" for kind, keyword in kinds.items())
+        yield f"{where} fits no value: {' and '.join(parts)}"
+    elif isinstance(given, str) and given in _NAMES:
+        yield from (
+            f"{where} fits no value: {keyword} is for {_NAMES[kind][1]}, and its type is {given}"
+            for kind, keyword in kinds.items()
+            if kind != given and (kind, given) != ("number", "integer")
+        )
+    for path, child in _list_schemas(node):
+        if isinstance(child, dict):
+            yield from _find_keyword_faults(child, f"{path} of {where}")
+        else:
+            yield f"{path} of {where} must be a schema in an object, not {describe(child)}"
+
+
+def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
+    """Yields the schemas in a schema, with their keywords."""
+    for keyword in ("contains", "items", "not"):
+        if keyword in node:
+            yield f"'{keyword}'", node[keyword]
+    for keyword in ("anyOf", "allOf"):
+        if isinstance(listed := node.get(keyword), list):
+            yield from ((f"'{keyword}'", child) for child in listed)
+    if isinstance(named := node.get("properties"), dict):
+        yield from ((f"property {name[:MAX_QUOTED]!r}", child) for name, child in named.items())
+
+
+class Matcher:
+    """Judges values by the schema of a condition."""
+
+    def __init__(self, matches: dict[str, JsonValue]) -> None:
+        """Take a schema that may have faults: a condition can be older than this program."""
+        self._matches = matches
+        self._looks = 0
+        self._leaves: dict[int, Schema] = {}
+
+    @cached_property
+    def _faults(self) -> tuple[str, ...]:
+        return tuple(find_matches_faults(self._matches))
+
+    def find_mismatch(self, value: JsonValue) -> str | None:
+        """Return why the value does not match, as a sentence without its end; None if it matches.
+
+        Raises:
+            LimitExceeded: the value is too large for the schema.
+        """
+        if self._faults:
+            return self._faults[0]
+        faults = Schema(self._matches).find_faults(value)
+        if TOO_MUCH_WORK in faults:
+            raise LimitExceeded("a condition could not be judged: the value is too large for its schema")
+        self._looks = 0
+        matches, why = self._judge(self._matches, value, "")
+        if matches:
+            # What stands in a value may break the library's rules, such as half a surrogate pair.
+            return faults[0] if faults else None
+        return why
+
+    def _judge(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
+        self._looks += 1
+        if self._looks > MAX_LOOKS:
+            raise LimitExceeded(f"a condition could not be judged: it would look at more than {MAX_LOOKS} values")
+        verdicts = [self._judge_leaves(node, value, path)]
+        for keyword in _WITH_SCHEMAS:
+            if keyword in node and _has_type(value, KEYWORDS[keyword]):
+                verdicts.append(self._judge_part(keyword, node[keyword], value, path))
+        verdicts.extend(
+            (None, f"{_point(path)} is {describe(value)}, and {keyword} is for {_NAMES[kind][1]}")
+            for keyword in node
+            if (kind := KEYWORDS[keyword]) and not _has_type(value, kind)
+        )
+        return _combine(verdicts)
+
+    def _judge_part(self, keyword: str, part: JsonValue, value: JsonValue, path: str) -> Verdict:
+        match keyword:
+            case "contains":
+                return self._judge_contains(part, value, path)
+            case "items":
+                return self._judge_items(part, value, path)
+            case "required":
+                return self._judge_required(part, value, path)
+            case "properties":
+                return self._judge_properties(part, value, path)
+            case "anyOf":
+                return self._judge_any(part, value, path)
+            case "allOf":
+                return self._judge_all(part, value, path)
+            case _:
+                return self._judge_not(part, value, path)
+
+    def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
+        """Judge what the keywords say that look at the value only."""
+        leaves = self._leaves.get(id(node))
+        if leaves is None:
+            chosen = {key: part for key, part in node.items() if key not in _WITH_SCHEMAS}
+            leaves = self._leaves[id(node)] = Schema(chosen, is_known=True)
+        if leaves.is_valid(value):
+            return _MATCHES
+        for keyword, wanted in node.items():
+            if keyword not in _WITH_SCHEMAS and not Schema({keyword: wanted}, is_known=True).is_valid(value):
+                return False, f"{_point(path)} is {_tell(value)}, and {keyword} asks for {_quote(wanted)}"
+        return _MATCHES
+
+    def _judge_contains(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
+        entries = cast("list[JsonValue]", value)
+        if not entries:
+            return False, f"{_point(path)} is an empty list, and contains asks for an entry"
+        verdicts = [self._judge(cast("JsonSchema", node), entry, f"{path}/{i}") for i, entry in enumerate(entries)]
+        if any(matches for matches, _ in verdicts):
+            return _MATCHES
+        matches, why = next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
+        return matches, f"no entry of {_point(path)} fits, of {len(entries)}: {why}"
+
+    def _judge_items(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
+        entries = cast("list[JsonValue]", value)
+        return _combine(
+            [self._judge(cast("JsonSchema", node), entry, f"{path}/{i}") for i, entry in enumerate(entries)]
+        )
+
+    def _judge_required(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
+        names = cast("list[str]", node)
+        missing = next((name for name in names if name not in cast("dict[str, JsonValue]", value)), None)
+        return _MATCHES if missing is None else (False, _tell_missing(missing, value, path))
+
+    def _judge_properties(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
+        entry = cast("dict[str, JsonValue]", value)
+        return _combine(
+            [
+                self._judge(cast("JsonSchema", child), entry[name], f"{path}/{name[:MAX_QUOTED]}")
+                if name in entry
+                else (None, _tell_missing(name, value, path))
+                for name, child in cast("JsonSchema", node).items()
+            ]
+        )
+
+    def _judge_any(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
+        verdicts = [self._judge(branch, value, path) for branch in cast("list[JsonSchema]", node)]
+        if any(matches for matches, _ in verdicts):
+            return _MATCHES
+        return next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
+
+    def _judge_all(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
+        return _combine([self._judge(branch, value, path) for branch in cast("list[JsonSchema]", node)])
+
+    def _judge_not(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
+        matches, why = self._judge(cast("JsonSchema", node), value, path)
+        if matches is None:
+            return None, why
+        return (False, f"{_point(path)} is {_tell(value)}, which not excludes") if matches else _MATCHES
+
+
+def _combine(verdicts: list[Verdict]) -> Verdict:
+    """Return the verdict of all together: what certainly does not match comes before what cannot be judged."""
+    ordered = (verdict for wanted in (False, None) for verdict in verdicts if verdict[0] is wanted)
+    return next(ordered, _MATCHES)
+
+
+def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> Iterator[str]:
+    """Yield why no value of the `shape`, which is the value's own schema, can match."""
+    kinds, wanted = list_types(shape), list_types(matches)
+    for keyword in matches:
+        kind = KEYWORDS.get(keyword)
+        if kind and kinds and not _overlap(kinds, (kind,)):
+            yield f"{_point(path)} is {_name_types(kinds)}, and {keyword} is for {_NAMES[kind][1]}"
+    if kinds and wanted and not _overlap(kinds, wanted):
+        yield f"{_point(path)} is {_name_types(kinds)}, never {_quote(matches['type'])}"
+    named, known = read_properties(matches), read_properties(shape)
+    for name in dict.fromkeys([*named, *map(str, _read_list(matches.get("required")))]) if is_closed(shape) else ():
+        if name not in known:
+            yield f"{_point(path)} never has {name[:MAX_QUOTED]!r}; it has {_list_names(known)}"
+    parts = [(child, known.get(name), f"{path}/{name}") for name, child in named.items()]
+    parts += [(matches.get(keyword), shape.get("items"), f"{path}/0") for keyword in ("contains", "items")]
+    parts += [
+        (child, cast("JsonValue", shape), path) for child in (matches.get("not"), *_read_list(matches.get("allOf")))
+    ]
+    for child, part, place in parts:
+        if isinstance(child, dict) and isinstance(part, dict):
+            yield from find_type_faults(child, part, place)
+    branches = [next(find_type_faults(child, shape, path), None) for child in _list_objects(matches.get("anyOf"))]
+    if branches and all(branches):
+        yield str(branches[0])
+
+
+def _overlap(kinds: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether a value can be of a type of both: a whole number is a number."""
+    both = {"integer", "number"}
+    return bool({*kinds} & {*wanted}) or bool(both & {*kinds} and both & {*wanted})
+
+
+def _name_types(kinds: tuple[str, ...]) -> str:
+    return " or ".join(_NAMES[kind][0] for kind in kinds)
+
+
+def _list_objects(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [child for child in _read_list(value) if isinstance(child, dict)]
+
+
+def list_types(schema: JsonSchema) -> tuple[str, ...]:
+    """Return the types that a schema names; none if it says nothing of them, or says it elsewhere."""
+    given = schema.get("type")
+    names = given if isinstance(given, list) else [given]
+    return tuple(name for name in names if isinstance(name, str) and name in _NAMES)
+
+
+def read_properties(schema: JsonSchema) -> JsonSchema:
+    """Return the properties that a schema names."""
+    named = schema.get("properties")
+    return named if isinstance(named, dict) else {}
+
+
+def is_closed(schema: JsonSchema) -> bool:
+    """Whether objects that fit the schema have no properties but those that it names."""
+    is_listed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    return is_listed and list_types(schema) == ("object",)
+
+
+def _read_list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _has_type(value: JsonValue, kind: str) -> bool:
+    types = {"number": (int, float), "string": str, "array": list, "object": dict}
+    return not kind or (isinstance(value, types[kind]) and not (kind == "number" and isinstance(value, bool)))
+
+
+def _point(path: str) -> str:
+    return f"the value at {path[:200]!r}" if path else "the value"
+
+
+def _tell(value: JsonValue) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return describe(value)
+
+
+def _tell_missing(name: str, value: JsonValue, path: str) -> str:
+    names = _list_names(cast("JsonSchema", value))
+    return f"{_point(path)} has no {name[:MAX_QUOTED]!r}; it has {names}"
+
+
+def _list_names(named: JsonSchema) -> str:
+    more = f" and {len(named) - MAX_NAMES} more" if len(named) > MAX_NAMES else ""
+    return ", ".join(repr(name[:MAX_QUOTED]) for name in list(named)[:MAX_NAMES]) + more or "nothing"
+
+
+def _quote(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)[:MAX_QUOTED]

@@ -1,0 +1,89 @@
+"""Effects that ran in a thread: what a person is told first who is asked about the same call again.
+
+Every execution of a thread begins with the newest effects of all executions before it, so that neither retries nor
+cancelled or new plans in between make anybody forget one. Calls are the same if tool and arguments are.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from heapq import nlargest
+
+from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.question import Question, SuspensionKind
+from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.tool import is_of_host
+
+MAX_EFFECTS = 100
+"""That an execution knows of its thread, the newest."""
+MAX_SHOWN_CHARS = 80
+"""Of the arguments of one of them."""
+MAX_TOLD = 5
+DIGEST_CHARS = 32
+REPEAT = "The same call"
+"""How a sentence about an effect in a question begins."""
+_KINDS: tuple[SuspensionKind, ...] = ("approval", "confirmation", "input", "review")
+"""Questions that let calls run for the first time in their execution."""
+
+
+def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...]:
+    """Return the newest effects of the thread after the execution, which is over; oldest first."""
+    calls = (call for state in execution.steps.values() for call in state.calls if _had_effect(call))
+    newest = nlargest(MAX_EFFECTS, calls, key=lambda call: call.intended_at or 0.0)
+    own = [_remember(call) for call in reversed(newest)]
+    return (*execution.thread_effects, *own)[-MAX_EFFECTS:]
+
+
+def _had_effect(call: Call) -> bool:
+    """Whether the call had an effect in this execution, or may have had one."""
+    is_own = call.intended_at is not None and not call.origin and not is_of_host(call.tool_name)
+    return is_own and call.effect == "effect" and call.status in ("succeeded", "outcome_unknown")
+
+
+def _remember(call: Call) -> ev.ThreadEffect:
+    text = canonical_json(call.arguments)
+    return ev.ThreadEffect(
+        tool_name=call.tool_name,
+        arguments=_compute_key(call.arguments),
+        at=call.intended_at or 0.0,
+        step_id=call.step_id,
+        shown=text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}...",
+        is_unknown=call.status == "outcome_unknown",
+    )
+
+
+def _compute_key(arguments: JsonValue) -> str:
+    return digest(arguments)[:DIGEST_CHARS]
+
+
+def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[str]:
+    """Yield what a person should know first: which calls that the question releases ran in the thread before."""
+    if not execution.thread_effects or question.kind not in _KINDS:
+        return
+    known = {(effect.tool_name, effect.arguments): effect for effect in execution.thread_effects}
+    repeats = [
+        (name, effect)
+        for name, tool_name, arguments in _list_released(question)
+        if (effect := known.get((tool_name, _compute_key(arguments)))) is not None
+    ]
+    for name, effect in repeats[:MAX_TOLD]:
+        yield f"{REPEAT}{name} {describe_effect(effect)}."
+    if len(repeats) > MAX_TOLD:
+        yield f"{REPEAT}s as {len(repeats) - MAX_TOLD} more of them ran in this thread before."
+
+
+def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
+    """Yield each call that the answer lets run: how a sentence names it, its tool and its arguments."""
+    if question.kind == "approval" and not question.is_batch:
+        yield "", question.tool_name or "", question.arguments
+    for place, row in enumerate(question.covers):
+        name = f" as row {place}" if question.is_batch else f" as that of {row.tool_name} in step {row.step_id!r}"
+        yield name, row.tool_name, row.arguments
+
+
+def describe_effect(effect: ev.ThreadEffect) -> str:
+    """Return when and where the effect ran, as the end of a sentence."""
+    moment = datetime.fromtimestamp(effect.at, UTC).strftime("%Y-%m-%d at %H:%M UTC")
+    where = f"in this thread on {moment}, in step {effect.step_id!r} of an earlier plan"
+    return f"may have run {where}; nobody knows whether it did" if effect.is_unknown else f"ran {where}"

@@ -1,0 +1,228 @@
+"""Loops that look something up for each item and use it in a later call of the same item."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import InvalidPlan, ToolError
+from planwarden.server.api.replay import replay_logs
+from planwarden.server.views.execution import Execution
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.support.wardens import plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, JsonValue]
+
+HUMAN = Authority(assurance="human", channel="inbox", principal="local")
+EMAIL: Json = {"$from": "item", "call": 0, "pointer": "/email"}
+
+
+@dataclass
+class Office:
+    """Customers, and what was really done to them, in order."""
+
+    emails: dict[str, JsonValue]
+    lines: list[str] = field(default_factory=list[str])
+    padding: str = ""
+    """Makes what is looked up so large that it is kept as an artifact."""
+
+    def tools(self) -> list[object]:
+        @planwarden.tool(name="overdue", risk="read", effect="read")
+        async def overdue() -> list[JsonValue]:
+            """Finds the customers who owe something."""
+            return [{"id": customer, "owes": 100 + place} for place, customer in enumerate(self.emails)]
+
+        @planwarden.tool(name="customer", risk="read", effect="read")
+        async def customer(id: str) -> dict[str, JsonValue]:
+            """Finds the address of a customer."""
+            self.lines.append(f"looked up {id}")
+            if self.emails[id] == "gone":
+                raise ToolError(f"customer {id} left")
+            found: Json = {} if self.emails[id] is None else {"email": self.emails[id]}
+            return {**found, "padding": self.padding}
+
+        @planwarden.tool(name="mail")
+        async def mail(to: str, body: str) -> dict[str, JsonValue]:
+            """Sends a mail."""
+            self.lines.append(f"mailed {to}: {body}")
+            return {"sent": to}
+
+        return [overdue, customer, mail]
+
+    @property
+    def mails(self) -> list[str]:
+        return [line for line in self.lines if line.startswith("mailed")]
+
+
+def mail_call(**arguments: JsonValue) -> Json:
+    body: JsonValue = {"$text": "You owe {owes}", "with": {"owes": {"$from": "item", "pointer": "/owes"}}}
+    return {"toolName": "mail", "arguments": {"to": EMAIL, "body": body, **arguments}}
+
+
+LOOK_UP: Json = {"toolName": "customer", "arguments": {"id": {"$from": "item", "pointer": "/id"}}}
+
+
+def remind(*calls: Json, **extra: JsonValue) -> Json:
+    """Reminds every overdue customer in one step."""
+    step: Json = {
+        "id": "remind",
+        "description": "Remind every overdue customer",
+        "forEach": {"$from": "find"},
+        "toolCalls": list(calls) or [LOOK_UP, mail_call()],
+    }
+    return plan(tool_step("find", "overdue"), {**step, **extra})
+
+
+async def decide(w: planwarden.Warden, execution: Execution, decision: Decision) -> Execution:
+    [asked] = execution.suspensions
+    return await w.service.answer(
+        execution.thread_id, asked.suspension_id, decision, HUMAN, wait_seconds=60, principal="local"
+    )
+
+
+def rows(execution: Execution) -> list[JsonValue]:
+    [question] = execution.suspensions
+    return [call.arguments["to"] for call in question.calls]
+
+
+@requirement("loops:calls")
+@pytest.mark.parametrize("concurrent", [1, 2, 32])
+@pytest.mark.parametrize("padding", ["", "x" * 300_000])
+async def test_every_customer_is_looked_up_first_and_one_question_has_a_row_for_each_mail(
+    concurrent: int, padding: str
+) -> None:
+    office = Office({"a": "a@x", "b": "b@x", "c": "c@x"}, padding=padding)
+    async with warden(tools=office.tools()) as w:
+        asked = await w.execute_plan(remind(maxConcurrent=concurrent), wait_seconds=60)
+        assert rows(asked) == ["a@x", "b@x", "c@x"] and office.mails == []
+        done = await decide(w, asked, Decision(approved=True, content={"items": [0, 2]}))
+    assert (done.status, office.mails) == ("completed", ["mailed a@x: You owe 100", "mailed c@x: You owe 102"])
+    assert sorted(office.lines[:3]) == ["looked up a", "looked up b", "looked up c"]
+
+
+@requirement("loops:calls")
+async def test_calls_that_take_each_others_results_run_in_waves_and_each_wave_asks_once() -> None:
+    office = Office({"a": "a@x", "b": "b@x"})
+    second = mail_call(to={"$from": "item", "call": 1, "pointer": "/sent"})
+    third = mail_call(to={"$text": "cc-{to}", "with": {"to": EMAIL}})
+    async with warden(tools=office.tools()) as w:
+        asked = await w.execute_plan(remind(LOOK_UP, mail_call(), second, third), wait_seconds=60)
+        # Only the second mail takes what the first one returns.
+        assert rows(asked) == ["a@x", "cc-a@x", "b@x", "cc-b@x"]
+        asked = await decide(w, asked, Decision(approved=True))
+        assert rows(asked) == ["a@x", "b@x"]
+        done = await decide(w, asked, Decision(approved=True))
+    assert done.status == "completed" and len(office.mails) == 6
+
+
+@requirement("loops:calls")
+@pytest.mark.parametrize("broken", ["gone", None, 7])
+async def test_a_customer_whose_address_cannot_be_had_stops_the_loop_before_a_person_is_asked(
+    broken: JsonValue,
+) -> None:
+    office = Office({"a": "a@x", "b": broken, "c": "c@x"})
+    async with warden(tools=office.tools()) as w:
+        done = await w.execute_plan(remind(), wait_seconds=60)
+    assert (done.status, done.suspensions, office.mails) == ("failed", (), [])
+    assert done.error is not None and "item 1" in done.error.message
+
+
+@requirement("loops:calls")
+@pytest.mark.parametrize("broken", ["gone", None, 7])
+async def test_with_continue_the_others_are_rows_and_the_question_names_the_gap(broken: JsonValue) -> None:
+    office, store = Office({"a": "a@x", "b": broken, "c": "c@x"}), MemoryStore()
+    steps = remind(onItemFailure="continue", toolValidationMode="advisory")
+    async with warden(tools=office.tools(), store=store) as w:
+        asked = await w.execute_plan(steps, wait_seconds=60)
+        [question] = asked.suspensions
+        assert rows(asked) == ["a@x", "c@x"]
+        assert any("1 of 3 items failed and has no row; item 1" in sentence for sentence in question.found)
+        done = await decide(w, asked, Decision(approved=True))
+        assert (await replay_logs(store, has_finished=True)).faults == []
+    assert (done.status, done.steps[1].validation_status) == ("completed", "failed")
+    assert [line[:10] for line in office.mails] == ["mailed a@x", "mailed c@x"]
+
+
+@requirement("loops:calls")
+async def test_a_default_stands_for_an_address_that_the_customer_does_not_have() -> None:
+    office = Office({"a": None, "b": "b@x"})
+    async with warden(tools=office.tools()) as w:
+        asked = await w.execute_plan(remind(LOOK_UP, mail_call(to={**EMAIL, "default": "office@x"})), wait_seconds=60)
+    assert rows(asked) == ["office@x", "b@x"]
+
+
+@requirement("loops:calls")
+async def test_another_process_goes_on_with_the_same_rows_and_looks_nobody_up_again() -> None:
+    office, store = Office({"a": "a@x", "b": "b@x"}), MemoryStore()
+    async with warden(tools=office.tools(), store=store) as w:
+        asked = await w.execute_plan(remind(), wait_seconds=60)
+    async with warden(tools=office.tools(), store=store) as w:
+        done = await decide(w, asked, Decision(approved=True))
+    assert done.status == "completed" and len(office.lines) == 4
+
+
+@requirement("loops:calls")
+async def test_a_retry_takes_over_what_was_looked_up_and_asks_once_about_the_rest() -> None:
+    office = Office({"a": "a@x", "b": "gone", "c": "c@x"})
+    async with warden(tools=office.tools()) as w:
+        failed = await w.execute_plan(remind(), wait_seconds=60)
+        office.emails["b"] = "b@x"
+        asked = await w.retry(failed.thread_id, wait_seconds=60)
+        assert rows(asked) == ["a@x", "b@x", "c@x"]
+        done = await decide(w, asked, Decision(approved=True))
+    assert done.status == "completed" and len(office.mails) == 3
+    assert sorted(office.lines[:-3]) == ["looked up a", "looked up b", "looked up b", "looked up c"]
+
+
+@requirement("loops:calls")
+async def test_a_rehearsal_reads_and_shows_every_mail_that_would_be_sent() -> None:
+    office = Office({"a": "a@x", "b": "b@x"})
+    receipt = mail_call(to={"$from": "item", "call": 1, "pointer": "/sent"})
+    async with warden(tools=office.tools()) as w:
+        done = await w.execute_plan(remind(LOOK_UP, mail_call(), receipt), options={"rehearse": True}, wait_seconds=60)
+    assert (done.status, office.mails) == ("rehearsed", [])
+    would = [call.arguments["to"] for call in done.steps[1].actual_tool_calls if call.tool_name == "mail"]
+    # Nobody knows what the second mail would take from the first one.
+    assert would == ["a@x", "b@x"]
+
+
+def bind(**changes: JsonValue) -> Json:
+    return {**EMAIL, **changes}
+
+
+@requirement("loops:calls")
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"toolCalls": [LOOK_UP, mail_call(to=bind(call=1))]}, "an earlier call of the same item is 0, counted from 0"),
+        ({"toolCalls": [LOOK_UP, LOOK_UP, mail_call(to=bind(call=9))]}, '0 to 1, counted from 0: {"$from": "item"'),
+        ({"toolCalls": [LOOK_UP, mail_call(to=bind(call=-1))]}, "'call' is -1"),
+        ({"toolCalls": [LOOK_UP, mail_call(to=bind(call=10**30))]}, "'call' is 1000"),
+        ({"toolCalls": [LOOK_UP, mail_call(to=bind(call="0"))]}, "'call' must be the number of an earlier call"),
+        ({"toolCalls": [LOOK_UP, mail_call(to=bind(call=True))]}, "'call' must be the number of an earlier call"),
+        ({"toolCalls": [LOOK_UP, mail_call(to=bind(call=None))]}, "'call' must be the number of an earlier call"),
+        ({"toolCalls": [mail_call(), LOOK_UP]}, "no call comes before it"),
+        ({"toolCalls": [LOOK_UP, mail_call(to={"$from": "find", "call": 0})]}, "'call' goes with \"item\""),
+        ({"toolCalls": [LOOK_UP, mail_call(to=bind())], "forEach": None}, "has no 'forEach'"),
+        ({"forEach": {"$from": "find", "call": 0}}, "only in the arguments of 'toolCalls'"),
+        ({"when": {"value": EMAIL, "matches": {}}}, "only in the arguments of 'toolCalls'"),
+        (
+            {"toolCalls": [LOOK_UP, mail_call(body={"$text": "{x}", "with": {"x": bind(call=1)}})]},
+            "toolCalls[1]: 'call' is 1",
+        ),
+    ],
+)
+async def test_a_call_that_cannot_be_taken_is_a_fault_of_the_plan_that_shows_the_right_form(
+    change: Json, why: str
+) -> None:
+    office = Office({"a": "a@x"})
+    async with warden(tools=office.tools()) as w:
+        with pytest.raises(InvalidPlan) as refused:
+            await w.execute_plan(remind(**change))
+    assert why in refused.value.message and office.lines == [], json.dumps(refused.value.details)
