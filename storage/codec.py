@@ -9,7 +9,7 @@ text does not tell them from the end of a list in a tool's result, or from a str
 reads its own text back, so that nothing is stored which differs from what was written: where something else was left
 out, everything stays. What differs even so is left to the standard library: it writes lone surrogates (undecodable file
 names), which have no UTF-8, in ASCII, makes lists of tuples, and refuses numbers that are not finite. Decoding falls
-back to it for the same rows.
+back to it for the same rows. What no reader of the log would accept is never written.
 """
 
 import json
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import msgspec
 
 from planwarden.agent.common.canonical import parse_finite_float, refuse_constant
-from planwarden.agent.common.errors import LogUnreadable
+from planwarden.agent.common.errors import LogUnreadable, NotStorable
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core import events as ev
 
@@ -40,9 +40,15 @@ def encode_events(events: Iterable[ev.Event]) -> str:
     """The text of one transaction's events, on one line.
 
     Raises:
-        ValueError: a number is not finite. msgspec would write null in its place; JSON has no such number.
+        NotStorable: a number is not finite, or a value does not fit its field; the log could not be read any more.
     """
-    listed = tuple(events)
+    try:
+        return _encode(tuple(events))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise NotStorable(f"a value cannot be recorded, because it could not be read back: {error}") from error
+
+
+def _encode(listed: Transaction) -> str:
     try:
         whole = _ENCODER.encode(listed)
     except UnicodeEncodeError:
@@ -51,7 +57,9 @@ def encode_events(events: Iterable[ev.Event]) -> str:
         return short.decode()
     if _reads_back(whole, listed):
         return whole.decode()
-    return json.dumps(msgspec.to_builtins(listed, enc_hook=plain_value), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(msgspec.to_builtins(listed, enc_hook=plain_value), separators=(",", ":"), allow_nan=False)
+    _decode(text)
+    return text
 
 
 def _reads_back(text: bytes, events: Transaction) -> bool:
@@ -68,16 +76,20 @@ def decode_events(text: str) -> Transaction:
         LogUnreadable: the text is not what `encode_events` writes.
     """
     try:
-        try:
-            return _DECODER.decode(text)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            document = json.loads(text, parse_constant=refuse_constant, parse_float=parse_finite_float)
-            return msgspec.convert(document, Transaction)
+        return _decode(text)
     except (ValueError, RecursionError) as error:
         reason = str(error).replace("NoneType", "null")
         raise LogUnreadable(f"a stored event is damaged, or was written by a newer planwarden: {reason}") from error
+
+
+def _decode(text: str) -> Transaction:
+    try:
+        return _DECODER.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        document = json.loads(text, parse_constant=refuse_constant, parse_float=parse_finite_float)
+        return msgspec.convert(document, Transaction)
 
 
 def count_readable(text: str) -> int:

@@ -538,6 +538,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "codec:round-trip": Requirement(
         "style, 34", "Every event decodes to what was encoded; what does not fit is StoreError."
     ),
+    "codec:readable": Requirement("ports.Store", "What could not be read back is refused, and nothing is written."),
+    "decorator:words": Requirement(
+        "docs/reference/python", "A word of a tool's definition is checked where it is written, with file and line."
+    ),
+    "decorator:on-resume": Requirement(
+        "docs/reference/python", "on_resume gets the Decision; a mistake in it is named and loses no answer."
+    ),
     "codec:golden": Requirement("style, 34", "Every released stored form decodes, and encodes to itself."),
     "canonical:one-text": Requirement(
         "agent.canonical", "Equal values have one text; its size is known without error."
@@ -558,6 +565,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "crash:one-word": Requirement(
         "approvals, law 3", "An answer releases one call; a call that was lost needs a new answer."
+    ),
+    "crash:disk-told": Requirement(
+        "docs/durability", "Who waits gets storage_error while the disk is full; the execution goes on afterwards."
     ),
     "crash:disk": Requirement(
         "design, durability", "When the disk is full an outcome is kept, and stored when there is space again."
@@ -590,6 +600,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "access:sessions": Requirement("issue, several owners", "A session serves only the principal that opened it."),
     "access:refused": Requirement(
         "issue, several owners", "Without a valid token nothing is served, and all refusals look alike."
+    ),
+    "access:closes": Requirement(
+        "docs/security", "Servers without tokens close after the first one, everywhere, and streams end with theirs."
+    ),
+    "access:logged": Requirement(
+        "docs/schedules", "A server's log says which tokens and requests of hooks it refused, and no secret."
     ),
     "access:brake": Requirement("issue, several owners", "Guessing tokens is slowed down, in bounded memory."),
     "access:oauth-person": Requirement(

@@ -7,12 +7,22 @@ return `Suspend`; whatever it returns, the engine waits for an answer.
 
 import inspect
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal, TypeVar, get_type_hints, overload
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar, cast, get_type_hints, overload
 
 import anyio.to_thread
 
-from planwarden.agent.common.errors import UsageError
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import (
+    LeaseLost,
+    OutcomeUnknown,
+    StaleDefinition,
+    StoreError,
+    ToolError,
+    UsageError,
+)
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, ToolDefinition
 from planwarden.tools.arguments import Arguments, Parameters
@@ -37,7 +47,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     risk: Risk | None = None,
-    effect: Effect = "effect",
+    effect: Effect | None = None,
     execution_mode: ExecutionMode = "immediate",
     capabilities: Sequence[str] = (),
     timeout_s: float | Literal["default"] | None = "default",
@@ -53,7 +63,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     risk: Risk | None = None,
-    effect: Effect = "effect",
+    effect: Effect | None = None,
     execution_mode: ExecutionMode = "immediate",
     capabilities: Sequence[str] = (),
     timeout_s: float | Literal["default"] | None = "default",
@@ -63,62 +73,50 @@ def tool(
     """Mark a function as a tool and return it unchanged, so that it can still be called and tested as usual.
 
     Name, description and schema come from the function unless they are given. `risk` says who must agree: `dangerous`
-    by default, but `confirm` for a blocking tool without an effect. `effect` says what a crash may repeat.
-    `capabilities` are words for the catalogue. `timeout_s` limits the call (60 s by default); for a blocking tool it
-    limits the wait for the answer (no limit by default), and `on_timeout` says what happens then. `on_resume(payload,
-    decision)` turns the decision on a blocking call into its result.
+    by default, but `confirm` for a blocking tool without an effect. `effect` says what a crash may repeat: `read` for
+    `risk="read"`, otherwise `effect` by default. `capabilities` are words for the catalogue. `timeout_s` limits the
+    call (60 s by default); for a blocking tool it limits the wait for the answer (no limit by default), and
+    `on_timeout` says what happens then. `on_resume(payload, decision)` turns the `Decision` on a blocking call into
+    its result.
+
+    Raises:
+        UsageError: a word, a limit or the signature is not usable; the message names file and line.
     """
 
     def mark(target: ToolFunction) -> ToolFunction:
-        built = _build_tool(
-            target,
-            name=name,
-            description=description,
-            risk=risk or ("dangerous" if effect == "effect" or execution_mode == "immediate" else "confirm"),
-            effect=effect,
-            execution_mode=execution_mode,
-            capabilities=tuple(capabilities),
-            timeout_s=timeout_s if timeout_s != "default" else None if execution_mode == "blocking" else CALL_TIMEOUT_S,
-            on_timeout=on_timeout,
-            on_resume=on_resume,
-        )
-        setattr(target, MARK, built)
+        chosen_effect = effect if effect is not None else "read" if risk == "read" else "effect"
+        is_blocking = execution_mode == "blocking"
+        only_asks = is_blocking and chosen_effect != "effect"
+        chosen_risk = risk if risk is not None else "confirm" if only_asks else "dangerous"
+        try:
+            tool_name = _read_text("name", name if name is not None else getattr(target, "__name__", ""))
+            parameters, context_parameter = _read_signature(target, tool_name)
+            accepted = Arguments(tool_name, parameters)
+            definition = ToolDefinition(
+                name=tool_name,
+                description=_read_text("description", description or inspect.getdoc(target) or tool_name).strip(),
+                input_schema=accepted.schema,
+                capabilities=_read_capabilities(capabilities, tool_name),
+                risk=chosen_risk,
+                effect=chosen_effect,
+                execution_mode=execution_mode,
+                timeout_s=timeout_s if timeout_s != "default" else None if is_blocking else CALL_TIMEOUT_S,
+                on_timeout=on_timeout,
+            )
+            resume = None if on_resume is None else _make_resume(on_resume, tool_name)
+        except UsageError as error:
+            raise UsageError(f"{_name_place(target)}: {error.message}") from error
+        call = _make_call(target, accepted, context_parameter)
+        setattr(target, MARK, Tool(define(definition), call, resume))
         return target
 
     return mark(function) if function is not None else mark
 
 
-def _build_tool(
-    target: ToolFunction,
-    *,
-    name: str | None,
-    description: str | None,
-    risk: Risk,
-    effect: Effect,
-    execution_mode: ExecutionMode,
-    capabilities: tuple[str, ...],
-    timeout_s: float | None,
-    on_timeout: OnTimeout,
-    on_resume: ToolFunction | None,
-) -> Tool:
-    tool_name = name or getattr(target, "__name__", "")
-    parameters, context_parameter = _read_signature(target, tool_name)
-    accepted = Arguments(tool_name, parameters)
-    definition = define(
-        ToolDefinition(
-            name=tool_name,
-            description=(description or inspect.getdoc(target) or tool_name).strip(),
-            input_schema=accepted.schema,
-            output_schema=None,
-            capabilities=capabilities,
-            risk=risk,
-            effect=effect,
-            execution_mode=execution_mode,
-            timeout_s=timeout_s,
-            on_timeout=on_timeout,
-        )
-    )
-    run, run_resume = _make_runner(target), None if on_resume is None else _make_runner(on_resume)
+def _make_call(
+    target: ToolFunction, accepted: Arguments, context_parameter: str | None
+) -> Callable[[dict[str, JsonValue], CallContext], Awaitable[object]]:
+    run = _make_runner(target)
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         values = accepted.read(arguments)
@@ -126,11 +124,67 @@ def _build_tool(
             values[context_parameter] = context
         return await run(values, context)
 
-    async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
-        assert run_resume is not None
-        return await run_resume({"payload": payload, "decision": decision}, context)
+    return call
 
-    return Tool(definition, call, resume if on_resume is not None else None)
+
+def _make_resume(
+    on_resume: ToolFunction, tool_name: str
+) -> Callable[[JsonValue, JsonValue, CallContext], Awaitable[object]]:
+    if not callable(on_resume):
+        raise UsageError(f"tool {tool_name!r}: on_resume is {on_resume!r}; give a function of payload and decision")
+    run = _make_runner(on_resume)
+
+    async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
+        try:
+            return await run({"payload": payload, "decision": _read_decision(decision)}, context)
+        except (ToolError, StaleDefinition, LeaseLost, StoreError):
+            raise
+        # The answer must not be lost with a mistake in the function, which may have done something already.
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"
+            raise OutcomeUnknown(
+                f"on_resume of {tool_name} failed at {_name_line(error, on_resume)} with {reason}; "
+                "the person's answer is kept"
+            ) from error
+
+    return resume
+
+
+def _read_decision(decision: JsonValue) -> Decision:
+    """Return what the engine keeps of the answer; a question to the clock has nobody's word, and no `approved`."""
+    fields = cast("dict[str, Any]", decision)
+    return Decision(
+        approved=fields.get("approved"),
+        reason=fields.get("reason"),
+        modified_args=fields.get("modifiedArgs"),
+        content=fields.get("content"),
+    )
+
+
+def _read_text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{field} is {value!r}; use text")
+    return value
+
+
+def _read_capabilities(words: object, tool_name: str) -> tuple[str, ...]:
+    listed = list(cast("list[object]", words)) if isinstance(words, list | tuple) else [None]
+    if not all(isinstance(word, str) for word in listed):
+        raise UsageError(f'tool {tool_name!r}: capabilities is {words!r}; use a list of words, such as ["mail"]')
+    return tuple(cast("list[str]", listed))
+
+
+def _name_place(target: ToolFunction) -> str:
+    code = getattr(inspect.unwrap(target), "__code__", None)
+    return repr(target) if code is None else f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _name_line(error: BaseException, function: ToolFunction) -> str:
+    """Return the innermost line of the function's own file that the error came through, as FILE:LINE."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == file] or frames
+    return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}"
 
 
 def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext], Awaitable[Any]]:

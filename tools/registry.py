@@ -19,6 +19,7 @@ from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_AR
 from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds, is_surely_small
 from planwarden.agent.common.errors import (
     LeaseLost,
+    OutcomeUnknown,
     StaleDefinition,
     StoreError,
     ToolError,
@@ -227,7 +228,10 @@ class Registry:
         resume = self._find_tool(name, context).resume
         if resume is None:
             raise ToolError(f"{name} has no on_resume")
-        return await self._run(name, partial(resume, payload, decision, context))
+        try:
+            return await self._run(name, partial(resume, payload, decision, context))
+        except UnusableResult as error:
+            raise OutcomeUnknown(f"{error.message}; the person's answer is kept") from error
 
     async def _run(self, name: str, run: Callable[[], Awaitable[object]]) -> JsonValue | ResultWithArtifacts | Suspend:
         try:
@@ -298,12 +302,16 @@ def _find_host_tool(name: str) -> Tool | None:
     return find_host_tool(name)
 
 
-def _refuse(name: str, error: Exception) -> ToolError:
+class UnusableResult(ToolError):
+    """What the tool returned cannot be recorded."""
+
+
+def _refuse(name: str, error: Exception) -> UnusableResult:
     """What is raised for a value that has no JSON text or is nested too deeply.
 
     A value of somebody else's class runs that one's code, which may raise anything.
     """
-    return ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}")
+    return UnusableResult(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}")
 
 
 def _encode(value: object) -> str:

@@ -1,6 +1,7 @@
 """An answer as it arrives: what somebody decided, with which authority, and whether it has the right form."""
 
 from itertools import islice
+from typing import cast
 
 import msgspec
 
@@ -41,9 +42,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The filled-in form, or a caller's answer to a prompt."""
 
     def __post_init__(self) -> None:
-        """Raises `InvalidArguments` for anything but true, false and None, such as the string "false"."""
+        """Raises `InvalidArguments` for a field of another type, such as the string "false" for `approved`."""
         if type(self.approved) not in (bool, type(None)):
             raise InvalidArguments(f"'approved' is {self.approved!r}; send the JSON boolean true or false")
+        reason, modified = cast("object", self.reason), cast("object", self.modified_args)
+        if not isinstance(reason, str | None) or not isinstance(modified, dict | None):
+            raise InvalidArguments("'reason' has to be text, and 'modifiedArgs' an object")
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):

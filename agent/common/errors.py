@@ -41,6 +41,10 @@ class InvalidArguments(UsageError):
     code = "invalid_arguments"
 
 
+class NotStorable(InvalidArguments, ValueError):
+    """A value cannot be recorded, because it could not be read back."""
+
+
 class InvalidPlan(UsageError):
     """The plan cannot run as written."""
 

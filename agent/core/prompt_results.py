@@ -35,7 +35,7 @@ def write_results(execution: ExecutionState, state: StepState | None) -> str:
 def list_needed_steps(execution: ExecutionState, state: StepState) -> list[str]:
     """Return every step whose result the step rests on, in plan order."""
     needed = set(state.step.dependencies)
-    for step_id in reversed(execution.steps):
+    for step_id in reversed([*execution.steps]):
         if step_id in needed:
             needed.update(execution.steps[step_id].step.dependencies)
     return [step_id for step_id in execution.steps if step_id in needed]

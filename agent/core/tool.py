@@ -4,12 +4,13 @@ Plans pin the definition, people see it, and digests cover it. The `Toolbox` por
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import msgspec
 
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.agent.common.struct import JsonValue, StoredStruct
+from planwarden.agent.common.suggestions import did_you_mean
 
 HOST_SEPARATOR = "/"
 """Stands in the name of a tool of the host itself, such as `claude-code/Bash`, and in no name of the catalogue."""
@@ -26,8 +27,20 @@ Effect = Literal["read", "idempotent", "effect"]
 
 ExecutionMode = Literal["immediate", "blocking"]
 OnTimeout = Literal["reject", "approve"]
+Addressee = Literal["human", "clock"]
 
-RISKS: tuple[Risk, ...] = ("read", "confirm", "dangerous", "critical")
+RISKS: tuple[Risk, ...] = get_args(Risk)
+_DEFINITION_WORDS: dict[str, tuple[str | None, ...]] = {
+    "risk": RISKS,
+    "effect": get_args(Effect),
+    "execution_mode": get_args(ExecutionMode),
+    "on_timeout": get_args(OnTimeout),
+}
+_QUESTION_WORDS: dict[str, tuple[str | None, ...]] = {
+    "risk": (*RISKS, None),
+    "addressee": get_args(Addressee),
+    "on_timeout": (*get_args(OnTimeout), None),
+}
 
 
 def is_of_host(tool_name: str) -> bool:
@@ -38,6 +51,22 @@ def is_of_host(tool_name: str) -> bool:
 def highest_risk(*risks: Risk) -> Risk:
     """Returns the strictest of the risks; `read` when there is none."""
     return RISKS[max((RISKS.index(risk) for risk in risks), default=0)]
+
+
+def _find_fault(words: dict[str, tuple[str | None, ...]], limits: dict[str, object], struct: object) -> str | None:
+    """Return as a sentence which field has none of its words, or which limit is not a number of seconds."""
+    for field, possible in words.items():
+        if (value := getattr(struct, field)) not in possible:
+            meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
+            return f"{field} is {value!r}{meant}; use {', '.join(map(repr, possible[:-1]))} or {possible[-1]!r}"
+    for field, limit_s in limits.items():
+        if limit_s is not None and not _is_limit(limit_s):
+            return f"{field} is {limit_s!r}; a limit is more than 0 and at most {MAX_WAIT_S:.0f} s, None for no limit"
+    return None
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_WAIT_S
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +96,10 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the definition's source: a downstream server's address and that server's own definition."""
 
     def __post_init__(self) -> None:
-        """Raises `UsageError` for a limit that is no number of seconds, such as infinity."""
-        for name, limit_s in (("timeout_s", self.timeout_s), ("answer_within_s", self.answer_within_s)):
-            if limit_s is not None and not 0 < limit_s <= MAX_WAIT_S:
-                raise UsageError(
-                    f"tool {self.name!r}: {name} is {limit_s:g}; use seconds, more than 0, at most {MAX_WAIT_S:.0f}, "
-                    "or None for no limit"
-                )
+        """Raise `UsageError` for a word that is not among those of its field, and for a limit such as infinity."""
+        limits: dict[str, object] = {"timeout_s": self.timeout_s, "answer_within_s": self.answer_within_s}
+        if (fault := _find_fault(_DEFINITION_WORDS, limits, self)) is not None:
+            raise UsageError(f"tool {self.name!r}: {fault}")
 
     @property
     def is_blocking(self) -> bool:
@@ -123,7 +149,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     because the number may come from a model."""
     on_timeout: OnTimeout | None = None
     """What happens when nobody answers in time; default the tool's. It approves only if the tool's does."""
-    addressee: Literal["human", "clock"] = "human"
+    addressee: Addressee = "human"
     """`clock` asks nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
     """Who asks through the tool, such as "server 'x'". It receives every decision, a rejection too."""
@@ -139,11 +165,12 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences of the tool itself about the question; never words of whoever asks."""
 
     def __post_init__(self) -> None:
-        """Raises `ToolError` for a limit that is no number of seconds, such as infinity."""
-        if self.timeout_s is not None and not 0 < self.timeout_s <= MAX_WAIT_S:
-            raise ToolError(
-                f"its question waits {self.timeout_s:g} s; a limit is more than 0 and at most {MAX_WAIT_S:.0f} s"
-            )
+        """Raise `ToolError` for a word that is not among those of its field, and for a limit such as infinity."""
+        message, form = cast("object", self.message), cast("object", self.form)
+        if not isinstance(message, str) or not isinstance(form, dict | None):
+            raise ToolError("its question cannot be asked: message has to be text, and form a JSON Schema or None")
+        if (fault := _find_fault(_QUESTION_WORDS, {"timeout_s": self.timeout_s}, self)) is not None:
+            raise ToolError(f"its question cannot be asked: {fault}")
 
 
 async def _need_no_lease() -> None:

@@ -129,9 +129,22 @@ def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *,
         if not is_owner_gone:
             text = f"{call.tool_name} was dispatched by a process that lives but does not respond; it has no result"
         return PreparedCall((ev.ToolOutcomeUnknown(call_id=call.call_id, message=text),))
-    asked = execution.suspensions.get(call.suspension_id or "")
-    is_resumed = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in ASKED_BY_TOOL
-    return PreparedCall((), CallJob("resume" if is_resumed else "call", call, definition))
+    return PreparedCall((), _build_repeat(execution, call, definition))
+
+
+def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState | None:
+    """Return the question that the call's tool asked and whose answer the call goes on with; None for another call."""
+    for suspension_id in reversed(call.consumed):
+        suspension = execution.suspensions[suspension_id]
+        if suspension.question.kind != "reconcile":
+            is_own = suspension.question.call_id == call.call_id and suspension.question.kind in ASKED_BY_TOOL
+            return suspension if is_own else None
+    return None
+
+
+def _build_repeat(execution: ExecutionState, call: Call, definition: ToolDefinition) -> CallJob:
+    """A call that was dispatched before; what its tool asked has an answer already."""
+    return CallJob("call" if find_tool_question(execution, call) is None else "resume", call, definition)
 
 
 def _prepare_proposed(
@@ -329,7 +342,7 @@ def _prepare_unknown(
         effect=definition.effect,
         suspension_id=suspension.question.suspension_id,
     )
-    return PreparedCall((intent,), CallJob("call", replace(call, effect=definition.effect), definition))
+    return PreparedCall((intent,), _build_repeat(execution, replace(call, effect=definition.effect), definition))
 
 
 def _find_doubt(

@@ -68,6 +68,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
+FAILING_S = 5.0
+"""Who waits for an execution is told that the storage refuses what becomes of it after so many seconds, not at once:
+the next attempt may succeed."""
 MAX_ADOPTED = 1_000
 """Executions of other processes that one takes over at a time, unless it is given another number."""
 
@@ -88,7 +91,7 @@ class Engine:
         follows: bool = True,
         concurrency: int = MAX_ADOPTED,
         peers: Peers | None = None,
-        grace_s: float = GRACE_S,
+        grace_s: float | None = None,
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -96,11 +99,11 @@ class Engine:
         begin what it cannot finish, and it takes at most `concurrency` at a time from others. Without `follows` it
         records commands, owns nothing, and starts no call and no prompt; with `peers` it does so for what they must
         continue, see `Adoption`.
-        Running calls have `grace_s` seconds to end when the engine closes.
+        Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
         after commits. `plans` returns the saved plans that a model's plan, and a person's edit of one, can use.
         """
-        self._grace_s = grace_s
+        self._grace_s = GRACE_S if grace_s is None else grace_s
         self._outbox = outbox
         self._observer = observer
         self.store = store
@@ -438,7 +441,11 @@ class Engine:
         return await self.find(row.execution_id)
 
     async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState:
-        """The state when the execution stops running, or after `seconds`, whichever comes first."""
+        """The state when the execution stops running, or after `seconds`, whichever comes first.
+
+        Raises:
+            StoreError: nothing that the execution does can be stored; see `check_recording`.
+        """
         if execution.execution_id not in self._known.runs:
             # Another process may have answered what stopped here.
             execution = await self.find(execution.execution_id)
@@ -455,8 +462,25 @@ class Engine:
                     if execution.status == "running":
                         await watch.wait()
                         execution = await self._latest(execution)
+                        self.check_recording(execution)
                 return execution
+        self.check_recording(execution, failing_s=0.0)
         return await self.find(execution.execution_id)
+
+    def check_recording(self, execution: ExecutionState, *, failing_s: float | None = None) -> None:
+        """Raise `StoreError` when for so long nothing that the execution does could be stored, by default `FAILING_S`.
+
+        It is tried again every second, and the execution goes on when that succeeds.
+        """
+        run = self._known.runs.get(execution.execution_id)
+        if run is None or run.failure is None:
+            return
+        if anyio.current_time() - run.failing_since >= (FAILING_S if failing_s is None else failing_s):
+            raise StoreError(
+                f"what execution {execution.execution_id!r} does cannot be stored: {run.failure.message}; everything "
+                "that was acknowledged is kept, and it goes on by itself when the storage works again",
+                details={"executionId": execution.execution_id, "threadId": execution.thread_id, "status": "running"},
+            )
 
     async def wait_for_change(self, seen: ExecutionState) -> ExecutionState:
         """The state after the next commit to the execution, by any process, or when more of an answer was streamed.
@@ -594,7 +618,7 @@ class Engine:
             self._all_done.set()
 
     def _wake_watcher(self, run: Run) -> None:
-        goes_on = run.execution.status == "running" and not run.is_foreign
+        goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
         self._watches.wake(run.execution.execution_id, goes_on=goes_on)
 
     async def _release_lease(self, run: Run) -> None:

@@ -39,7 +39,7 @@ from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
-from planwarden.agent.runtime.dispatch import CallJob
+from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
 from planwarden.agent.runtime.job_scope import JobScope
 
 logger = logging.getLogger(__name__)
@@ -113,8 +113,8 @@ class Performer:
         try:
             await confirm_lease()
             if job.kind == "resume":
-                suspension = execution.suspensions[call.suspension_id or ""]
-                assert suspension.decision is not None
+                suspension = find_tool_question(execution, execution.call(call.call_id))
+                assert suspension is not None and suspension.decision is not None
                 decision = decision_json(suspension.decision, suspension.question)
                 result = await self._tools.resume(call.tool_name, suspension.question.resume_payload, decision, context)
             else:

@@ -28,6 +28,7 @@ from planwarden.agent.common.errors import (
     GuardFailed,
     LeaseLost,
     LogUnreadable,
+    NotStorable,
     PlanwardenError,
     StartRefused,
     StoreError,
@@ -139,6 +140,10 @@ class Run:
         self._unstored: list[JobOutcome] = []
         """Outcomes that could not be stored; `_retry` brings them again."""
         self._is_retrying = False
+        self.failure: StoreError | None = None
+        """Why nothing can be stored now."""
+        self.failing_since = 0.0
+        """Seconds of the event loop's clock."""
         self._doubt: _Doubt | None = None
         self._is_stale = False
         self.streamed_text = ""
@@ -268,6 +273,7 @@ class Run:
             for _ in range(MAX_RETRIES):
                 jobs = await self._attempt(facts, found)
                 if jobs is not None:
+                    self.failure = None
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
         except LogUnreadable as error:
@@ -341,6 +347,14 @@ class Run:
                 return None
             await self._lose_lease(facts)
             return None if facts else []
+        outcomes = [fact for fact in facts if isinstance(fact, JobOutcome)]
+        if outcomes and isinstance(refusal, NotStorable):
+            if len(outcomes) == len(facts):
+                raise refusal
+            # What became of calls is recorded without the command that came at the same moment.
+            self._refuse(facts, refusal)
+            facts[:] = outcomes
+            return None
         # The store knows a rule that the state does not show, such as one unfinished execution per thread.
         self._refuse(facts, refusal)
         return []
@@ -552,7 +566,12 @@ class Run:
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse(facts, error)
         self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
-        if (self._unstored or self._doubt or self.lease is not None) and not self._is_retrying:
+        if not (self._unstored or self._doubt or self.lease is not None):
+            return
+        if self.failure is None:
+            self.failing_since = anyio.current_time()
+        self.failure = error
+        if not self._is_retrying:
             self._is_retrying = True
             self._context.tasks.start(self._retry())
 

@@ -89,7 +89,7 @@ CLOSING = (
 )
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 async def post_letter(to: str) -> str:
     """Send a letter by post."""
     raise planwarden.ToolError("The printer is out of paper.")

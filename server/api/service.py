@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from planwarden.server.api.audit import AuditReader
     from planwarden.server.api.grants import GrantService
     from planwarden.server.api.once import OnceService
+    from planwarden.server.api.plan_checker import ParsedPlan
     from planwarden.server.api.retries import RetryStarter
     from planwarden.server.plans.folders import PlanCatalogue
     from planwarden.server.plans.library import PlanLibrary
@@ -269,6 +270,10 @@ class Service:
     async def look_at_plans(self) -> "PlanCatalogue":
         """Returns what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
         return await self._saved.look()
+
+    async def check_plan(self, plan: JsonValue, *, principal: str) -> "ParsedPlan":
+        """Return the plan as a run would begin with it now. Raises `InvalidPlan`, `LimitExceeded`."""
+        return await self._checker.check(plan, thread_id=None, principal=principal)
 
     async def _start_plan(
         self,

@@ -243,6 +243,9 @@ async def watch_execution(
 
     An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`; one that
     other processes must continue, until none of them has begun for `LEFT_S`.
+
+    Raises:
+        StoreError: the storage fails, or has refused for a while what becomes of the execution.
     """
     engine = service.engine
     while True:
@@ -253,6 +256,7 @@ async def watch_execution(
         is_left = execution.status == "running" and not engine.may_run(execution)
         with anyio.move_on_after(LEFT_S if is_left else math.inf) as waiting:
             execution = await engine.wait_for_change(execution)
+            engine.check_recording(execution)
         if waiting.cancelled_caught and await describe_waiting(engine.store, execution) is not None:
             return execution
 

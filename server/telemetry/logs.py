@@ -51,10 +51,15 @@ class JsonLines(logging.Formatter):
 def log_to_stderr(observation: TelemetrySettings) -> None:
     """Logs plain lines to stderr, unless the program has configured logging or `[logging]` says something else."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
+    root, own = logging.getLogger(), logging.getLogger("planwarden")
+    if observation.log_level is not None:
+        own.setLevel(observation.log_level.upper())
+    elif own.level == logging.NOTSET and root.level > logging.WARNING:
+        # The command has configured logging already, for a person at a terminal who wants errors only.
+        own.setLevel(logging.WARNING)
     if observation.log_format is None and observation.log_level is None:
         return
     formatter = JsonLines(traced=observation.is_on) if observation.log_format == "json" else logging.Formatter(PLAIN)
-    root = logging.getLogger()
     for handler in root.handlers[:]:
         # Handlers of an embedding program keep their format.
         if (
@@ -62,7 +67,6 @@ def log_to_stderr(observation: TelemetrySettings) -> None:
             and cast("logging.StreamHandler[TextIO]", handler).stream is sys.stderr
         ):
             handler.setFormatter(formatter)
-    logging.getLogger("planwarden").setLevel((observation.log_level or "warning").upper())
 
 
 def _read_span_ids() -> dict[str, str]:

@@ -7,6 +7,7 @@ again, the answer is the run that the first one started.
 
 import hashlib
 import logging
+import math
 import secrets
 from collections.abc import Callable, Sequence
 
@@ -108,9 +109,12 @@ class HookEndpoint:
     def _refuse(self, hook: Hook, reason: str) -> Response:
         """The empty answer; the operator reads the reason, once a minute for each hook."""
         now = self._service().engine.store.clock.steady()
-        if hook is not self._no_hook and now - self._logged_at.get(hook.name, -LOGGED_EVERY_S) >= LOGGED_EVERY_S:
+        if now - self._logged_at.get(hook.name, -math.inf) >= LOGGED_EVERY_S:
             self._logged_at[hook.name] = now
-            logger.warning("hook %r refused a request: %s", hook.name, reason)
+            if hook is self._no_hook:
+                logger.warning("refused a request for a hook that this server does not have")
+            else:
+                logger.warning("hook %r refused a request: %s", hook.name, reason)
         return Response(status_code=401)
 
 

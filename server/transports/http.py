@@ -29,6 +29,7 @@ from planwarden.agent.common.errors import PlanwardenError, StoreError, UsageErr
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
+from planwarden.server.auth.admission import AdmissionMiddleware
 from planwarden.server.auth.failures import FailedTokenLimiter
 from planwarden.server.auth.network import (
     AllowedNames,
@@ -95,7 +96,7 @@ async def serve_http(
         origin = settings.http.public_url or listening.origin
         async with (
             warden,
-            _open_authentication(warden, host, taken) as auth,
+            _open_authentication(warden, host, taken) as (auth, check),
             _announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{taken}'}{INBOX_PATH}"),
             answering_hooks(settings, warden.service),
         ):
@@ -110,7 +111,7 @@ async def serve_http(
                 observer=warden.observer,
                 guard_settings=settings,
             )
-            app = build_http_app(server, names, clock=store.clock)
+            app = build_http_app(server, names, clock=store.clock, check=check)
             site = InboxSite(service=lambda: warden.service, settings=settings, origin=origin)
             if started is not None:
                 started(f"http://{format_host(host)}:{taken}{PATH}")
@@ -127,8 +128,11 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect | h11.LocalProtocolError))
 
 
-def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
-    """Returns the server as an ASGI application that answers only under its own names."""
+def build_http_app(
+    server: PlanwardenServer, names: AllowedNames, *, clock: Clock, check: TokenCheck | None = None
+) -> Starlette:
+    """Returns the server as an ASGI application that answers only under its own names, and with `check` only to whom
+    it lets in."""
     logging.getLogger("mcp.server.streamable_http").addFilter(_is_worth_logging)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
@@ -138,6 +142,8 @@ def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Cloc
     )
     app.add_middleware(BoundedFramesMiddleware, path=PATH)
     # The middleware that is added last sees a request first.
+    if check is not None:
+        app.add_middleware(AdmissionMiddleware, check=check, path=PATH)
     app.add_middleware(FailedTokenLimiter, clock=clock, path=PATH)
     app.add_middleware(AllowedNamesMiddleware, names=names)
     return app
@@ -149,33 +155,31 @@ def _is_worth_logging(record: logging.LogRecord) -> bool:
 
 
 @asynccontextmanager
-async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[BearerAuth | None]:
-    """Yields how requests authenticate; None if they need not.
+async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[tuple[BearerAuth, TokenCheck]]:
+    """Yields how requests authenticate, and what checks their tokens.
 
     Raises:
-        UsageError: they must, and nobody can.
+        UsageError: they must have a token, and nobody can have one.
     """
     settings, store = warden.settings.http, warden.service.engine.store
     if not isinstance(store, HasTokens):
         raise StoreError("this store keeps no tokens, so it cannot be served over HTTP")
     rows = await store.tokens.all()
     usable = any(row.role == "caller" and row.is_valid(store.clock.now()) for row in rows)
-    if not _needs_token(settings, host, has_tokens=bool(rows), may_use=usable):
-        yield None
-        return
+    is_open = not _needs_token(settings, host, has_tokens=bool(rows), may_use=usable)
     if settings.issuer is None:
-        yield _build_bearer_auth(settings, TokenCheck(store.tokens, store.clock), None)
+        check = TokenCheck(store.tokens, store.clock, is_open=is_open)
+        yield _build_bearer_auth(settings, check, None), check
         return
     resource = f"{settings.public_url or f'http://{format_host(host)}:{port}'}{PATH}"
     async with httpx2.AsyncClient(timeout=10.0) as client:
-        yield _build_bearer_auth(
-            settings, _build_issuer_verifier(settings, resource, store.tokens, store.clock, client), resource
-        )
+        check = _build_issuer_check(settings, resource, store.tokens, store.clock, client)
+        yield _build_bearer_auth(settings, check, resource), check
 
 
-def _build_issuer_verifier(
+def _build_issuer_check(
     settings: HttpSettings, resource: str, tokens: TokenStore, clock: Clock, client: httpx2.AsyncClient
-) -> TokenVerifier:
+) -> TokenCheck:
     try:
         from planwarden.server.auth.oauth import IssuerCheck
     except ImportError as error:

@@ -52,6 +52,7 @@ from planwarden.agent.ports.store import (
     SuspensionRowPage,
 )
 from planwarden.storage.clock import LEASE_S, SystemClock
+from planwarden.storage.codec import encode_events
 from planwarden.storage.holdings import project_holdings
 from planwarden.storage.memory.browsers import MemoryBrowsers
 from planwarden.storage.memory.holdings import MemoryHoldings
@@ -142,6 +143,8 @@ class MemoryStore:
         return self._keys
 
     async def append(self, append: Append) -> Lease | None:
+        # As in a database, what could not be read back is refused before anything changes.
+        encode_events(recorded.event for recorded in append.recorded)
         now = self._clock.now()
         execution_id = append.execution.execution_id
         row = self._rows.get(execution_id)

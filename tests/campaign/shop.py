@@ -42,13 +42,13 @@ def send(amount: int, to: str, context: planwarden.CallContext) -> dict[str, Any
     return _carry_out("send", context, {"amount": amount, "to": to})
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 def jot(amount: int, to: str, context: planwarden.CallContext) -> dict[str, Any]:
     """Write something down; nobody needs to agree."""
     return _carry_out("jot", context, {"amount": amount, "to": to})
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 def hold(to: str, context: planwarden.CallContext) -> dict[str, Any]:
     """Write something down, after the file of that name was made."""
     stage, key = Path(os.environ[STAGE_VARIABLE]), context.idempotency_key

@@ -29,7 +29,7 @@ import planwarden
 LEDGER = Path(__file__).with_name("ledger.txt")
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 def note(text: str) -> str:
     """Write a line."""
     with LEDGER.open("a") as ledger:

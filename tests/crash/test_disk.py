@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
+import planwarden.agent.runtime.engine
 import planwarden.agent.runtime.run
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import StoreError
@@ -175,6 +176,28 @@ async def test_an_execution_that_was_taken_over_while_the_disk_was_full_goes_on_
     async with engine_on(store, Registry([recording_tool(ledger, "book")]), CallerModel()) as engine:
         done = await engine.wait(scribe.execution, 60)
     assert (done.status, store.refused, ledger.tools_run()) == ("completed", 3, ["book"])
+
+
+@requirement("crash:disk-told")
+@pytest.mark.parametrize(("failing_s", "wait_s"), [(0.0, 60.0), (60.0, 0.01)])
+async def test_who_waits_is_told_that_the_disk_is_full_and_the_execution_goes_on_when_there_is_space(
+    inner: MemoryStore, ledger: EffectLedger, monkeypatch: pytest.MonkeyPatch, failing_s: float, wait_s: float
+) -> None:
+    monkeypatch.setattr(planwarden.agent.runtime.engine, "FAILING_S", failing_s)
+    is_full = True
+    store = RefusingStore(inner, lambda append: is_full and has_result_of(append, "a:1"))
+    async with engine_on(store, Registry([recording_tool(ledger, "mail")]), CallerModel()) as engine:
+        running = await start(engine, step("a", "mail"))
+        while not store.refused:
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(StoreError, match="the disk is full; everything that was acknowledged is kept") as told:
+            await engine.wait(running, wait_s)
+        assert (told.value.code, told.value.details["executionId"]) == ("storage_error", running.execution_id)
+        assert "ToolCallIntended" in await kinds(inner, running)
+        is_full = False
+        while (done := await engine.find(running.execution_id)).status == "running":
+            await engine.wait_for_change(done)
+    assert (done.status, ledger.tools_run()) == ("completed", ["mail"])
 
 
 @requirement("crash:disk")

@@ -35,7 +35,7 @@ class Workshop:
         self.ledger, self.is_mended = Ledger(), False
 
     def tools(self) -> list[object]:
-        @planwarden.tool(name="mend", risk="read")
+        @planwarden.tool(name="mend", risk="read", effect="effect")
         async def mend(text: str) -> JsonValue:
             """Works once it is mended."""
             if not self.is_mended:

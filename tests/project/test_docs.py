@@ -69,6 +69,25 @@ async def test_the_first_plan_is_the_one_that_init_makes_and_runs_up_to_its_ques
 
 
 @pytest.mark.anyio
+async def test_the_tools_of_the_page_about_them_read_ask_and_act_in_its_plan(tmp_path: Path) -> None:
+    create_home(tmp_path)
+    [tools], [plan] = blocks("python", "docs/tools.md"), blocks("json", "docs/tools.md")
+    (tmp_path / "tools.py").write_text(tools, encoding="utf-8")
+    (tmp_path / "plans" / "remind.json").write_text(plan, encoding="utf-8")
+    async with planwarden.Warden(settings=load_settings(home=tmp_path, environment={})) as w:
+        asked = await w.run_plan("remind")
+        [form] = asked.suspensions
+        tone = planwarden.Decision(content={"tone": "firm"})
+        asked = await w.resume_execution(asked.thread_id, form.suspension_id, tone)
+        [question] = asked.suspensions
+        assert (form.kind, question.kind) == ("input", "approval") and not (tmp_path / "sent.txt").exists()
+        yes = planwarden.Decision(approved=True)
+        assert (await w.resume_execution(asked.thread_id, question.suspension_id, yes)).status == "completed"
+    sent = (tmp_path / "sent.txt").read_text(encoding="utf-8")
+    assert sent == "Acme: This is the last reminder: Acme, you owe 120 €.\n"
+
+
+@pytest.mark.anyio
 async def test_the_plan_and_the_settings_of_the_page_of_saved_plans_are_those_that_its_show_runs(
     tmp_path: Path,
 ) -> None:

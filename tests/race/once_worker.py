@@ -42,7 +42,7 @@ def settings(home: Path) -> Settings:
 
 
 async def serve(folder: Path, url: str) -> None:
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def refund(payment_id: str) -> str:
         """Pay money back."""
         append_line(folder / "effects", ["refund", payment_id, 1])

@@ -549,7 +549,7 @@ async def test_a_call_that_ends_within_the_grace_of_shutdown_is_recorded(world: 
             gate.may_pass.set()
 
         async with Engine(
-            world.back_end.connect(), Registry([slow]), CallerModel(), OperatorPolicy(), grace_s=5.0
+            world.back_end.connect(), Registry([slow]), CallerModel(), OperatorPolicy(), grace_s=3_600.0
         ) as engine:
             running = await start(engine, SLOW, step("after", "slow", "slow"))
             tasks.start_soon(pass_when_closing)

@@ -1,5 +1,7 @@
 """The laws of the `Store` port, over every store there is."""
 
+from typing import Any, cast
+
 import anyio
 import anyio.lowlevel
 import msgspec
@@ -49,6 +51,23 @@ async def test_events_come_back_in_order_and_equal_to_what_was_written(store: St
     await scribe.write(ev.ToolFailed(call_id="a:1", code="tool_error", message="\ud800 was not there"))
     assert await store.read("e1") == tuple(scribe.written)
     assert [entry.sequence for entry in scribe.written] == list(range(1, len(scribe.written) + 1))
+
+
+@requirement("codec:readable")
+async def test_what_could_not_be_read_back_is_not_written(store: Store) -> None:
+    scribe = Scribe.on(store, "e1")
+    await scribe.start()
+    before = await everything(store, "e1")
+    wrong: list[ev.Event] = [
+        ev.ToolCallIntended(call_id="a:1", arguments={}, effect=cast("Any", "raed")),
+        ev.ToolReturned(call_id=cast("Any", 5), value="x"),
+        ev.ToolReturned(call_id="a:1", value=float("nan")),
+    ]
+    for event in wrong:
+        append = scribe.append(ev.ToolCallIntended(call_id="a:1", arguments={}))
+        with pytest.raises(ValueError, match=r"raed|got `int`|Out of range"):
+            await store.append(replace(append, recorded=(replace(append.recorded[0], event=event),)))
+    assert await everything(store, "e1") == before
 
 
 @requirement("store:round-trip")

@@ -1,7 +1,6 @@
 """What an operator reads when PostgreSQL refuses a process that starts: host and port, what to do, never a password."""
 
 import re
-import socket
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.store import PostgresStore
+from tests.support.ports import take_port
 from tests.support.postgres import Server
 from tests.support.proxy import HoldingProxy
 
@@ -21,9 +21,7 @@ from tests.support.proxy import HoldingProxy
 @pytest.fixture(scope="module")
 def strict() -> Generator[tuple[Server, str]]:
     """A server with few connections that asks for passwords on its port, and the URL of a user of it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(take_port())
     server = Server(
         ["local all all trust", "host all bob all reject", "host all all 127.0.0.1/32 scram-sha-256"],
         listen_addresses="127.0.0.1",

@@ -15,6 +15,7 @@ from typing import Any
 
 from psycopg.conninfo import make_conninfo
 
+from tests.support.ports import take_port
 from tests.support.postgres import USER, Server, shared_server
 
 SETTINGS = {
@@ -28,20 +29,13 @@ SETTINGS = {
 }
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 class Pooler:
     """One PgBouncer before one server, on a port of this machine."""
 
     def __init__(self, server: Server, files: Mapping[str, str] | None = None, **settings: str) -> None:
         """`files` are texts by name that the settings may name."""
         self.folder = Path(tempfile.mkdtemp(prefix="planwarden-pool-"))
-        self.port = free_port()
+        self.port = take_port()
         options = {
             **SETTINGS,
             "listen_addr": "127.0.0.1",

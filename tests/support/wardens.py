@@ -55,7 +55,7 @@ class Ledger:
             """Find ids for a topic."""
             return {"ids": list(range(1, limit + 1)), "topic": topic}
 
-        @planwarden.tool(name="note", risk="read")
+        @planwarden.tool(name="note", risk="read", effect="effect")
         async def note(text: str) -> dict[str, JsonValue]:
             """Write a line."""
             self.lines.append(f"note {text}")

@@ -120,7 +120,7 @@ from planwarden.agent.core.tool import CallContext
 from planwarden.tools.base import as_tool
 from planwarden.tools.registry import Registry
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 async def charge(order: str, cents: int, notes: list[str], rate: float = 1.0, to: str | None = None) -> dict:
     return {"order": order, "cents": [cents, rate], "to": to, "notes": notes}
 

@@ -40,7 +40,7 @@ class ConnectionTiming(msgspec.Struct, frozen=True, kw_only=True):
 
     debounce_s: float = 0.2
     """After a change of the tools, before listing them."""
-    relist_s: float = 2.0
+    relist_s: float = 0.6
     """Between listings, however often the server says that its tools changed."""
     stable_s: float = 30.0
     """A connection that lasted this long was a good one."""

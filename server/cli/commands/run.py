@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.plan_parser import parse_plan, read_tool_names
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
@@ -45,8 +44,7 @@ def run_plan(
 
     async def start(service: Service) -> ExecutionState:
         if not await report_known_key(session, service, key) and given.document is not None:
-            await service.wait_for_tools(read_tool_names(given.document))
-            _check_needs_no_model(session.context, service, given.document)
+            await _check_needs_no_model(session.context, service, given.document)
         if given.name is not None:
             view = await service.run_plan(
                 given.name, inputs, key=key, options=options, wait_seconds=0, requester=Requester(LOCAL)
@@ -100,14 +98,12 @@ async def report_known_key(session: CliSession, service: Service, key: str | Non
     return True
 
 
-def _check_needs_no_model(context: CliContext, service: Service, document: JsonValue) -> None:
+async def _check_needs_no_model(context: CliContext, service: Service, plan: JsonValue) -> None:
     """Raises `UsageError` before anything runs when steps need a model and none is configured."""
     if not isinstance(context.model, CallerModel):
         return
-    plan, _ = parse_plan(
-        document, author="caller", tools=service.engine.tool_facts(), max_steps=context.settings.max_steps
-    )
-    step_ids = [step.step_id for step in plan.steps if needs_model(step)]
+    checked = await service.check_plan(plan, principal=LOCAL)
+    step_ids = [step.step_id for step in checked.plan.steps if needs_model(step)]
     if step_ids:
         names = ", ".join(map(repr, step_ids[:10]))
         raise UsageError(f"step(s) {names} do not list all their toolCalls, so they need a model. {MODEL_ADVICE}")

@@ -47,7 +47,7 @@ class Till:
             """Pay money back."""
             return self.happen(f"refund {payment_id}")
 
-        @planwarden.tool(risk="read")
+        @planwarden.tool(risk="read", effect="effect")
         async def pay(payment_id: str | float | None = None) -> str:
             """Pay."""
             return self.happen(f"pay {payment_id}")

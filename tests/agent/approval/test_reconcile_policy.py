@@ -34,7 +34,7 @@ YES = planwarden.Decision(content={"happened": True, "result": "paid"})
 def pay(ledger: Ledger) -> object:
     """A tool whose first call gets lost."""
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def pay(amount: int) -> str:
         """Pay."""
         ledger.lines.append(f"pay {amount}")

@@ -298,7 +298,7 @@ async def test_a_lost_call_is_asked_about_and_not_made_again_when_a_rule_denies_
     """spec: rules.md, never an unknown outcome; deny: nobody can approve it"""
     ledger, store = Ledger(), MemoryStore()
 
-    @planwarden.tool(name="pay", risk="read")
+    @planwarden.tool(name="pay", risk="read", effect="effect")
     async def pay(amount: int) -> str:
         """Pay."""
         ledger.lines.append(f"pay {amount}")

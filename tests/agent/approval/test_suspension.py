@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -20,6 +21,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
 from tests.support.loop_time import pass_time
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
@@ -177,7 +179,7 @@ async def test_independent_steps_run_at_the_same_time() -> None:
     """ours: DAG execution; each tool waits until the other one has started"""
     started = [anyio.Event(), anyio.Event()]
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def meet(me: int) -> str:
         """Wait for the other one."""
         started[me].set()
@@ -300,21 +302,18 @@ async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
     assert done.steps[0].result == {"approved": True} and asked_of == ["Ann"]
 
 
-async def test_a_blocking_tool_gets_its_payload_back_together_with_the_decision() -> None:
-    """spec: design.md law 4"""
-
-    async def finish(payload: JsonValue, decision: JsonValue) -> JsonValue:
-        return {"payload": payload, "decision": decision}
-
-    @planwarden.tool(execution_mode="blocking", risk="confirm", on_resume=finish)
-    async def book(seat: str) -> planwarden.Suspend:
-        """Hold a seat and ask."""
-        return planwarden.Suspend(message=f"Book {seat}?", resume_payload={"hold": seat})
-
-    async with warden(tools=[book]) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "book", {"seat": "4A"})))
-        done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
-    assert done.steps[0].result == {"payload": {"hold": "4A"}, "decision": {"approved": True}}
+@requirement("codec:readable")
+@pytest.mark.parametrize("wrong", [{"reason": 5}, {"modified_args": [1]}, {"content": float("nan")}])
+async def test_an_answer_that_could_not_be_read_back_is_refused_and_the_question_stays_open(wrong: Any) -> None:
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
+        with pytest.raises(InvalidArguments):
+            await w.resume_execution(*place, planwarden.Decision(approved=True, **wrong))
+        assert ledger.lines == []
+        assert (await w.resume_execution(*place, YES)).status == "completed"
+    assert ledger.lines == ["erase [1]"]
 
 
 async def test_an_unanswered_question_is_rejected_when_its_time_is_over() -> None:
@@ -375,7 +374,7 @@ async def test_cancelling_stops_a_call_that_is_running() -> None:
     """ours: an effect that was cut short is not claimed either way"""
     started = anyio.Event()
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def hang() -> str:
         """Never ends."""
         started.set()
@@ -393,7 +392,7 @@ async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by
     """spec: design.md durability contract"""
     attempts: list[int] = []
 
-    @planwarden.tool(risk="read", timeout_s=5.0)
+    @planwarden.tool(risk="read", effect="effect", timeout_s=5.0)
     async def pay(amount: int) -> str:
         """Pay, slowly the first time."""
         attempts.append(amount)
@@ -426,7 +425,7 @@ async def test_a_reconciled_call_takes_the_given_result_or_gives_the_step_up(
     """spec: wire.md decision"""
     attempts: list[int] = []
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def pay() -> str:
         """Lose the connection."""
         attempts.append(1)
@@ -549,12 +548,12 @@ async def test_options_of_a_thread_are_inherited_unless_the_call_says_otherwise(
 async def test_a_large_or_unusable_result_is_bounded_or_a_coded_error() -> None:
     """spec: issue, bad input"""
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def flood() -> str:
         """Return far too much."""
         return "x" * 100_000_000
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def opaque() -> object:
         """Return something that is not JSON."""
         return object()
@@ -571,7 +570,7 @@ async def test_a_large_or_unusable_result_is_bounded_or_a_coded_error() -> None:
 async def test_a_tool_that_cancels_itself_fails_its_step() -> None:
     """ours: a cancelled future inside of a tool is the tool's own trouble"""
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def impatient() -> str:
         """Wait for something that was given up."""
         given_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()

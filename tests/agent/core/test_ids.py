@@ -11,9 +11,9 @@ from planwarden.agent.common.ids import RandomIds
 ids = RandomIds()
 ids.new()
 child = os.fork()
-print(ids.new(), flush=True)
 if child:
     os.waitpid(child, 0)
+print(ids.new(), flush=True)
 """
 
 

@@ -86,7 +86,7 @@ async def test_a_call_in_a_models_text_with_such_a_number_is_no_call(store: Sqli
     assert (done.status, done.steps[0].retries, ledger.lines) == ("completed", 1, ["note now"])
 
 
-@planwarden.tool(name="odd", risk="read")
+@planwarden.tool(name="odd", risk="read", effect="effect")
 async def odd(kind: str) -> Any:
     """Return something that is no JSON."""
     made: dict[str, object] = {"nan": NAN, "endless": 10**5000, "object": {"a": object()}, "deep": _nested(500)}
@@ -108,7 +108,7 @@ async def hard(kind: str) -> planwarden.Suspend:
     return planwarden.Suspend(message="?", form=cast("dict[str, JsonValue]", {"type": object()}))
 
 
-@planwarden.tool(name="mistaken", risk="read")
+@planwarden.tool(name="mistaken", risk="read", effect="effect")
 async def mistaken() -> None:
     """Raise an error that is not meant for tools."""
     raise UsageError("not like this")

@@ -44,7 +44,7 @@ def find_records(topic: str) -> dict[str, object]:
     return {"ids": [3, 14, 15]}
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 def write_note(text: str) -> str:
     """Write a note."""
     _keep(f"write_note {text}")

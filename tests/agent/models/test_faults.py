@@ -22,6 +22,7 @@ from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
 from tests.support.doubles.wire import KEY
+from tests.support.ports import take_port
 from tests.support.slices import each_once
 from tests.support.wardens import Ledger, model_step, plan
 
@@ -334,5 +335,6 @@ def test_a_model_serves_one_event_loop_after_another() -> None:
             answered.append((await models[0].reply(THOUGHT, ())).content)
             return double.port
 
-    anyio.run(once, anyio.run(once, 0))
+    port = take_port()
+    assert anyio.run(once, port) == anyio.run(once, port)
     assert answered == [answered[0]] * 2

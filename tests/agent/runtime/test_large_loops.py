@@ -80,7 +80,7 @@ async def test_a_whole_result_can_be_the_list_and_a_retry_goes_on_within_it() ->
     """spec: plans, retry; succeeded items are taken over"""
     ledger, broken = Ledger(), {"c199@example.org"}
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def send(to: str) -> str:
         """Sends."""
         if to in broken:

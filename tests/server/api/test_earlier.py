@@ -49,7 +49,7 @@ class Office:
             """Return JSON as text."""
             return json.dumps({"customers": self.customers})
 
-        @planwarden.tool(name="send", risk="read")
+        @planwarden.tool(name="send", risk="read", effect="effect")
         async def send(to: JsonValue) -> str:
             """Send a letter."""
             self.sent.append(to)

@@ -174,7 +174,7 @@ async def test_no_fork_runs_a_call_again_that_may_have_happened() -> None:
     """spec: plans, retry; never silently run again"""
     ledger = Ledger()
 
-    @planwarden.tool(name="lose", risk="read")
+    @planwarden.tool(name="lose", risk="read", effect="effect")
     async def lose() -> str:
         """Loses its answer."""
         ledger.lines.append("lose")
@@ -201,7 +201,7 @@ async def test_large_results_stay_readable_when_the_first_execution_is_pruned(ba
         lines: list[JsonValue] = ["x" * 1000] * 300
         return {"lines": lines, "end": "the end"}
 
-    @planwarden.tool(name="mend", risk="read")
+    @planwarden.tool(name="mend", risk="read", effect="effect")
     async def mend(text: str) -> str:
         """Works when it is mended."""
         if not is_mended:
@@ -279,7 +279,7 @@ async def test_items_of_a_loop_that_succeeded_are_not_done_again() -> None:
     """spec: plans, settled; retry takes over succeeded items too, and calls of an item"""
     ledger, broken = Ledger(), {"b"}
 
-    @planwarden.tool(name="mend", risk="read")
+    @planwarden.tool(name="mend", risk="read", effect="effect")
     async def mend(text: str) -> str:
         """Fails for what is broken."""
         if text in broken:
@@ -331,7 +331,7 @@ async def test_an_item_that_may_have_happened_is_asked_about() -> None:
     """spec: plans, retry"""
     ledger, is_lost = Ledger(), True
 
-    @planwarden.tool(name="lose", risk="read")
+    @planwarden.tool(name="lose", risk="read", effect="effect")
     async def lose(text: str) -> str:
         """Loses one answer."""
         ledger.lines.append(f"lose {text}")

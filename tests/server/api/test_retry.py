@@ -37,7 +37,7 @@ class Shop:
         self.keys: list[str] = []
 
     def tools(self) -> list[object]:
-        @planwarden.tool(name="mend", risk="read")
+        @planwarden.tool(name="mend", risk="read", effect="effect")
         async def mend(text: str) -> dict[str, JsonValue]:
             """Works once it is mended."""
             if not self.is_mended:
@@ -45,7 +45,7 @@ class Shop:
             self.ledger.lines.append(f"mend {text}")
             return {"mended": text}
 
-        @planwarden.tool(name="lose", risk="read")
+        @planwarden.tool(name="lose", risk="read", effect="effect")
         async def lose(text: str, context: planwarden.CallContext) -> dict[str, JsonValue]:
             """Loses its answer until it is mended."""
             self.keys.append(context.idempotency_key)

@@ -7,6 +7,8 @@ import anyio
 import httpx2
 import pytest
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.datastructures import Headers
@@ -21,7 +23,10 @@ from planwarden.server.auth.proof import OAUTH_CHANNEL
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.clock import ManualClock
+from planwarden.storage.location import read_location
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.opening import open_store
+from planwarden.storage.sealing import make_secret_key
 from tests.requirements import requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, revoke, serving, token_for
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused
@@ -232,6 +237,67 @@ async def test_once_there_was_a_token_every_request_needs_one(tmp_path: Path) ->
     # Taking the last token away does not open the server: it refuses to start.
     with pytest.raises(UsageError, match="token add"):
         await serve_http(settings, port=0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers look for new and ended tokens all the time."""
+    monkeypatch.setattr("planwarden.server.auth.tokens.LOOK_S", 0.0)
+    monkeypatch.setattr("planwarden.server.auth.admission.WATCH_S", 0.01)
+
+
+@requirement("access:closes")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kind", ["one file", "two machines"])
+async def test_a_server_without_tokens_closes_when_the_first_one_is_made(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    one = two = Settings(home=tmp_path / "one")
+    if kind == "two machines":
+        location, key = read_location(request.getfixturevalue("url")), {"PLANWARDEN_SECRET_KEY": make_secret_key()}
+        one = Settings(home=one.home, given_store=location, environment=key)
+        two = Settings(home=tmp_path / "two", given_store=location, environment=key)
+    with anyio.fail_after(60):
+        async with serving(one) as first, serving(two) as second, httpx2.AsyncClient(headers=HEADERS) as http:
+            for url in (first, second):
+                async with Client(url) as client:
+                    await ok(client, "search_tools")
+                # A client that sends one before there is any is let in like the others.
+                async with client_of(url, "pwt_x", "auto") as client:
+                    await ok(client, "search_tools")
+            secret = await token_for(one, "ann")
+            for url in (first, second):
+                assert (await http.post(url, json=LIST)).status_code == 401
+                assert (await http.post(url, json=LIST, headers=bearing("pwt_x"))).status_code == 401
+                async with client_of(url, secret, "auto") as client:
+                    await ok(client, "search_tools")
+            await revoke(two, "ann")
+            for url in (first, second):
+                for headers in ({}, bearing(secret)):
+                    assert (await http.post(url, json=LIST, headers=headers)).status_code == 401
+
+
+@requirement("access:closes")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("has_token", [True, False])
+async def test_a_stream_ends_when_its_token_is_revoked_or_the_server_closes(tmp_path: Path, has_token: bool) -> None:
+    settings = Settings(home=tmp_path)
+    given = bearing(await token_for(settings, "ann")) if has_token else {}
+    async with (
+        serving(settings) as url,
+        httpx2.AsyncClient(headers=given, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+        client.listen(resource_subscriptions=["planwarden://suspensions"]) as stream,
+    ):
+        running = await ok(client, "execute_plan", plan=ASKED)
+        await (revoke(settings, "ann") if has_token else token_for(settings, "ann"))
+        with anyio.fail_after(60), pytest.raises(SubscriptionLost):
+            async for _ in stream:
+                pass
+    # What it had started is where it was.
+    async with open_store(settings.store) as store:
+        header = await store.header(running["executionId"])
+    assert header is not None and header.status == "suspended"
 
 
 async def test_a_request_without_its_verified_token_is_not_the_operators() -> None:

@@ -62,7 +62,7 @@ async def wipe() -> str:
     return "gone"
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 async def lost() -> str:
     """Send something; the first time the outcome stays unknown."""
     known = HOME / "ledger"

@@ -1,13 +1,14 @@
 """A tools file or a setting that is wrong: who still sees what waits, and which commands tell."""
 
 import json
+import re
 
 import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
-from tests.server.cli.support import ERASE, Cli, step
+from tests.server.cli.support import ERASE, Cli, CommandResult, step
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Close the shop"})
 SAYS = "tools.py' could not be loaded: RuntimeError: half written"
@@ -17,23 +18,29 @@ def break_tools(cli: Cli) -> None:
     (cli.home / "tools.py").write_text("raise RuntimeError('half written')\n", encoding="utf-8")
 
 
+def look(cli: Cli, words: str) -> CommandResult:
+    """What the command prints, whatever the time is."""
+    result = cli.main(*words.split())
+    return CommandResult(result.code, re.sub(r"\d+ s ago", "N s ago", result.out), result.err)
+
+
 @pytest.mark.parametrize("words", ["list", "list --json", "list --executions", "show", "show --json", "show --graph"])
 def test_what_waits_is_shown_while_the_tools_are_broken(cli: Cli, words: str) -> None:
     """ours: somebody who edits a tool can still look; nothing that these show comes from the file"""
     cli.run_to_question(CONFIRM)
-    before = cli.main(*words.split())
+    before = look(cli, words)
     break_tools(cli)
-    assert (cli.main(*words.split()), before.code) == (before, 0)
+    assert (look(cli, words), before.code) == (before, 0)
 
 
 def test_a_command_that_shows_what_a_broken_tool_says_of_itself_tells(cli: Cli) -> None:
     """ours: the document of the same question does not have it"""
     cli.run_to_question(ERASE)
     assert 'says of it: "Delete records."' in cli.main("show").out
-    before = [cli.main("list"), cli.main("show", "--json")]
+    before = [look(cli, words) for words in ("list", "show --json")]
     break_tools(cli)
     assert (cli.main("show").code, SAYS in cli.main("show").err, cli.main("show").out) == (2, True, "")
-    assert [cli.main("list"), cli.main("show", "--json")] == before
+    assert [look(cli, words) for words in ("list", "show --json")] == before
 
 
 @pytest.mark.parametrize("words", ["run PLAN", "check PLAN", "approve ID", "reject ID", "tools", "doctor", "rules"])

@@ -35,7 +35,7 @@ def test_a_call_that_may_have_happened_is_named_when_the_rest_is_cancelled(cli: 
 
 DIE = """
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 async def die() -> str:
     '''Send something; the process ends before it is known whether it arrived.'''
     os.kill(os.getpid(), 9)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal
+from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal, step
 from tests.tools.downstream.support import DOUBLE
 
 
@@ -114,6 +114,15 @@ def test_tools_shows_sources_and_the_health_of_servers(cli: Cli) -> None:
     assert {"d", "builtin"} <= {tool["source"] for tool in result.json["tools"]}
     text = cli.main("tools", "echo").out
     assert "d_echo" in text and "exit code 7" in text and "bad" in text
+
+
+@requirement("downstream:alone")
+def test_run_says_of_a_server_that_is_down_what_check_says(cli: Cli) -> None:
+    cli.write("planwarden.json", servers(bad=server(cli, "breaks")))
+    path = cli.write("plan.json", {"todoList": [step("a", "bad_note", {"text": "x"})]})
+    checked, ran = cli.main("check", path), cli.main("run", path)
+    assert (ran.code, ran.out, ran.err) == (2, "", checked.err)
+    assert "'bad_note' is not available: server 'bad' is down: " in ran.err and "exit code 7" in ran.err
 
 
 @requirement("downstream:alone")

@@ -306,7 +306,7 @@ async def test_a_call_of_which_nobody_knows_is_asked_about_or_named_where_its_st
     """spec: plans, going on: an unknown outcome is asked first"""
     ledger = Ledger()
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def send(to: str) -> str:
         """Send."""
         raise planwarden.OutcomeUnknown("the line broke")

@@ -290,7 +290,7 @@ async def test_a_form_that_is_not_flat_is_answered_as_json(form: dict[str, JsonV
         assert (await found.current_execution(asked)).steps[0].result == {"approved": True, "content": {"a": [1]}}
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 async def lost() -> str:
     """Never hears of it again."""
     raise planwarden.OutcomeUnknown("the line went dead")

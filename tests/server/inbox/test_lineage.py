@@ -47,7 +47,7 @@ async def test_a_retry_and_the_execution_that_it_goes_on_from_lead_to_each_other
     """spec: plans.md, going on; which steps it took over"""
     mended: list[bool] = []
 
-    @planwarden.tool(name="mend", risk="read")
+    @planwarden.tool(name="mend", risk="read", effect="effect")
     async def mend() -> str:
         """Works once it is mended."""
         if not mended:

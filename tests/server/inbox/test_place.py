@@ -2,7 +2,6 @@
 
 import logging
 import os
-import random
 import signal
 import socket
 import sys
@@ -32,20 +31,18 @@ from tests.server.inbox.support import Person, read
 from tests.server.mcp.support import ok
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.forking.command import forked_command_line
+from tests.support.ports import take_port
 from tests.support.scene import launch_browser
 
 AGAIN_S = 0.05
-OWN_PORTS = range(20_000, 30_000)
-"""Below those that systems give to connections."""
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL and no SIGSTOP")
 
 
 @pytest.fixture(autouse=True)
 def usual_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """The places of this process are not where those of other tests are."""
-    port = random.choice(OWN_PORTS)
-    monkeypatch.setattr(place_module, "PORT", port)
-    monkeypatch.setattr(place_module, "NEXT_PORTS", range(port + 1, port + 20))
+    monkeypatch.setattr(place_module, "PORT", take_port())
+    monkeypatch.setattr(place_module, "NEXT_PORTS", [take_port() for _ in range(20)])
 
 
 @pytest.fixture
@@ -57,7 +54,7 @@ def _make_home(folder: Path) -> Path:
     """A home with a port of its own: inboxes of other tests take the usual one as soon as it is free."""
     made = make_home(folder)
     with (made / "planwarden.toml").open("a") as file:
-        file.write(f'[approvals]\nopen_inbox = "never"\n[inbox]\nport = {random.choice(OWN_PORTS)}\n')
+        file.write(f'[approvals]\nopen_inbox = "never"\n[inbox]\nport = {take_port()}\n')
     return made
 
 

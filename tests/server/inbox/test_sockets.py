@@ -23,6 +23,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.mcp.support import ok
 from tests.server.signatures.support import WIPE, wipe
+from tests.support.ports import take_port
 from tests.support.wardens import Ledger, confirm, plan
 
 
@@ -66,8 +67,9 @@ def test_where_somebody_else_has_the_other_address_the_name_is_not_used(
 ) -> None:
     """ours"""
     families = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
-    other = stack.enter_context(socket.create_server((theirs, 0), family=families[theirs]))
-    found = pair_socket(socket.create_server((ours, other.getsockname()[1]), family=families[ours]))
+    port = take_port()
+    stack.enter_context(socket.create_server((theirs, port), family=families[theirs]))
+    found = pair_socket(socket.create_server((ours, port), family=families[ours]))
     stack.callback(found.close)
     assert not found.has_all_addresses and found.origin is None and len(found.sockets) == 1
     assert found.base_url == f"http://127.0.0.1:{found.port}"
@@ -132,9 +134,9 @@ async def test_over_http_the_inbox_is_at_localhost_unless_somebody_else_has_half
     tmp_path: Path, is_whole: bool, stack: ExitStack
 ) -> None:
     """spec: as above; /mcp stays where it was"""
-    port = 0
+    port = take_port()
     if not is_whole:
-        port = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6)).getsockname()[1]
+        stack.enter_context(socket.create_server(("::1", port), family=socket.AF_INET6))
     ready, addresses = anyio.Event(), list[str]()
 
     def started(address: str) -> None:

@@ -153,7 +153,6 @@ def _list_decisions(table: Table) -> None:
     ids: Arguments = {"threadId": THREAD, "suspensionId": SUSPENSION}
     both: Arguments = {**ids, "approved": True, "decision": {"approved": True}}
     table.on("human", "approved twice", "resume_execution", both, "'approved' (write 'decision.approved')")
-    table.on("human", "no decision at all", "resume_execution", ids, "has no 'decision'", "the person made")
     for word in ("approve", "yes", "approved"):
         table.decide(f"decided in a word: {word}", word, "decision must be an object", f'not the text "{word}"')
     table.decide("a status for a decision", {"status": "approved"}, "'status'", "approved, reason")

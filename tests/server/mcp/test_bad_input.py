@@ -204,7 +204,7 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, era: Era) -> None:
 async def test_an_effect_that_hangs_becomes_a_question(tmp_path: Path, era: Era) -> None:
     """spec: nobody knows whether it happened, so it is neither done nor repeated."""
 
-    @planwarden.tool(risk="read", timeout_s=5.0)
+    @planwarden.tool(risk="read", effect="effect", timeout_s=5.0)
     async def send() -> str:
         """Never returns."""
         pass_time(5.0)

@@ -79,7 +79,7 @@ async def test_an_effect_that_ends_while_the_database_is_gone_is_stored_later_an
     server, started, may_end = Server(), anyio.Event(), anyio.Event()
     effects: list[str] = []
 
-    @planwarden.tool(risk="read")
+    @planwarden.tool(risk="read", effect="effect")
     async def send() -> str:
         """Send a letter."""
         started.set()

@@ -1,4 +1,4 @@
-"""What a server over HTTP leaves behind when it is told to end."""
+"""What a server over HTTP, a process of its own, writes into its log, and leaves behind when it is told to end."""
 
 import os
 import signal
@@ -12,21 +12,34 @@ import anyio.to_thread
 import httpx2
 import pytest
 
+from planwarden.server.settings.configuration import Settings
 from tests.campaign.clients import HttpHost
 from tests.campaign.ledger import Ledger
 from tests.campaign.records import Records, read_file
 from tests.campaign.shop import STAGE_VARIABLE
 from tests.campaign.stage import SHOP
+from tests.requirements import requirement
+from tests.server.mcp.http_support import bearing, token_for
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
 
-MAIN = "import sys; from planwarden.server.main import main; sys.exit(main())"
+MAIN = """
+import sys
+import planwarden.agent.runtime.engine as engine
+from planwarden.server.main import main
+# The call ends when this test lets it, however busy the machine is.
+engine.GRACE_S = 3_600.0
+sys.exit(main())
+"""
 
 
-def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
+SECRET = "whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="
+
+
+def start(home: Path, log: Path, **variables: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", MAIN, "--home", str(home), "serve", "--http", "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE_VARIABLE: str(home.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE_VARIABLE: str(home.parent), **variables}
     with log.open("wb") as errors:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=errors)
 
@@ -66,3 +79,31 @@ async def test_a_server_that_is_told_to_end_records_what_its_call_returned_and_r
     [header] = records.headers()
     [found] = records.state(header).steps["s0"].calls
     assert (found.status, header.owner) == ("succeeded", None)
+
+
+@requirement("access:logged")
+async def test_a_server_logs_what_it_refuses_without_the_secret(tmp_path: Path) -> None:
+    home, log = tmp_path / "home", tmp_path / "log"
+    home.mkdir(mode=0o700)
+    (home / "planwarden.toml").write_text('[hooks.orders]\nplan = "order"\nsecret_env = "ORDERS"\n', encoding="utf-8")
+    await token_for(Settings(home=home), "ann")
+    server = start(home, log, ORDERS=SECRET)
+    with anyio.fail_after(60):
+        try:
+            await until(lambda: " listens on " in log.read_text())
+            url = log.read_text().partition(" listens on ")[2].partition(";")[0]
+            async with httpx2.AsyncClient(timeout=60) as http:
+                for address, headers in (
+                    (url, bearing("pwt_guessed")),
+                    (url.replace("/mcp", "/hooks/orders"), {"webhook-signature": "v1,guessed"}),
+                    (url.replace("/mcp", "/hooks/guessed"), {}),
+                ):
+                    assert (await http.post(address, json={}, headers=headers)).status_code == 401
+        finally:
+            server.terminate()
+            await anyio.to_thread.run_sync(server.wait)
+    said = log.read_text()
+    assert "refused a bearer token from 127.0.0.1: unknown, expired" in said
+    assert "hook 'orders' refused a request: it is not signed" in said
+    assert "refused a request for a hook that this server does not have" in said
+    assert "guessed" not in said and SECRET not in said

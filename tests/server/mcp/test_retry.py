@@ -30,7 +30,7 @@ class Machine:
         self.ledger, self.is_mended = Ledger(), False
 
     def tools(self) -> list[object]:
-        @planwarden.tool(name="mend", risk="read")
+        @planwarden.tool(name="mend", risk="read", effect="effect")
         async def mend(text: str) -> dict[str, JsonValue]:
             """Works once it is mended."""
             if not self.is_mended:

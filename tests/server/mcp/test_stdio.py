@@ -34,7 +34,7 @@ import planwarden
 LEDGER = Path(__file__).with_name("ledger.txt")
 
 
-@planwarden.tool(risk="read")
+@planwarden.tool(risk="read", effect="effect")
 def note(text: str) -> int:
     """Write a line; gives the process that wrote it."""
     print("this must not reach the wire")

@@ -19,6 +19,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.silence import RENEW_S
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.downstream.connection import ConnectionTiming
 from tests.requirements import requirement
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
@@ -352,6 +353,12 @@ async def test_tools_that_change_while_the_server_runs_are_listed_again(place: P
         )
         await run_call(warden, "d_echo", {"text": "x"})
         await wait_until(lambda: warden.tools.get("d_other") is not None)
+
+
+@requirement("downstream:link")
+async def test_however_soon_its_tools_change_again_a_server_is_listed_within_a_second() -> None:
+    timing = ConnectionTiming()
+    assert timing.debounce_s + timing.relist_s < 1
 
 
 @requirement("downstream:link")

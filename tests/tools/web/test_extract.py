@@ -10,6 +10,9 @@ from pydantic import JsonValue
 from planwarden.tools.web.extract import web_extract_tool
 from tests.tools.web.support import build_page, build_reply, call_tool, read_refusal, serve
 
+PATIENCE_S = 600.0
+"""For an extraction on a busy machine."""
+
 
 @pytest.mark.parametrize(
     ("content_type", "sentence"),
@@ -31,7 +34,7 @@ async def test_content_that_is_not_text_is_refused_unread(content_type: str, sen
         await anyio.sleep_forever()
 
     async with serve({"/": answer}) as site:
-        assert sentence in await read_refusal(web_extract_tool(site.access), url=site.url())
+        assert sentence in await read_refusal(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ async def test_content_that_is_not_text_is_refused_unread(content_type: str, sen
 async def test_text_that_is_not_html_is_returned_unchanged(content_type: str) -> None:
     """ours"""
     async with serve({"/": build_reply('{"<b>": "ü"}\n', content_type=content_type)}) as site:
-        result = await call_tool(web_extract_tool(site.access), url=site.url())
+        result = await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
     assert result == {"url": site.url(), "title": None, "text": '{"<b>": "ü"}', "truncated": False}
 
 
@@ -53,7 +56,7 @@ async def test_text_that_is_not_html_is_returned_unchanged(content_type: str) ->
 async def test_failed_request_is_reported_with_its_status(status: int, hint: str) -> None:
     """ours"""
     async with serve({"/": build_reply("secret details", status=status)}) as site:
-        message = await read_refusal(web_extract_tool(site.access), url=site.url())
+        message = await read_refusal(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
     assert f"HTTP {status}; {hint}" in message
     assert "secret" not in message
 
@@ -68,7 +71,7 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
       <article><h1>Heading</h1><p>{sentence}</p><p>{sentence}</p></article>
       <footer>Imprint</footer></body></html>"""
     async with serve({"/": build_reply(html)}) as site:
-        result = await call_tool(web_extract_tool(site.access), url=site.url())
+        result = await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
     assert result["title"] == "Two lines"
     text = result["text"]
     assert isinstance(text, str)
@@ -94,7 +97,7 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
 async def test_broken_html_returns_what_can_be_read(html: str) -> None:
     """ours"""
     async with serve({"/": build_reply(html)}) as site:
-        text = (await call_tool(web_extract_tool(site.access), url=site.url()))["text"]
+        text = (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))["text"]
     assert isinstance(text, str)
     assert "still" in text
     assert "readable" in text
@@ -108,7 +111,9 @@ async def test_broken_html_returns_what_can_be_read(html: str) -> None:
 async def test_page_without_readable_text_is_reported(html: str) -> None:
     """ours"""
     async with serve({"/": build_reply(html)}) as site:
-        assert "no readable text" in await read_refusal(web_extract_tool(site.access), url=site.url())
+        assert "no readable text" in await read_refusal(
+            web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +135,9 @@ async def test_page_without_readable_text_is_reported(html: str) -> None:
 async def test_text_is_decoded_as_a_browser_would(body: bytes, content_type: str) -> None:
     """spec: https://html.spec.whatwg.org/multipage/parsing.html#determining-the-character-encoding"""
     async with serve({"/": build_reply(body, content_type=content_type)}) as site:
-        assert (await call_tool(web_extract_tool(site.access), url=site.url()))["text"] == "naïve"
+        assert (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))[
+            "text"
+        ] == "naïve"
 
 
 @pytest.mark.anyio
@@ -145,14 +152,16 @@ async def test_extraction_that_takes_too_long_is_abandoned() -> None:
 async def test_control_characters_are_removed_except_tabs_and_line_ends() -> None:
     """ours"""
     async with serve({"/": build_reply("a\0b\x1b[31m\tc\x7f\nd", content_type="text/plain")}) as site:
-        assert (await call_tool(web_extract_tool(site.access), url=site.url()))["text"] == "ab[31m\tc\nd"
+        assert (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))[
+            "text"
+        ] == "ab[31m\tc\nd"
 
 
 @pytest.mark.anyio
 async def test_long_text_is_cut_and_says_so() -> None:
     """ours"""
     async with serve({"/": build_reply("0123456789", content_type="text/plain")}) as site:
-        tool = web_extract_tool(site.access)
+        tool = web_extract_tool(site.access, extraction_s=PATIENCE_S)
         cut = await call_tool(tool, url=site.url(), max_chars=4)
         whole = await call_tool(tool, url=site.url(), max_chars=10)
     assert (cut["text"], cut["truncated"]) == ("0123", True)

@@ -1,0 +1,150 @@
+"""`@planwarden.tool`: mistakes are told where they are written, and a function that goes on after an answer."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import ToolError, UsageError
+from planwarden.server.api.warden import Execution
+from planwarden.tools.base import as_tool
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, plan, tool_step, warden
+
+YES = planwarden.Decision(approved=True, reason="go ahead", content={"city": "Bern"})
+FORM: dict[str, JsonValue] = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+def look(what: str) -> str:
+    """Look."""
+    return what
+
+
+@requirement("decorator:words")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"effect": "raed"}, "effect is 'raed' (did you mean 'read'?); use 'read', 'idempotent' or 'effect'"),
+        ({"effect": ""}, "effect is ''; use"),
+        ({"risk": "rd"}, "risk is 'rd'; use 'read', 'confirm', 'dangerous' or 'critical'"),
+        ({"risk": ["read"]}, "risk is ['read']; use"),
+        ({"execution_mode": "bloking"}, "execution_mode is 'bloking' (did you mean 'blocking'?)"),
+        ({"on_timeout": None}, "on_timeout is None; use 'reject' or 'approve'"),
+        ({"timeout_s": "5"}, "timeout_s is '5'; a limit is more than 0"),
+        ({"timeout_s": float("inf")}, "timeout_s is inf; a limit is more than 0"),
+        ({"name": 5}, "name is 5; use text"),
+        ({"description": ["x"]}, "description is ['x']; use text"),
+        ({"capabilities": "mail"}, "capabilities is 'mail'; use a list of words"),
+        ({"on_resume": {}}, "on_resume is {}; give a function"),
+    ],
+)
+def test_a_wrong_word_of_the_decorator_is_refused_with_its_file_and_line(words: Any, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        planwarden.tool(**words)(look)
+    assert message in refused.value.message
+    assert f"test_decorator.py:{look.__code__.co_firstlineno}: " in refused.value.message
+
+
+@requirement("decorator:words")
+def test_a_tool_that_only_needs_to_be_read_only_reads() -> None:
+    def effect_of(**words: Any) -> str:
+        return as_tool(planwarden.tool(**words)(lambda: None)).definition.effect
+
+    assert effect_of(name="a", risk="read") == "read"
+    assert effect_of(name="a", risk="read", effect="effect") == effect_of(name="a") == "effect"
+
+
+@requirement("decorator:words")
+@pytest.mark.parametrize("words", [{"on_timeout": "aprove"}, {"risk": "rd"}, {"timeout_s": 0}, {"message": 5}])
+def test_a_question_with_a_wrong_word_fails_its_call(words: Any) -> None:
+    with pytest.raises(ToolError, match="its question cannot be asked"):
+        cast("Any", planwarden.Suspend)(**{"message": "Book it?", **words})
+
+
+def booking(finish: Callable[..., object]) -> object:
+    @planwarden.tool(execution_mode="blocking", risk="confirm", on_resume=finish)
+    async def book(seat: str) -> planwarden.Suspend:
+        """Hold a seat and ask where it is for."""
+        return planwarden.Suspend(message=f"Where to with {seat}?", form=FORM, resume_payload={"hold": seat})
+
+    return book
+
+
+async def book_and_answer(w: planwarden.Warden) -> Execution:
+    asked = await w.execute_plan(plan(tool_step("a", "book", {"seat": "4A"})))
+    return await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+
+
+@requirement("decorator:on-resume")
+@pytest.mark.anyio
+async def test_on_resume_gets_the_payload_and_the_decision() -> None:
+    received: list[object] = []
+
+    def finish(payload: JsonValue, decision: planwarden.Decision) -> str:
+        received.extend([payload, decision])
+        return f"booked, {decision.reason}"
+
+    async with warden(tools=[booking(finish)]) as w:
+        done = await book_and_answer(w)
+    assert received == [{"hold": "4A"}, YES] and done.steps[0].result == "booked, go ahead"
+
+
+def subscript(payload: JsonValue, decision: Any) -> str:
+    return decision["city"]
+
+
+def stop(payload: JsonValue, decision: Any) -> str:
+    raise SystemExit(3)
+
+
+def mended(payload: JsonValue, decision: Any) -> str:
+    return f"booked for {decision.content['city']}"
+
+
+def return_the_decision(payload: JsonValue, decision: planwarden.Decision) -> object:
+    return decision
+
+
+@requirement("decorator:on-resume")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (subscript, f"test_decorator.py:{subscript.__code__.co_firstlineno + 1} with TypeError: "),
+        (stop, f"test_decorator.py:{stop.__code__.co_firstlineno + 1} with SystemExit: 3"),
+        (return_the_decision, "what it returned is not usable JSON"),
+    ],
+)
+async def test_a_mistake_in_on_resume_is_named_with_its_line_and_the_mended_one_gets_the_same_answer(
+    mistake: Callable[..., object], message: str
+) -> None:
+    functions, received = [mistake], list[object]()
+
+    def finish(payload: JsonValue, decision: planwarden.Decision) -> object:
+        received.append(decision)
+        return functions[0](payload, decision)
+
+    async with warden(Ledger(), tools=[booking(finish)]) as w:
+        asked = await book_and_answer(w)
+        [question] = asked.suspensions
+        assert question.kind == "reconcile"
+        [reason] = [found for found in question.found if message in found]
+        assert "the person's answer is kept" in reason
+        functions[0] = mended
+        did_not = planwarden.Decision(approved=True, content={"happened": False})
+        done = await w.resume_execution(asked.thread_id, question.suspension_id, did_not)
+    assert done.status == "completed" and done.steps[0].result == "booked for Bern"
+    assert received == [YES, YES]
+
+
+@requirement("decorator:on-resume")
+@pytest.mark.anyio
+async def test_what_on_resume_refuses_in_its_own_words_fails_the_call() -> None:
+    def refuse(payload: JsonValue, decision: planwarden.Decision) -> str:
+        raise planwarden.ToolError("the seat is taken")
+
+    async with warden(tools=[booking(refuse)]) as w:
+        done = await book_and_answer(w)
+    assert done.status == "failed" and "the seat is taken" in repr(done.steps[0])
