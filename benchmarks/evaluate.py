@@ -1,117 +1,176 @@
-"""The evaluation: one plan, models with every bad habit, planwarden beside a naive plan-and-execute loop.
+"""The evaluation: one goal, models with every bad habit, planwarden beside a naive plan-and-execute loop.
 
-The models are scripted doubles behind a real wire format (OpenAI Chat Completions) on a loopback port. So the table
-says how the engine treats such habits, not how often real models have them. A step counts as falsely completed when it
-is reported as done although one of its required tools has no recorded success. Run as `python -m benchmarks.evaluate`;
-it writes docs/evaluation.md.
+The models are scripted doubles behind a real wire format (OpenAI Chat Completions) on a loopback port, and the same
+doubles in the seat of the calling assistant. So the table says how the engine treats such habits, not how often real
+models have them. A step counts as falsely completed when it is reported as done although one of its required tools has
+no recorded success. Run as `python -m benchmarks.evaluate`; it writes docs/evaluation.md, and fails if a step was
+falsely completed, or if a model that can recover from its habit did not reach the goal.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
+from tests.support.doubles.caller import answer_all
 from tests.support.doubles.manners import MANNERS, Manner
+from tests.support.doubles.plan_habits import THREE_STEPS
 from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import serve_double
+from tests.support.doubles.server import ProviderDouble, serve_double
 from tests.support.paths import DOCS
-from tests.support.wardens import Ledger, model_step, plan
+from tests.support.wardens import Ledger
 
-from planwarden.agent.common.errors import ModelError
+from planwarden.agent.common.errors import InvalidPlan, ModelError
 from planwarden.agent.core.events import ExecutionCreated, Options, PlanAccepted, StepStarted
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan import Plan, PlanStep, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.prompts import build_step_prompt
-from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
+from planwarden.agent.core.replies import Reply
+from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.ports.model import AskCaller
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.provider.model import ProviderModel
+from planwarden.agent.ports.model import Model
 from planwarden.server.api.warden import Warden
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.execution import Execution
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.base import Tool, as_tool
 
 WIRE = "openai-chat"
 REPORT = DOCS / "evaluation.md"
-PLAN = plan(
-    model_step("gather", "find", description="find the records"),
-    model_step("record", "find", "note", description="find the details and write them down"),
-    model_step("report", "note", description="write the closing note"),
-)
+GOAL = "find and note"
 OFFLINE = frozenset({"50 MB"})
 """Left out: they test the HTTP client, and their size says nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    manner: str
-    does: str
+class Outcome:
+    """What became of the goal."""
+
+    ended: str
+    """Status of the execution."""
     claimed: int
     """Steps reported as completed."""
     false: int
     """Of these, steps without their calls."""
-    rescued: int
+    rescued: int = 0
     """Completed steps that needed an enforcement prompt."""
-    retries: int
-    tokens: int
-    naive_claimed: int
-    naive_false: int
-    naive_tokens: int
+    retries: int = 0
+    tokens: int = 0
 
 
-async def with_planwarden(manner: Manner) -> tuple[int, int, int, int, int]:
-    """Returns how many steps were claimed, false and rescued, the retries, and the tokens."""
-    async with serve_double(WIRE, manner) as double:
-        timeout_s = 0.1 if manner.name == "hangs" else 30.0
-        model, ledger = build_provider_model(double, timeout_s=timeout_s), Ledger()
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One habit; None where a model in that seat cannot have it."""
+
+    manner: Manner
+    provider: Outcome | None
+    caller: Outcome | None
+    naive: Outcome | None
+
+    def list_failures(self) -> Iterator[str]:
+        """Yields how planwarden missed the bar."""
+        for seat, outcome in (("provider", self.provider), ("caller", self.caller)):
+            if outcome is not None and outcome.false:
+                yield f"{self.manner.name} ({seat}): {outcome.false} steps were falsely completed"
+            if outcome is not None and self.manner.is_recoverable and outcome.ended != "completed":
+                yield f"{self.manner.name} ({seat}): ended {outcome.ended}, but can be recovered from"
+
+
+async def with_planwarden(manner: Manner, *, is_caller: bool) -> Outcome:
+    """Returns what planwarden makes of a model with this habit."""
+    async with AsyncExitStack() as stack:
+        model: Model = CallerModel()
+        if not is_caller:
+            model = _build_model(await stack.enter_async_context(serve_double(WIRE, manner, plan=THREE_STEPS)))
         settings = Settings(home=Path("/nonexistent"))
-        async with Warden(settings=settings, model=model, tools=ledger.tools(), store=MemoryStore()) as warden:
-            execution = await warden.execute_plan(PLAN, goal="find and note", wait_seconds=60)
+        warden = Warden(settings=settings, model=model, tools=Ledger().tools(), store=MemoryStore())
+        await stack.enter_async_context(warden)
+        execution = await warden.run_goal(GOAL, wait_seconds=60)
+        if is_caller:
+            execution = await answer_all(warden, execution, manner, THREE_STEPS)
+    return _judge(execution)
+
+
+def _build_model(double: ProviderDouble) -> ProviderModel:
+    return build_provider_model(double, timeout_s=0.1 if double.manner.name == "hangs" else 30.0)
+
+
+def _judge(execution: Execution) -> Outcome:
     done = [step for step in execution.steps if step.status == "completed"]
-    false = [
-        step
-        for step in done
-        if not set(step.required_tools) <= {c.tool_name for c in step.actual_tool_calls if c.status == "succeeded"}
-    ]
-    used = execution.usage.input_tokens + execution.usage.output_tokens
-    rescued = sum(1 for step in done if step.retries)
-    return len(done), len(false), rescued, sum(step.retries for step in execution.steps), used
+    proven = [{c.tool_name for c in step.actual_tool_calls if c.status == "succeeded"} for step in done]
+    return Outcome(
+        ended=execution.status,
+        claimed=len(done),
+        false=sum(not set(step.required_tools) <= names for step, names in zip(done, proven, strict=True)),
+        rescued=sum(1 for step in done if step.retries),
+        retries=sum(step.retries for step in execution.steps),
+        tokens=execution.usage.input_tokens + execution.usage.output_tokens,
+    )
 
 
-async def with_naive_loop(manner: Manner) -> tuple[int, int, int]:
-    """Returns claimed, false and tokens of a loop that asks once per step, runs the calls, and ticks the step off."""
+async def with_naive_loop(manner: Manner) -> Outcome:
+    """Returns what a loop makes of it that asks once for a plan and once per step, and ticks each step off."""
     tools = {tool.definition.name: tool for tool in map(as_tool, Ledger().tools())}
-    facts = {name: ToolFacts(is_blocking=False) for name in tools}
-    parsed, _ = parse_plan(PLAN, author="caller", tools=facts)
-    claimed = false = used = 0
-    async with serve_double(WIRE, manner) as double:
-        model = build_provider_model(double, timeout_s=0.1 if manner.name == "hangs" else 30.0)
-        for step in parsed.steps:
-            alone = replace(step, dependencies=())
-            state = new_execution("naive", "naive", "local")
-            for event in (
-                ExecutionCreated(goal="find and note", options=Options()),
-                PlanAccepted(plan=replace(parsed, steps=(alone,))),
-                StepStarted(step_id=step.step_id),
-            ):
-                state = apply(state, event, 0.0)
-            definitions: list[ToolDefinition] = [tools[name].definition for name in step.required_tools]
-            try:
-                reply = await model.reply(build_step_prompt(state, state.steps[step.step_id]), definitions)
-            except ModelError as error:
-                used += error.input_tokens + error.output_tokens
+    claimed = false = 0
+    async with serve_double(WIRE, manner, plan=THREE_STEPS) as double:
+        model = NaiveModel(_build_model(double))
+        plan = await model.plan(tools)
+        for step in plan.steps if plan is not None else ():
+            reply = await model.do(step, tools)
+            if reply is None:
                 break
-            assert not isinstance(reply, AskCaller)
-            used += reply.input_tokens + reply.output_tokens
             succeeded: set[str] = set()
             for call in reply.calls:
                 if call.tool_name in tools and await _runs(tools[call.tool_name], call.arguments):
                     succeeded.add(call.tool_name)
             claimed += 1
             false += not set(step.required_tools) <= succeeded
-    return claimed, false, used
+    return Outcome(ended="", claimed=claimed, false=false, tokens=model.tokens)
+
+
+@dataclass
+class NaiveModel:
+    """A model as the naive loop asks it: with planwarden's prompts, once each."""
+
+    model: ProviderModel
+    tokens: int = 0
+
+    async def plan(self, tools: Mapping[str, Tool]) -> Plan | None:
+        definitions = [tool.definition for tool in tools.values()]
+        reply = await self._ask(build_planning_prompt(_start(), definitions, len(definitions)), ())
+        try:
+            facts = {name: ToolFacts(is_blocking=False) for name in tools}
+            return None if reply is None else parse_plan(reply.plan, author="model", tools=facts)[0]
+        except InvalidPlan:
+            return None
+
+    async def do(self, step: PlanStep, tools: Mapping[str, Tool]) -> Reply | None:
+        alone = replace(step, dependencies=(), tool_calls=(), control=None)
+        state = _start()
+        for event in (PlanAccepted(plan=Plan(steps=(alone,))), StepStarted(step_id=step.step_id)):
+            state = apply(state, event, 0.0)
+        definitions = [tools[name].definition for name in step.required_tools]
+        return await self._ask(build_step_prompt(state, state.steps[step.step_id]), definitions)
+
+    async def _ask(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | None:
+        try:
+            reply = await self.model.reply(prompt, tools)
+        except ModelError as error:
+            self.tokens += error.input_tokens + error.output_tokens
+            return None
+        self.tokens += reply.input_tokens + reply.output_tokens
+        return reply
+
+
+def _start() -> ExecutionState:
+    return apply(new_execution("naive", "naive", "local"), ExecutionCreated(goal=GOAL, options=Options()), 0.0)
 
 
 async def _runs(tool: Tool, arguments: dict[str, JsonValue]) -> bool:
@@ -124,57 +183,89 @@ async def _runs(tool: Tool, arguments: dict[str, JsonValue]) -> bool:
     return True
 
 
+HEADS = (
+    *("habit", "what it does", "recoverable", "ended", "completed", "false", "rescued", "retries", "tokens"),
+    *("as caller: ended", "completed", "false", "naive: completed", "false", "tokens"),
+)
+
+
 async def evaluate() -> list[Row]:
-    rows: list[Row] = []
-    for manner in MANNERS.values():
-        if manner.name in OFFLINE:
-            continue
-        claimed, false, rescued, retries, used = await with_planwarden(manner)
-        naive_claimed, naive_false, naive_used = await with_naive_loop(manner)
-        rows.append(
-            Row(
-                manner.name, manner.does, claimed, false, rescued, retries, used, naive_claimed, naive_false, naive_used
-            )
+    return [
+        Row(
+            manner,
+            provider=None if manner.answers_closed else await with_planwarden(manner, is_caller=False),
+            caller=None if manner.needs_wire else await with_planwarden(manner, is_caller=True),
+            naive=None if manner.answers_closed else await with_naive_loop(manner),
         )
-    return rows
+        for manner in MANNERS.values()
+        if manner.name not in OFFLINE
+    ]
 
 
 def report(rows: Sequence[Row]) -> str:
     lines = [
         "# Evaluation",
         "",
-        "Written by `make eval`. The plan has three steps, which require `find`, `find` and `note`, and `note`. Each",
-        "line is one model with one habit. The models are **scripted**: doubles that speak a real wire format (OpenAI",
-        "Chat Completions) on a loopback port. So the table says what the engine does about such habits, not how often",
-        "real models have them. The naive loop gets the same prompts with the same forced tool choice from the same",
-        "doubles; it asks once per step, runs what the model calls, and ticks the step off.",
+        "Written by `make eval`. Each line is one model with one habit. It plans three steps, which require `find`,",
+        "`find` and `note`, and `note`, and then does them. The models are **scripted**: doubles that speak a real",
+        "wire format (OpenAI Chat Completions) on a loopback port, and the same doubles as the calling assistant. So",
+        "the table says what the engine does about such habits, not how often real models have them. The naive loop",
+        "gets the same prompts with the same forced tool choice from the same doubles; it asks once for a plan and",
+        "once per step, runs what the model calls, and ticks the step off.",
         "",
-        "*False* are steps reported as completed although a required tool has no recorded success. *Rescued* are steps",
-        "completed after an enforcement prompt. Tokens are the doubles' own numbers, for the whole plan.",
+        "*Recoverable* is a habit whose model does what it promised once it is told what was wrong: its execution must",
+        "end `completed`. *False* are steps reported as completed although a required tool has no recorded success:",
+        "there must be none. *Rescued* are steps completed after an enforcement prompt. Tokens are the doubles' own",
+        "numbers, for the whole goal. An invented condition, once corrected, does not hold, so its step is skipped.",
         "",
-        "| habit | what it does | completed | false | rescued | retries | tokens | naive: completed | false | tokens |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        f"| {' | '.join(HEADS)} |",
+        "|---|---|---|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
-    lines += [
-        f"| {row.manner} | {row.does.replace('<', '&lt;')} | {row.claimed} | {row.false} | {row.rescued} "
-        f"| {row.retries} | {row.tokens:,} | {row.naive_claimed} | {row.naive_false} | {row.naive_tokens:,} |"
-        for row in rows
-    ]
-    total, wrong = sum(row.naive_claimed for row in rows), sum(row.naive_false for row in rows)
-    claimed, rescued, retries = (sum(getattr(row, name) for row in rows) for name in ("claimed", "rescued", "retries"))
-    lines.append("")
-    lines.append(
-        f"Falsely completed: planwarden **{sum(row.false for row in rows)}** of {claimed} completed steps, the naive "
-        f"loop **{wrong}** of {total}. Steps rescued by enforcement: {rescued}; retries spent: {retries}."
-    )
-    lines.append("")
+    for row in rows:
+        words = [row.manner.name, row.manner.does.replace("<", "&lt;"), "yes" if row.manner.is_recoverable else "no"]
+        cells = [
+            *words,
+            *_show(row.provider, "ended", "claimed", "false", "rescued", "retries", "tokens"),
+            *_show(row.caller, "ended", "claimed", "false"),
+            *_show(row.naive, "claimed", "false", "tokens"),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.extend(("", _sum_up(rows), "", f"Missed the bar: {'; '.join(list_failures(rows)) or '**none**'}.", ""))
     return "\n".join(lines)
 
 
+def _sum_up(rows: Sequence[Row]) -> str:
+    runs = [outcome for row in rows for outcome in (row.provider, row.caller) if outcome is not None]
+    naive = [row.naive for row in rows if row.naive is not None]
+    return (
+        f"Falsely completed: planwarden **{_sum(runs, 'false')}** of {_sum(runs, 'claimed')} completed steps, the "
+        f"naive loop **{_sum(naive, 'false')}** of {_sum(naive, 'claimed')}. Steps rescued by enforcement: "
+        f"{_sum(runs, 'rescued')}; retries spent: {_sum(runs, 'retries')}."
+    )
+
+
+def list_failures(rows: Sequence[Row]) -> list[str]:
+    return [failure for row in rows for failure in row.list_failures()]
+
+
+def _show(outcome: Outcome | None, *fields: str) -> list[str]:
+    if outcome is None:
+        return ["–"] * len(fields)
+    values = [getattr(outcome, field) for field in fields]
+    return [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
+
+
+def _sum(outcomes: Sequence[Outcome], field: str) -> int:
+    return sum(getattr(outcome, field) for outcome in outcomes)
+
+
 def main() -> None:
-    text = report(anyio.run(evaluate))
+    rows = anyio.run(evaluate)
+    text = report(rows)
     REPORT.write_text(text, encoding="utf-8")
     print(text)
+    if list_failures(rows):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

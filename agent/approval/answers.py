@@ -76,7 +76,9 @@ def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
     if not isinstance(content, dict):
         raise InvalidArguments(f"the content is {describe(content)}; send {expected}")
     if purpose == "plan":
-        return Reply(plan=content)
+        text = content.get("content")
+        # A model that is used to this form writes its plan into the text.
+        return Reply(content=text) if isinstance(text, str) and len(content) == 1 else Reply(plan=content)
     faults = list(islice(find_form_faults(content, answer_form(purpose), "content"), MAX_FAULTS))
     listed, text = content.get("toolCalls"), content.get("content")
     if not faults and listed is None and text is None:

@@ -11,6 +11,7 @@ import msgspec
 
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
@@ -21,6 +22,7 @@ from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS,
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
 CALLS_KEY, REVISE_KEY = "toolCalls", "revise"
+NO_PLAN = f"your answer contained no plan; telling what you will do is not sending a plan; send {EXAMPLES['plan']}"
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -80,6 +82,8 @@ def build_reply_events(
     from planwarden.agent.core.plan_parser import parse_plan
 
     try:
+        if plan is None:
+            raise InvalidPlan(NO_PLAN)
         accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps, earlier=earlier)
         # Nobody gives a run of a model's plan anything: its inputs are their defaults.
         inputs = fill_inputs(accepted.inputs, None)

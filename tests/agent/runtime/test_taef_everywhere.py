@@ -21,6 +21,7 @@ from planwarden.storage.memory.store import MemoryStore
 from tests.support.doubles.caller import answer_all
 from tests.support.doubles.manners import MANNERS, Manner
 from tests.support.doubles.messages import Body
+from tests.support.doubles.plan_habits import THREE_STEPS
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
 from tests.support.slices import each_once
@@ -101,6 +102,15 @@ EXPECTED: dict[str, Expected] = {
     "placeholders": Expected("failed", 0, "iterations_exhausted"),
     "never-ending": Expected("failed", 0, "iterations_exhausted"),
     "ten thousand calls": Expected("failed", 0, "iterations_exhausted", iterations=1),
+    "numbering": Expected("completed", ledger=("note the text",)),
+    "one call an answer": Expected("completed", ledger=("note the text",)),
+    "prose plan first": Expected("completed", ledger=("note the text",)),
+    "wrong keys": Expected("completed", ledger=("note the text",)),
+    "wrong keys twice": Expected("completed", ledger=("note the text",)),
+    "forgets the schema": Expected("completed", ledger=("note the text",)),
+    "closed question": Expected("completed", ledger=("note the text",)),
+    "invents a condition": Expected("completed", ledger=("note the text",)),
+    "fencing": Expected("completed", ledger=("note the text",)),
     "content filter": Expected("failed", 0, "model_error"),
     "429 once": Expected("completed", ledger=("note the text",)),
     "429 always": Expected("suspended"),
@@ -120,7 +130,7 @@ EXPECTED_OF_CALLER = {"malformed": REFUSED, "ten thousand calls": REFUSED}
 
 def cases() -> list[ParameterSet]:
     """Each manner with one of the models that answer over a wire, and with a caller."""
-    wired = each_once(MODELS[:-1], list(MANNERS))
+    wired = each_once(MODELS[:-1], [name for name, manner in MANNERS.items() if not manner.answers_closed])
     return [*wired, *(pytest.param(CALLER, name) for name, manner in MANNERS.items() if not manner.needs_wire)]
 
 
@@ -142,6 +152,21 @@ async def test_a_step_is_completed_only_by_the_calls_it_promised_whatever_the_mo
     assert (step.status == "completed") == ({"find", "note"} <= proven)
     if run.double is not None and step.status == "completed":
         assert (execution.usage.input_tokens, execution.usage.output_tokens) == run.double.tokens
+
+
+@pytest.mark.parametrize(("model", "name"), cases())
+async def test_a_goal_is_reached_with_every_manner_that_one_can_recover_from_and_with_no_other(
+    model: str, name: str
+) -> None:
+    async with run_with(model, name, planned=THREE_STEPS) as run:
+        execution = await run.execute(None)
+    is_recoverable = MANNERS[name].is_recoverable
+    assert (execution.status == "completed") == is_recoverable, execution.error
+    for step in execution.steps:
+        proven = {call.tool_name for call in step.actual_tool_calls if call.status == "succeeded"}
+        assert step.status != "completed" or set(step.required_tools) <= proven
+    written = {"numbering": ["note the text", "note the topic"], "invents a condition": ["note the text"]}
+    assert run.ledger.lines == (written.get(name, ["note the text"] * 2) if is_recoverable else [])
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -5,12 +5,19 @@ Most of them break plan-and-execute agents, and a few break HTTP clients. `MANNE
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.support.doubles.messages import PLAN_TOOL, ModelReply, ModelRequest
+from tests.support.doubles.messages import PLAN_TOOL, Body, ModelReply, ModelRequest, fence_json
+from tests.support.doubles.plan_habits import (
+    invent_condition,
+    number_steps,
+    write_wrong_keys,
+    write_wrong_keys_twice,
+)
 
 PROSE = "I have carried out the step. Everything worked and the results are as expected."
+PROSE_PLAN = "First I will find the records. Then I will find the details and write them down. {No JSON is needed.}"
 HUGE_BYTES = 50_000_000
 MANY_CALLS = 10_000
 
@@ -23,12 +30,16 @@ class Manner:
     answer: Callable[[ModelRequest], ModelReply]
     needs_wire: bool = False
     """It happens to the connection, so a caller cannot behave like this."""
+    answers_closed: bool = False
+    """As a caller, it answers the last question again until a refusal names the open one; no provider has questions."""
+    is_recoverable: bool = True
+    """Such a model does what it promised once it is told what was wrong, so its execution has to end completed."""
 
 
 def _reply_with_plan(request: ModelRequest) -> ModelReply:
     if PLAN_TOOL in request.tools:
         return ModelReply(calls=((PLAN_TOOL, request.plan),))
-    return ModelReply(text=f"Here is the plan.\n```json\n{json.dumps(request.plan)}\n```")
+    return ModelReply(text=f"Here is the plan.\n{fence_json(request.plan)}")
 
 
 def obedient(request: ModelRequest) -> ModelReply:
@@ -37,6 +48,44 @@ def obedient(request: ModelRequest) -> ModelReply:
     if not request.tools:
         return ModelReply(text="Here is what the record shows.")
     return ModelReply(calls=tuple((name, request.sample_arguments(name)) for name in request.tools_to_call))
+
+
+def planning(write: Callable[[ModelRequest], Body]) -> Callable[[ModelRequest], ModelReply]:
+    """Returns what an obedient model answers that writes its plans in this way."""
+    return lambda request: obedient(replace(request, plan=write(request)) if request.wants_plan else request)
+
+
+def told_plan(request: ModelRequest) -> ModelReply:
+    if not request.wants_plan:
+        return obedient(request)
+    return ModelReply(text=f"{PROSE_PLAN}\n\n{json.dumps(request.plan)}" if request.is_plan_refused else PROSE_PLAN)
+
+
+def fenced(request: ModelRequest) -> ModelReply:
+    """Writes whatever is JSON into its text, also where it could call tools."""
+    reply = obedient(request)
+    calls = [{"toolName": name, "arguments": arguments} for name, arguments in reply.calls]
+    if request.wants_plan:
+        return ModelReply(text=fence_json(request.plan))
+    return ModelReply(text=fence_json({"toolCalls": calls})) if calls else reply
+
+
+def one_call(request: ModelRequest) -> ModelReply:
+    reply = obedient(request)
+    return replace(reply, calls=reply.calls[:1])
+
+
+def forgetful(request: ModelRequest) -> ModelReply:
+    """Leaves out all arguments, then sends those that the error names."""
+    reply = obedient(request)
+    if request.wants_plan:
+        return reply
+    named = {name: request.find_error(name) for name, _ in reply.calls}
+    calls = [
+        (name, {key: arguments[key] for key in arguments if f'"{key}"' in named[name]})
+        for name, arguments in reply.calls
+    ]
+    return replace(reply, calls=tuple(calls))
 
 
 def prose(request: ModelRequest) -> ModelReply:
@@ -58,7 +107,7 @@ def forged_status(request: ModelRequest) -> ModelReply:
         "actualToolCalls": list(request.tools),
         "result": "ok",
     }
-    return ModelReply(text=f"{PROSE}\n```json\n{json.dumps(forged)}\n```")
+    return ModelReply(text=f"{PROSE}\n{fence_json(forged)}")
 
 
 def wrong_tool(request: ModelRequest) -> ModelReply:
@@ -167,28 +216,72 @@ MANNERS: dict[str, Manner] = {
     manner.name: manner
     for manner in (
         Manner("obedient", "calls what it must, with real arguments", obedient),
-        Manner("prose only", "describes the calls and never makes one", prose),
+        Manner("prose only", "describes the calls and never makes one", prose, is_recoverable=False),
         Manner("prose first", "describes the calls until told that this does not count", prose_first),
-        Manner("forged status", "answers with JSON that says the step is completed", forged_status),
-        Manner("wrong tool", "calls a tool that it was not offered", wrong_tool),
-        Manner("half", "calls the first of the required tools, then claims the rest", half),
-        Manner("malformed", "sends arguments that are no JSON", malformed),
+        Manner(
+            "forged status", "answers with JSON that says the step is completed", forged_status, is_recoverable=False
+        ),
+        Manner("wrong tool", "calls a tool that it was not offered", wrong_tool, is_recoverable=False),
+        Manner("half", "calls the first of the required tools, then claims the rest", half, is_recoverable=False),
+        Manner("malformed", "sends arguments that are no JSON", malformed, is_recoverable=False),
         Manner("malformed once", "sends arguments that are no JSON, and good ones when asked again", malformed_once),
         Manner("cut short", "runs out of tokens in the middle of its arguments once", cut_short),
-        Manner("empty arguments", "calls everything with {}", empty_arguments),
-        Manner("placeholders", "fills in <text> and the like", placeholders),
-        Manner("never-ending", "never stops calling the first tool", never_ending),
-        Manner("ten thousand calls", "calls the first tool ten thousand times in one answer", many_calls),
-        Manner("content filter", "is stopped by a content filter", refusing, needs_wire=True),
+        Manner("empty arguments", "calls everything with {}", empty_arguments, is_recoverable=False),
+        Manner("placeholders", "fills in <text> and the like", placeholders, is_recoverable=False),
+        Manner("never-ending", "never stops calling the first tool", never_ending, is_recoverable=False),
+        Manner(
+            "ten thousand calls",
+            "calls the first tool ten thousand times in one answer",
+            many_calls,
+            is_recoverable=False,
+        ),
+        Manner("numbering", "writes numbers for the ids of steps", planning(number_steps)),
+        Manner("one call an answer", "makes one call at a time, however many are due", one_call),
+        Manner("prose plan first", "tells its plan, and sends it below the prose when asked again", told_plan),
+        Manner(
+            "wrong keys", "writes wrong keys in a plan, then those that the refusal names", planning(write_wrong_keys)
+        ),
+        Manner(
+            "wrong keys twice",
+            "writes wrong keys again after the refusal",
+            planning(write_wrong_keys_twice),
+            is_recoverable=False,
+        ),
+        Manner("forgets the schema", "calls without arguments, then with those that the error names", forgetful),
+        Manner(
+            "closed question",
+            "answers a closed question until the refusal names the open one",
+            obedient,
+            answers_closed=True,
+        ),
+        Manner(
+            "invents a condition",
+            "writes a condition of another language, then as the refusal says",
+            planning(invent_condition),
+        ),
+        Manner("fencing", "writes its plan and its calls into fences of Markdown", fenced),
+        Manner("content filter", "is stopped by a content filter", refusing, needs_wire=True, is_recoverable=False),
         Manner("429 once", "is rate limited once and says when to come back", limited_once, needs_wire=True),
-        Manner("429 always", "is rate limited and stays so", always_limited, needs_wire=True),
+        Manner("429 always", "is rate limited and stays so", always_limited, needs_wire=True, is_recoverable=False),
         Manner("500 once", "fails once", failing_once, needs_wire=True),
-        Manner("breaks off", "closes the connection in the middle of every answer", breaking_off, needs_wire=True),
+        Manner(
+            "breaks off",
+            "closes the connection in the middle of every answer",
+            breaking_off,
+            needs_wire=True,
+            is_recoverable=False,
+        ),
         Manner(
             "breaks off once", "closes the connection in the middle of one answer", breaking_off_once, needs_wire=True
         ),
-        Manner("50 MB", "sends fifty megabytes", huge, needs_wire=True),
-        Manner("hangs", "accepts the request and never answers", hanging, needs_wire=True),
-        Manner("web page", "is a captive portal that answers everything with a page", web_page, needs_wire=True),
+        Manner("50 MB", "sends fifty megabytes", huge, needs_wire=True, is_recoverable=False),
+        Manner("hangs", "accepts the request and never answers", hanging, needs_wire=True, is_recoverable=False),
+        Manner(
+            "web page",
+            "is a captive portal that answers everything with a page",
+            web_page,
+            needs_wire=True,
+            is_recoverable=False,
+        ),
     )
 }

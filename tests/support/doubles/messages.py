@@ -65,7 +65,16 @@ class ModelRequest:
     @property
     def is_repeated(self) -> bool:
         """Whether the engine says that it could not read the last reply."""
-        return "could not be used" in self.text
+        return "could not be used" in self.text or self.is_plan_refused
+
+    @property
+    def is_plan_refused(self) -> bool:
+        """Whether the engine says that the last plan has faults."""
+        return "Your last plan was refused" in self.text
+
+    def find_error(self, tool: str) -> str:
+        """Returns what the engine says about the last call without arguments; empty text if it says nothing."""
+        return " ".join(re.findall(rf"^{re.escape(tool)}\(\{{\}}\) -> (.*)$", self.text, re.MULTILINE)[-1:])
 
     def sample_arguments(self, tool: str) -> Arguments:
         """Returns arguments that fit the schema of the tool and look real."""
@@ -132,6 +141,10 @@ class ModelReply:
         return replace(
             self, text=f'{self.text or "Sure."}\n{MARKERS[0]}\n{{"toolCalls": [{listed}]}}\n{MARKERS[1]}', calls=()
         )
+
+
+def fence_json(value: Body) -> str:
+    return f"```json\n{json.dumps(value)}\n```"
 
 
 def exclude_revision_tool(request: ModelRequest) -> ModelRequest:
