@@ -50,7 +50,7 @@ def run_and_be_killed(shown: Transcript) -> None:
         wait_for_question(screen, 1)
         screen.press("s", "enter")
         screen.expect("Rows to approve")
-        screen.press("0,2", "enter")
+        screen.press("1,3", "enter")
         wait_for_question(screen, 2)
         screen.press("y", "enter")
         wait_for_question(screen, 3)

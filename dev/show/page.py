@@ -44,8 +44,8 @@ reads. Each move is a call of its own, with its own proof.
 
 :console look:
 
-`run` asks once about all notes. Ann types `s` and leaves row 1 out, so `budget.md` stays where it is. Then she
-approves rows 0 and 2, and the commit.
+`run` asks once about all notes. Ann types `s` and leaves row 2 out, so `budget.md` stays where it is. Then she
+approves rows 1 and 3, and the commit.
 
 :console run:
 
