@@ -19,9 +19,8 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
-from planwarden.server.cli.output import print_error, print_json
 from planwarden.server.cli.parser import build_parser
-from planwarden.server.cli.standard_output import STANDARD_OUTPUT
+from planwarden.server.cli.standard_output import STANDARD_OUTPUT, print_error, print_json
 
 _COMMANDS = "planwarden.server.cli.commands"
 _SERVE = "serve:handle_serve"

@@ -4,10 +4,15 @@ Tools are the operator's code. They and what they import may print, write to des
 All of that goes to standard error from `keep` on, until the process has ended.
 """
 
+import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.server.views.facts import escape_rest
 
 
 class StandardOutput:
@@ -42,6 +47,17 @@ class StandardOutput:
         if self._kept is not None and self._kept is self._printed:
             # It was captured by a program that runs commands in its own process.
             sys.stdout, self._kept, self._printed = self._kept, None, None
+
+
+def print_json(document: Mapping[str, JsonValue]) -> None:
+    """Print the document; what nobody would see in it, or moves a cursor, is a JSON escape."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    print(escape_rest(text, lambda character: json.dumps(character)[1:-1]), file=STANDARD_OUTPUT.document)
+
+
+def print_error(text: str) -> None:
+    """Print a sentence of planwarden for people, in which others may be quoted."""
+    print(f"planwarden: {escape_rest(text)}", file=sys.stderr)
 
 
 def _has_descriptor(stream: TextIO, number: int) -> bool:

@@ -24,8 +24,8 @@ LISTED_ROWS = 20
 """Rows of a question about many calls, in lists of questions."""
 LIST_LENGTHS = (100, 20, 5, 1)
 """Entries that each list keeps, as long as the result is too large."""
-MAX_WHOLE_VALUE = 2_000
-"""Characters of a value that stays whole in a result that is too large."""
+VALUE_LENGTHS = (2_000, 200)
+"""Characters of a value that stays whole, as long as the result is too large."""
 _LONG = frozenset({"result", "arguments"})
 INTERNAL_CODES = frozenset({"illegal_transition", "conflict"})
 """Codes that no caller can act on; a result has `internal_error` instead."""
@@ -68,7 +68,9 @@ def make_presentable(document: JsonValue) -> Document:
     except UnicodeEncodeError:
         document = json.loads(whole.encode("utf-8", "replace"))
     if len(whole) > MAX_STRUCTURED:
-        document = _shorten(document)
+        for limit in VALUE_LENGTHS:
+            if is_larger(document, MAX_STRUCTURED):
+                document = _shorten(document, limit)
         for length in LIST_LENGTHS:
             if is_larger(document, MAX_STRUCTURED):
                 document = _cut_lists(document, length)
@@ -94,23 +96,25 @@ def _cut_texts(value: JsonValue) -> JsonValue:
         return [_cut_texts(child) for child in value]
     if isinstance(value, dict):
         return {key: _cut_texts(child) for key, child in value.items()}
-    return cut(value, MAX_WHOLE_VALUE) if isinstance(value, str) else value
+    return cut(value, VALUE_LENGTHS[0]) if isinstance(value, str) else value
 
 
-def _shorten(value: JsonValue) -> JsonValue:
+def _shorten(value: JsonValue, limit: int) -> JsonValue:
     if isinstance(value, list):
-        return [_shorten(child) for child in value]
+        return [_shorten(child, limit) for child in value]
     if not isinstance(value, dict):
         return value
-    return {key: _shorten_value(child) if key in _LONG else _shorten(child) for key, child in value.items()}
+    return {
+        key: _shorten_value(child, limit) if key in _LONG else _shorten(child, limit) for key, child in value.items()
+    }
 
 
-def _shorten_value(value: JsonValue) -> JsonValue:
+def _shorten_value(value: JsonValue, limit: int) -> JsonValue:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) <= MAX_WHOLE_VALUE:
+    if len(text) <= limit:
         return value
     if isinstance(value, list) and any(map(is_stand_in, value)):
-        return list(map(_shorten_value, value))
+        return [_shorten_value(child, limit) for child in value]
     if isinstance(value, dict) and is_stand_in(value):
-        return {**value, "preview": str(value["preview"])[:MAX_WHOLE_VALUE]}
-    return {"truncated": True, "sizeBytes": len(text.encode()), "preview": text[:MAX_WHOLE_VALUE]}
+        return {**value, "preview": str(value["preview"])[:limit]}
+    return {"truncated": True, "sizeBytes": len(text.encode()), "preview": text[:limit]}
