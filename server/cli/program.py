@@ -19,6 +19,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.imports import import_quickly
+from planwarden.server.cli.arguments import check_home
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
@@ -53,6 +54,7 @@ def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
     try:
         handler = load_handler(arguments.handler)
         imported()
+        check_home(arguments)
         return handler(arguments)
     except PlanwardenError as error:
         if arguments.json:

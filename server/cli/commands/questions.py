@@ -47,7 +47,14 @@ def list_questions(
         # JSON has the tools that are offered to a caller; a terminal shows nothing of them.
         tools = context.definitions if terminal is None else None
         page = await list_open_suspensions(
-            store, find, tools, limit=limit, cursor=cursor, principal=None, is_described=False
+            store,
+            find,
+            tools,
+            limit=limit,
+            cursor=cursor,
+            principal=None,
+            program=context.program,
+            is_described=False,
         )
         if terminal is not None:
             _draw_questions(terminal, context, page, store.clock.now())

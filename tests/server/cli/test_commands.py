@@ -77,6 +77,23 @@ def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:
     assert not (cli.home / "planwarden.db").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [("list",), ("show",), ("tools",), ("plans",), ("schedule", "list"), ("approve", "x")]
+)
+def test_a_named_home_that_is_not_there_is_said_instead_of_nothing_waits(
+    cli: Cli, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.capture is not None
+    place = tmp_path / "typo"
+    sentence = f"there is no folder {place}; `planwarden --home {place} init` makes it"
+    refused = Cli(place, cli.capture).main(*words)
+    assert (refused.code, refused.out) == (2, "") and sentence in refused.err
+    monkeypatch.setenv("PLANWARDEN_HOME", str(place))
+    assert sentence in run_in_process(cli.capture, *words).err and not place.exists()
+    place.write_text("")
+    assert f"{place} is not a folder" in run_in_process(cli.capture, *words).err
+
+
 def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
     """spec: --json is the wire's view"""
     suspension_id = cli.run_to_question(FIND, ERASE)
