@@ -34,6 +34,11 @@ def describe_missing_home(folder: Path) -> str | None:
     return f"there is no folder {folder}; `{command}` makes it, with settings, a tool and a plan that runs"
 
 
+def build_program(arguments: Namespace) -> str:
+    """Return what a command begins with that works on the home of these arguments."""
+    return shlex.join(["planwarden", *(() if arguments.home is None else ("--home", str(arguments.home)))])
+
+
 def check_home(arguments: Namespace) -> None:
     """Raise `UsageError` if a command that needs a home was given one that is not there, and no store elsewhere."""
     names = {arguments.handler, arguments.handler.partition(":")[0]}

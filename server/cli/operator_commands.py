@@ -26,7 +26,12 @@ HOSTS = (
 def add_tools(commands: CommandGroup) -> None:
     """Add what shows and checks the tools and the channels of notifications."""
     tools = commands.add("tools", "tools:handle_tools", "List the tools that plans may name.", uses_servers=True)
-    tools.add_argument("query", nargs="*", metavar="QUERY", help="words to search for; best matches first")
+    tools.add_argument(
+        "query",
+        nargs="*",
+        metavar="QUERY",
+        help="words to search for; best matches first. The name of a tool also shows its arguments and schemas",
+    )
     tools.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
     tools.add_argument("--cursor", help="continue after the page that printed this cursor")
     trust = commands.add(

@@ -19,10 +19,11 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.imports import import_quickly
-from planwarden.server.cli.arguments import check_home
+from planwarden.server.cli.arguments import build_program, check_home
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
+from planwarden.server.cli.terminal.commands import name_commands
 
 _COMMANDS = "planwarden.server.cli.commands"
 _SERVE = "serve:handle_serve"
@@ -57,10 +58,11 @@ def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
         check_home(arguments)
         return handler(arguments)
     except PlanwardenError as error:
+        message = name_commands(error.message, build_program(arguments))
         if arguments.json:
-            document = {"error": {"code": error.code, "message": error.message, "details": error.details}}
+            document = {"error": {"code": error.code, "message": message, "details": error.details}}
             print(json.dumps(document, indent=2, ensure_ascii=False), file=STANDARD_OUTPUT.document)
-        print(f"planwarden: {error.message}", file=sys.stderr)
+        print(f"planwarden: {message}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
     finally:
         STANDARD_OUTPUT.finish()

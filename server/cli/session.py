@@ -48,8 +48,7 @@ NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
 """Questions for which the owner's approval at a terminal is not enough."""
 MODEL_ADVICE = (
     "The person at the terminal is not the model. Name one with --model PROVIDER:NAME (anthropic, openai, google, "
-    "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant: its run_goal and execute_plan ask "
-    "the assistant itself."
+    "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant, which then answers itself."
 )
 
 Start = Callable[[Service], Awaitable[ExecutionState]]

@@ -39,10 +39,8 @@ class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """Another attempt cannot succeed."""
     retry_after_s: float | None = None
     """The wait that the receiver asked for, at most `LONGEST_WAIT_S`."""
-    status: int | None = None
-    """The status of the response; None without one."""
-    answer: bytes = b""
-    """The beginning of the response, as far as it was asked for."""
+    answer: tuple[int, bytes] | None = None
+    """Status and beginning of the response, if it was asked for and came."""
 
 
 PUSH_SERVICES = WebAccess(policy=AddressPolicy(ports=frozenset({443})))
@@ -102,8 +100,7 @@ async def _send(message: OutgoingRequest, now: float, foreign: WebAccess, max_an
         # An operator's address may be right before something answers at it; a push service knows its own.
         is_final=status == 410 or (status == 404 and message.is_foreign),
         retry_after_s=_parse_retry_after(response.headers.get("retry-after"), now),
-        status=status,
-        answer=bytes(answer),
+        answer=(status, bytes(answer)) if max_answer_bytes else None,
     )
 
 

@@ -33,6 +33,7 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a server answered; of planwarden the run, or why there is none."""
 
     receipt: DeliveryReceipt
+    status: int | None
     document: dict[str, JsonValue]
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -74,11 +75,12 @@ async def send_message(hook: Hook, url: str, body: bytes) -> HookAnswer:
     }
     request = OutgoingRequest(url=url, headers=headers, body=body)
     receipt = await post(request, now=now, max_answer_bytes=MAX_ANSWER_BYTES)
+    status, text = receipt.answer or (None, b"")
     try:
-        document = read_json(receipt.answer)
+        document = read_json(text)
     except PlanwardenError:
         document = None
-    return HookAnswer(receipt=receipt, document=document if isinstance(document, dict) else {})
+    return HookAnswer(receipt=receipt, status=status, document=document if isinstance(document, dict) else {})
 
 
 def draw_answer(terminal: Terminal, context: ReadingContext, hook: Hook, url: str, answer: HookAnswer) -> None:
@@ -91,12 +93,12 @@ def draw_answer(terminal: Terminal, context: ReadingContext, hook: Hook, url: st
             terminal.say(TerminalLine(((context.command("show", thread_id), "dim"),), indent=1))
         return
     reason = f"{url} {receipt.description}"
-    if receipt.status == 401:
+    if answer.status == 401:
         reason = REFUSED
-    elif receipt.status is None:
+    elif answer.status is None:
         reason += f"; `{context.command('serve', '--http')}` takes hooks, and --url names another server"
     elif "message" in document:
-        reason = f"{receipt.status}: {one_line(str(document['message']), 500)}"
+        reason = f"{answer.status}: {one_line(str(document['message']), 500)}"
     terminal.say(TerminalLine((name, "  ", (reason, "bad")), "failed"))
 
 

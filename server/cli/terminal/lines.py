@@ -23,6 +23,7 @@ from planwarden.agent.core.state import (
     StepStatus,
 )
 from planwarden.agent.core.used_plans import find_origin
+from planwarden.server.cli.terminal.commands import name_commands
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.facts import cut_text, escape_text, format_once
 from planwarden.server.views.lineage_facts import format_version
@@ -245,7 +246,9 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
         yield TerminalLine(((why, "dim"),), indent=1)
     call_errors = {call.error_message for call in state.calls if call.status == "failed"}
     if state.error_message is not None and not any(text and text in state.error_message for text in call_errors):
-        yield TerminalLine((("error: " + one_line(state.error_message, RESULT_CHARS * 3), "bad"),), indent=1)
+        yield TerminalLine(
+            ((f"error: {one_line(name_commands(state.error_message), RESULT_CHARS * 3)}", "bad"),), indent=1
+        )
 
 
 def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
@@ -259,7 +262,7 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     if execution.synthesis:
         lines += [TerminalLine((escape_text(text),)) for text in execution.synthesis.splitlines()[:40]]
     if execution.error_code is not None:
-        message = one_line(execution.error_message or "", 500)
+        message = one_line(name_commands(execution.error_message or ""), 500)
         lines.append(TerminalLine(((f"{execution.error_code}: ", "bad"), message)))
     lost = describe_lost_patience(execution)
     if lost is not None:

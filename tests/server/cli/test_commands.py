@@ -189,6 +189,26 @@ def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: C
     assert "not available: webSearch has no search service" in result.out
 
 
+def test_the_name_of_a_tool_shows_all_that_a_call_of_it_takes(cli: Cli) -> None:
+    shown = cli.main("tools", "erase").out
+    assert "ids  array, needed" in shown and 'note  string, optional, default "none"' in shown
+    schema = json.loads(shown.partition("schema of its arguments")[2].partition("schema of its result")[0])
+    assert schema == cli.main("tools", "erase", "--json").json["definition"]["inputSchema"]
+    assert "definition" not in cli.main("tools", "delete", "--json").json
+    assert "No tool fits." in cli.main("tools", "zzzz").out
+
+
+def test_what_a_terminal_says_names_commands_and_no_tools_of_mcp(cli: Cli) -> None:
+    wrong = step("get_execution", "erase", {"ids": "all"})
+    refused = cli.main("run", cli.write("plan.json", {"todoList": [wrong]}))
+    assert "step 'get_execution'" in refused.err
+    assert f"`planwarden --home {cli.home} tools NAME` shows what a tool takes" in refused.err
+    done = step("find", "find", {"topic": "x"})
+    assert cli.main("run", cli.write("plan.json", {"todoList": [done]}), "--key", "k").code == 0
+    used = cli.main("run", cli.write("plan.json", {"todoList": [done, {**done, "id": "again"}]}), "--key", "k")
+    assert f"`planwarden --home {cli.home} show THREAD` shows that one" in used.err
+
+
 def test_doctor_finds_a_healthy_home_healthy(cli: Cli) -> None:
     """ours"""
     cli.run_to_question(ERASE)

@@ -325,7 +325,7 @@ def test_approving_a_question_to_the_calling_model_is_refused(cli: Cli) -> None:
 
     result = cli.main("approve", asyncio.run(ask()))
     assert result.code == 2
-    assert "submit_answer" in result.err
+    assert "it waits for the calling model" in result.err
 
 
 def test_a_question_past_its_deadline_times_out(cli: Cli) -> None:
