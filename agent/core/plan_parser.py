@@ -5,9 +5,10 @@ every dependency explicit, or raises `InvalidPlan` with each fault and what is a
 receives the facts about tools.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
-from typing import cast
+from typing import NoReturn, cast
 
 from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
@@ -20,8 +21,9 @@ from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.inputs import find_inputs_faults
 from planwarden.agent.core.plan import Author, Plan, PlannedCall, PlanStep, ToolFacts, list_foreign_references
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, list_placeholders
-from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
-from planwarden.agent.core.plan_checks.graph import check_graph, check_own_names
+from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults, refuse_at_once
+from planwarden.agent.core.plan_checks.graph import check_graph, check_order, check_own_names
+from planwarden.agent.core.plan_checks.step_ids import check_ids, list_look_alikes
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
@@ -82,10 +84,8 @@ def parse_plan(
         if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
     )
     if problems:
-        raise InvalidPlan(
-            f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
-            details={"problems": list[JsonValue](problems[:MAX_LISTED])},
-        )
+        usable = parsed or list(_read_usable(entries))
+        refuse_at_once(lambda: _refuse(problems), lambda: _check_their_tools(usable, tools))
     scopes = _read_scopes(document, parsed)
     steps, needs = _fill_in(parsed, scopes)
     scopes = keep_taken((binding for step in steps for binding in step.list_bindings()), scopes)
@@ -95,8 +95,6 @@ def parse_plan(
         scopes=scopes or None,
         schemas=_read_schemas(document, scopes) or None,
     )
-    check_own_names(plan)
-    check_graph(steps, list_foreign_references(plan, needs), earlier)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
     written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
     saved = map_origins(used)
@@ -104,7 +102,14 @@ def parse_plan(
     # Whoever sends or saves a plan may mean it: a test does run against example.org.
     warnings.extend(f"{found}; it is used as it stands" for found in list_placeholders(meant)[:MAX_TOLD])
     guessed = [] if author == "caller" else [call for call in written if call.step_id not in saved]
-    check_tools(steps, written, tools, list_placeholders(guessed))
+    warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
+    refuse_at_once(
+        lambda: check_ids(steps),
+        lambda: check_own_names(plan),
+        lambda: check_graph(steps, list_foreign_references(plan, needs), earlier),
+        lambda: check_order(steps),
+        lambda: check_tools(steps, written, tools, list_placeholders(guessed)),
+    )
     return plan, tuple(warnings)
 
 
@@ -128,6 +133,26 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
             details={"steps": len(found), "maxSteps": max_steps},
         )
     return found
+
+
+def _refuse(problems: list[str]) -> NoReturn:
+    raise InvalidPlan(
+        f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
+        details={"problems": list[JsonValue](problems[:MAX_LISTED])},
+    )
+
+
+def _read_usable(entries: list[JsonValue]) -> Iterator[StepInput]:
+    """Yield the steps that have the form of one, beside others that do not."""
+    for entry in entries:
+        with suppress(ValidationError):
+            yield StepInput.model_validate(entry)
+
+
+def _check_their_tools(parsed: list[StepInput], tools: Mapping[str, ToolFacts]) -> None:
+    """Raise `InvalidPlan` for what else is wrong with a plan that is refused: how its steps fit the tools."""
+    steps, _ = _fill_in(parsed, {})
+    check_tools(steps, _list_calls(steps), tools, [])
 
 
 def _check_has_no_uses(entries: list[JsonValue]) -> None:

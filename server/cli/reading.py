@@ -17,6 +17,7 @@ from planwarden.agent.common.errors import UnknownSuspension, UsageError
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Lookups, SuspensionRow
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.suspension import name_program
@@ -81,8 +82,11 @@ class ReadingContext(msgspec.Struct, frozen=True):
         return shlex.join([name_program(), *home, *store, *servers])
 
     def command(self, *words: str) -> str:
-        """Returns a command line that works on this home, for people to copy."""
-        return f"{self.program()} {shlex.join(words)}"
+        """Return a command line that works on this home, for people to copy; ids in it are short."""
+        # The value of an option, such as a cursor, may look like an id and has to be whole.
+        pairs = zip(("", *words), words, strict=False)
+        short = [word if before.startswith("--") else shorten(word) for before, word in pairs]
+        return f"{self.program()} {shlex.join(short)}"
 
     def read(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
         """Returns what `work` finds in the store. Where nothing has to be waited for, no event loop is made."""

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.server.cli.health import HealthCheck
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.plans.library import build_library
 from planwarden.server.schedules.cron import find_zone
 from planwarden.server.settings.catalogue import build_command_prefix
@@ -48,11 +49,13 @@ def _check_schedules(schedules: tuple[PlanSchedule, ...], plans: set[str], serve
     problems: list[str] = []
     for schedule in schedules:
         if schedule.plan not in plans:
-            problems.append(f"schedule {schedule.schedule_id} starts the plan {schedule.plan!r}, which is not there")
+            problems.append(
+                f"schedule {shorten(schedule.schedule_id)} starts the plan {schedule.plan!r}, which is not there"
+            )
         try:
             find_zone(schedule.timezone)
         except InvalidArguments as error:
-            problems.append(f"schedule {schedule.schedule_id}: {error.message}")
+            problems.append(f"schedule {shorten(schedule.schedule_id)}: {error.message}")
     waiting = [schedule for schedule in schedules if schedule.paused_at is None]
     facts: dict[str, JsonValue] = {"count": len(schedules), "paused": len(schedules) - len(waiting)}
     if problems:

@@ -20,7 +20,7 @@ _STEPS: dict[str, tuple[str, Tone]] = {
     "pending": ("has not begun", "busy"),
     "in_progress": ("is running", "busy"),
     "suspended": ("waits for another answer", "warn"),
-    "completed": ("is done", "good"),
+    "completed": ("is completed", "good"),
     "rejected": ("did not run", "bad"),
     "failed": ("failed", "bad"),
     "skipped": ("was skipped", "bad"),
@@ -96,7 +96,7 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
     words, tone = _STEPS[state.status]
     if state.outage is not None and describe_outage(execution, state.outage) is not None:
         words, tone = "waits for the provider", "busy"
-    elif words == "is done":
+    elif words == "is completed":
         words, tone = _describe_done(state)
     number = list(execution.steps).index(state.step.step_id) + 1
     # The error may hold what a tool or a server wrote: quoted, it cannot pass for words of planwarden.
@@ -108,7 +108,9 @@ def _describe_done(state: StepState) -> tuple[str, Tone]:
     """What a completed step did not do: items that failed, rows that a person left out, tools that were not called."""
     if state.items is None:
         return (
-            ("is done, without a tool that it needed", "warn") if state.validation == "failed" else _STEPS["completed"]
+            ("is completed, without a tool that it needed", "warn")
+            if state.validation == "failed"
+            else _STEPS["completed"]
         )
     left_out = sum(
         any(call.status == "rejected" for call in state.list_item_calls(index)) for index in range(len(state.items))
@@ -116,4 +118,4 @@ def _describe_done(state: StepState) -> tuple[str, Tone]:
     parts = [(state.failed_items, "failed"), (left_out, "were left out" if left_out > 1 else "was left out")]
     said = " and ".join(f"{count} {end}" for count, end in parts if count)
     tone: Tone = "warn" if state.failed_items else "good"
-    return (f"is done; of {len(state.items)} items {said}" if said else "is done"), tone
+    return (f"is completed; of {len(state.items)} items {said}" if said else "is completed"), tone

@@ -1,8 +1,10 @@
 """How the faults of a plan are put into words and details: bounded, because what was sent may have many."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
+from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.plan_words import MAX_ID_CHARS
 
 MAX_LISTED = 50
@@ -22,3 +24,25 @@ def join_faults(problems: list[str]) -> str:
 def quote_some(names: Iterable[str]) -> str:
     """The first names, quoted and cut: what was sent may have many long ones."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
+
+
+def refuse_at_once(*checks: Callable[[], None]) -> None:
+    """Run every check, and raise one `InvalidPlan` with the faults of all of them."""
+    errors: list[InvalidPlan] = []
+    for check in checks:
+        try:
+            check()
+        except InvalidPlan as error:
+            errors.append(error)
+    if not errors:
+        return
+    if len(errors) == 1:
+        raise errors[0]
+    problems: list[JsonValue] = []
+    details: dict[str, JsonValue] = {}
+    for error in errors:
+        listed = error.details.get("problems")
+        problems += listed if isinstance(listed, list) else [error.message]
+        details |= error.details
+    message = "; besides, ".join(error.message for error in errors)
+    raise InvalidPlan(message, details={**details, "problems": problems[:MAX_LISTED]})

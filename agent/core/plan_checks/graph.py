@@ -25,7 +25,7 @@ def check_own_names(plan: Plan) -> None:
 
 
 def check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None) -> None:
-    """Raises `InvalidPlan` unless every step that is named exists, each once, and no two steps wait for each other.
+    """Raises `InvalidPlan` unless every step that is named exists, each once.
 
     `foreign` are bindings to steps that the plan does not have. Raises `EarlierNeeded` if `earlier` lacks some of them.
     """
@@ -53,7 +53,12 @@ def check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], e
                 "availableSteps": list[JsonValue](ids[:MAX_LISTED]),
             },
         )
-    if all(place[name] < index for index, step in enumerate(steps) for name in step.dependencies):
+
+
+def check_order(steps: tuple[PlanStep, ...]) -> None:
+    """Raises `InvalidPlan` when steps wait for each other in a circle."""
+    place = {step.step_id: index for index, step in enumerate(steps)}
+    if all(place.get(name, -1) < index for index, step in enumerate(steps) for name in step.dependencies):
         return
     try:
         TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()

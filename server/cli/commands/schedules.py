@@ -16,6 +16,7 @@ from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED, WAITING, exit_code
 from planwarden.server.cli.output import print_json, write_result
 from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.inputs import read_inputs
@@ -169,7 +170,7 @@ def draw_schedules(
                 ),
                 "waits" if is_paused else "done",
             ),
-            TerminalLine(((f"{view.schedule_id}  {_describe_options(view)}", "dim"),), indent=1),
+            TerminalLine(((f"{shorten(view.schedule_id)}  {_describe_options(view)}", "dim"),), indent=1),
         )
         for name, value in view.inputs.items():
             terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
@@ -190,7 +191,7 @@ def _describe_options(view: ScheduleView) -> str:
 
 
 def _build_tick_line(tick: TickView) -> TerminalLine:
-    what = f"thread {tick.thread_id}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
+    what = f"thread {shorten(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
     when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
     return TerminalLine(((f"{when}  {tick.outcome}: ", "dim"), what), _MARKS.get(tick.outcome, "note"), indent=1)
 

@@ -23,7 +23,7 @@ from planwarden.agent.core.state import (
     StepStatus,
 )
 from planwarden.agent.core.used_plans import find_origin
-from planwarden.server.cli.terminal.commands import name_commands
+from planwarden.server.cli.terminal.commands import name_commands, shorten
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.facts import cut_text, escape_text, format_once
 from planwarden.server.views.lineage_facts import format_version
@@ -39,8 +39,6 @@ QUOTE_CHARS = 160
 """The longest quotation of a model's answer or a person's reason."""
 ONCE_CHARS = 80
 """Of a business key."""
-GRANT_CHARS = 8
-"""Of a grant's id; `planwarden grant list` shows all of it."""
 STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
@@ -106,7 +104,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
         ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
     )
     if state.taken_from is not None:
-        parts = (*parts, (f"  (taken over from execution {escape_text(state.taken_from)})", "dim"))
+        parts = (*parts, (f"  (taken over from execution {escape_text(shorten(state.taken_from))})", "dim"))
     if (origin := find_origin(execution.used_plans, step.step_id)) is not None:
         parts = (*parts, (f"  (from saved plan {format_version(origin)})", "dim"))
     head = TerminalLine(parts, _STEP_MARKS[state.status])
@@ -162,7 +160,7 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     text, style = _describe_outcome(execution, call)
     parts: tuple[Part, ...] = (name, (" → ", "dim"), (text, style))
     if call.origin and execution.steps[call.step_id].taken_from is None:
-        made_by = escape_text(call.origin.partition(":")[0])
+        made_by = escape_text(shorten(call.origin.partition(":")[0]))
         parts = (*parts, (f"  (taken over from execution {made_by})", "dim"))
     if call.once is not None and call.status not in ("failed", "rehearsed"):
         parts = (*parts, (f"  ({cut_text(format_once(call.once.values), ONCE_CHARS)})", "dim"))
@@ -184,7 +182,7 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
     suspension = execution.suspensions.get(call.suspension_id or "")
     decided = decision_text(execution, call.suspension_id)
     if decided is None or suspension is None:
-        allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(call.grant_id[:GRANT_CHARS])})"
+        allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(shorten(call.grant_id))})"
         if call.rule is not None:
             allowed = f" (allowed by rule {call.rule.number})"
         return f"{value_summary(call.value)}{allowed}", "dim"
@@ -206,7 +204,7 @@ def _describe_rehearsed(call: Call) -> str:
     if rehearsed.asks is not None:
         people = "a person" if rehearsed.quorum == 1 else f"{rehearsed.quorum} people"
         return f"not done: would ask {people} first ({rehearsed.risk}, needs {rehearsed.needs})"
-    grant = f", with grant {escape_text(rehearsed.grant_id)}" if rehearsed.grant_id is not None else ""
+    grant = f", with grant {escape_text(shorten(rehearsed.grant_id))}" if rehearsed.grant_id is not None else ""
     rule = f", by rule {rehearsed.rule.number}" if rehearsed.rule is not None else ""
     return f"not done: would run without a question{grant or rule}"
 

@@ -166,7 +166,7 @@ def test_an_open_question_is_printed_with_the_commands_that_answer_it(cli: Cli) 
     result = cli.main("run", cli.write("plan.json", {"todoList": [ERASE]}))
     [question] = cli.main("list", "--json").json["suspensions"]
     assert result.code == 3
-    assert f"planwarden --home {cli.home} approve {question['suspensionId']}" in result.out
+    assert f"planwarden --home {cli.home} approve {question['suspensionId'][:8]}" in result.out
     assert cli.ledger == []
 
 
