@@ -44,6 +44,16 @@ def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> No
     assert "2 waiting for an answer" in result.out and "approval · a person · dangerous" in result.out
 
 
+def test_list_shows_the_calls_of_a_question_and_the_plan_that_makes_them(cli: Cli) -> None:
+    loop = step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
+    asked = cli.run_to_question(step("find", "find", {"topic": "x"}), loop)
+    thread_id = cli.main("show", "--json").json["threadId"]
+    shown = cli.main("list").out
+    assert 'erase(ids=[1], note="none")' in shown and "and 2 more calls" in shown
+    assert f"Step 2 of 2 · thread {thread_id[:8]}" in shown
+    assert asked not in shown and thread_id not in shown
+
+
 def test_list_pages(cli: Cli) -> None:
     """ours"""
     first, second = cli.run_to_question(ERASE), cli.run_to_question(ERASE)
