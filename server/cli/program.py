@@ -23,7 +23,6 @@ from planwarden.server.cli.arguments import build_program, check_home
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
-from planwarden.server.cli.terminal.commands import name_commands
 
 _COMMANDS = "planwarden.server.cli.commands"
 _SERVE = "serve:handle_serve"
@@ -58,6 +57,9 @@ def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
         check_home(arguments)
         return handler(arguments)
     except PlanwardenError as error:
+        # A server's first answers need nothing of a terminal.
+        from planwarden.server.cli.terminal.commands import name_commands
+
         message = name_commands(error.message, build_program(arguments))
         if arguments.json:
             document = {"error": {"code": error.code, "message": message, "details": error.details}}
