@@ -97,6 +97,7 @@ async def walk(home: Path) -> Walk:
             place["threadId"]: "THREAD",
             place["suspensionId"]: "QUESTION",
             asked["executionId"]: "EXECUTION",
+            f" --home {home}": "",
         }
         taken.note(
             "The model runs a plan that erases records 7, 9 and 11", f"`{asked['status']}`, needs `{question['needs']}`"

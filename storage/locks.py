@@ -141,6 +141,11 @@ class LivenessFile:
         finally:
             os.close(descriptor)
 
+    def is_anyone_alive(self, prefix: str) -> bool:
+        """Return whether an owner whose name begins so lives; delete the files of those that are certainly dead."""
+        names = [path.stem for path in self._folder.glob(f"{prefix}*.alive")]
+        return any(not self.is_dead(name) for name in names)
+
     def retire(self) -> None:
         """Deletes the files of this process's owners."""
         for owner, descriptor in self._held.items():

@@ -89,6 +89,7 @@ REQUIREMENTS: dict[str, Requirement] = {
         "What is not signed with the hook's secret, in time, gets 401, no word and no run.",
     ),
     "hook:bounded": Requirement("docs/schedules", "A body is at most 256 KiB and arrives in bounded time."),
+    "hook:send": Requirement("docs/schedules", "`hook send` signs a message and shows the run, or why there is none."),
     "hook:doctor": Requirement("docs/schedules", "A hook whose plan or secret is missing is named."),
     "service:print": Requirement(
         "docs/operators", "What is printed keeps a server of this home running, and is what `deploy/` holds."

@@ -32,6 +32,7 @@ from planwarden.agent.core.plan_checks.bindings import find_foreign_bindings, fi
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
 from planwarden.agent.core.plan_checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan_checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
+from planwarden.agent.core.plan_checks.step_ids import find_id_faults, list_look_alikes
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
@@ -99,7 +100,7 @@ def parse_plan(
     written = _list_calls(fresh)
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh)
-    problems = [*find_reserved_names(plan), *misspelt.values()]
+    problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
     problems += find_graph_faults(steps, list_foreign_references(plan), earlier, names)
     problems = problems or find_unresolvable(plan, fresh, tools)
     placeholders = list_placeholders([*written, *_list_lists(fresh)])
@@ -110,6 +111,7 @@ def parse_plan(
     # What stands in the place of a binding has another type than its value.
     literal = [call for call in written if call.step_id not in misspelt]
     check_tools(steps, literal, tools, [*problems, *placeholders])
+    warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
     for find_warnings in (find_open_confirmations, find_unkept_promises):
         warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)

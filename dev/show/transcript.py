@@ -19,8 +19,8 @@ VARIES = (
     (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
     (re.compile(r"\b\d+ (?:s|min) ago\b"), "AGO"),
     (re.compile(r"(?<=(?:retry|ancel|n-now) )[0-9a-f]{6}\b"), "ID"),
-    (re.compile(r"(?<=\bschedule )[0-9a-f]{8}\b"), "ID"),
-    (re.compile(r"(?<=by grant )[0-9a-f]{8}\b"), "ID"),
+    # The beginning of an id; without a digit it could be a word.
+    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8}\b"), "ID"),
     (re.compile(r"\bCES?T\b"), "ZONE"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[+-]\d\d:\d\d|Z)?"), "TIME"),
     (re.compile(r"\b(?:localhost|127\.0\.0\.1):\d+"), "HOST"),

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections import OrderedDict, deque
+from collections.abc import Callable
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
 from planwarden.agent.ports.environment import Clock
@@ -21,8 +22,10 @@ _MAX_COUNTED = 10_000
 class AttemptLimiter:
     """Counts decisions that a caller sent although only a person can decide."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, program: Callable[[], str]) -> None:
+        """`program` begins the command with which a person decides."""
         self._clock = clock
+        self._program = program
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def count(self, suspension_id: str, kind: str = "approval") -> None:
@@ -36,7 +39,7 @@ class AttemptLimiter:
         if len(times) == ATTEMPTS and now - times[0] < ATTEMPTS_S:
             raise RateLimited(
                 f"suspension {suspension_id!r} was approved {ATTEMPTS} times without a person; a person must decide: "
-                f"`planwarden approve {suspension_id}`",
+                f"`{self._program()} approve {suspension_id}`",
                 details={"retryAfterSeconds": round(ATTEMPTS_S - (now - times[0]))},
             )
         times.append(now)

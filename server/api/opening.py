@@ -3,7 +3,9 @@
 This imports most of planwarden, so a warden imports it only when it opens, after a server's first answers.
 """
 
+import shlex
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import TYPE_CHECKING
 
 from planwarden.agent.models.caller import CallerModel
@@ -17,9 +19,11 @@ from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.schedules.ticker import ScheduleTicker
+from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.roles import ProcessRole
 from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.views.suspension import name_program
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.browsers import HasBrowsers
 from planwarden.storage.ports.notifications import HasNotifications
@@ -53,7 +57,9 @@ async def open_service(
         StoreError: the store cannot be used.
         UsageError: this process has not the key of the store's secrets.
     """
+    program = name_program
     if store is None:
+        program = cache(lambda: shlex.join(build_command_prefix(settings.home, settings.servers_file)))
         store = await stack.enter_async_context(open_store(settings.store))
         downstream.secrets = find_secrets(settings, store)
         await downstream.secrets.check()
@@ -104,6 +110,7 @@ async def open_service(
         library=library,
         is_caller_model=isinstance(model, CallerModel),
         retention_days=settings.retention_days,
+        program=program,
     )
     if isinstance(store, HasNotifications) and (settings.channels or browsers is not None):
         sender = NotificationSender(

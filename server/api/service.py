@@ -42,7 +42,7 @@ from planwarden.server.settings.given import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
-from planwarden.server.views.suspension import SuspensionPage
+from planwarden.server.views.suspension import Program, SuspensionPage, name_program
 from planwarden.server.views.tools import ToolPage, ToolSchemas, ToolView, build_tool_line, build_tool_view
 
 # A server answers its first requests before there is an engine, and without importing one.
@@ -91,6 +91,7 @@ class Service:
         library: "PlanLibrary | None" = None,
         is_caller_model: bool = False,
         retention_days: int = RETENTION_DAYS,
+        program: Program = name_program,
     ) -> None:
         # Imported here because a server answers its first requests before it constructs a service.
         from planwarden.server.api.plan_checker import PlanChecker
@@ -105,18 +106,20 @@ class Service:
         """The calling model answers the prompts, as questions."""
         self.retention_days = retention_days
         """Days for which finished executions are kept at least."""
+        self.program = program
+        """What a person's command on this home begins with."""
         if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
             downstream.watch_agents(engine)
         self._saved = SavedPlans(library)
         self._options = options
         self._max_steps = max_steps
-        self._attempts = AttemptLimiter(engine.store.clock)
+        self._attempts = AttemptLimiter(engine.store.clock, program)
         self._threads = Threads(engine, options)
         self._checker = PlanChecker(engine, self._saved, self._threads, downstream, options, max_steps=max_steps)
         self._starts = Starts(engine)
         self.suspensions = SuspensionReader(
-            engine, self._attempts, build_view=self.build_view, find_inbox=self.find_inbox
+            engine, self._attempts, build_view=self.build_view, find_inbox=self.find_inbox, program=program
         )
         self.inbox_url: str | None = None
         """Address of the inbox while one runs."""
@@ -476,6 +479,7 @@ class Service:
             find_inbox=self.find_inbox,
             max_rows=max_rows,
             max_bytes=max_bytes,
+            program=self.program,
         )
 
     async def answer(
@@ -582,7 +586,8 @@ class Service:
             await self.downstream.wait_until_all_listed()
 
     def build_view(self, execution: ExecutionState) -> Execution:
-        view = build_execution_view(execution, self.engine.tools, inbox=self.find_inbox(execution))
+        inbox = self.find_inbox(execution)
+        view = build_execution_view(execution, self.engine.tools, inbox=inbox, program=self.program)
         if execution.status != "planned" or execution.plan is None:
             return view
         # A server has answered before the first plan is made.

@@ -15,7 +15,7 @@ from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.api.limits import AttemptLimiter
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view
-from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
+from planwarden.server.views.suspension import Program, Suspension, SuspensionPage, build_suspension_view, name_program
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
@@ -31,12 +31,16 @@ class SuspensionReader:
         *,
         build_view: Callable[[ExecutionState], Execution],
         find_inbox: Callable[[ExecutionState], str | None],
+        program: Program,
     ) -> None:
-        """`find_inbox` returns the address of the inbox, which it may open for a person."""
+        """`find_inbox` returns the address of the inbox, which it may open for a person; `program` begins the command
+        with which a person decides.
+        """
         self._engine = engine
         self._attempts = attempts
         self._build_view = build_view
         self._find_inbox = find_inbox
+        self._program = program
 
     async def view(self, thread_id: str, suspension_id: str, *, principal: str | None) -> tuple[Suspension, bool]:
         """Returns the suspension as it is now, and whether it is still open.
@@ -45,7 +49,8 @@ class SuspensionReader:
             UnknownSuspension: the principal's thread has no such suspension.
         """
         execution, found = await self._find(thread_id, suspension_id, principal)
-        view = build_suspension_view(execution, found, self._engine.tools, inbox=self._find_inbox(execution))
+        inbox = self._find_inbox(execution)
+        view = build_suspension_view(execution, found, self._engine.tools, inbox=inbox, program=self._program)
         return view, found.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
@@ -62,7 +67,7 @@ class SuspensionReader:
             state = apply(state, entry.event, entry.at)
             if suspension_id in state.suspensions and state.status != "running":
                 break
-        return build_execution_view(state, self._engine.tools)
+        return build_execution_view(state, self._engine.tools, program=self._program)
 
     async def view_awaiting(
         self,
@@ -120,14 +125,15 @@ async def list_open_suspensions(
     cursor: str | None,
     principal: str | None,
     find_inbox: Callable[[ExecutionState], str | None] = lambda _: None,
+    program: Program = name_program,
     is_described: bool = True,
     max_rows: int | None = None,
     max_bytes: int | None = None,
 ) -> SuspensionPage:
     """Returns open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
 
-    `tools`, `is_described` and `max_rows` are as for `build_suspension_view`. The page ends before the suspension with
-    which it would have more than `max_bytes` of JSON, unless that is its first.
+    `tools`, `program`, `is_described` and `max_rows` are as for `build_suspension_view`. The page ends before the
+    suspension with which it would have more than `max_bytes` of JSON, unless that is its first.
 
     Raises:
         InvalidArguments: the cursor cannot be used.
@@ -144,9 +150,14 @@ async def list_open_suspensions(
         execution = await find(row.execution_id)
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None and suspension.is_open:
-            inbox = find_inbox(execution)
             view = build_suspension_view(
-                execution, suspension, tools, inbox=inbox, is_described=is_described, max_rows=max_rows
+                execution,
+                suspension,
+                tools,
+                inbox=find_inbox(execution),
+                program=program,
+                is_described=is_described,
+                max_rows=max_rows,
             )
             size += 0 if max_bytes is None else measure_encoded(to_short_json(view))
             if found and max_bytes is not None and size > max_bytes:

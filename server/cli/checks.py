@@ -1,16 +1,17 @@
 """The checks of `doctor`.
 
 Each check is independent: a broken settings file does not hide a broken database. No check sends anything or creates a
-database. Opening an existing database migrates an older schema, as every command does.
+database; the one of the home writes a file that is gone at once. Opening an existing database migrates an older schema,
+as every command does.
 """
 
 import importlib.util
 import os
 import platform
-import shlex
 import sqlite3
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
+from planwarden.server.cli.arguments import describe_missing_home, is_home_named
 from planwarden.server.cli.grant_checks import check_grants
 from planwarden.server.cli.guard_checks import check_guard
 from planwarden.server.cli.health import DoctorReport, HealthCheck, run_check
@@ -33,20 +35,16 @@ from planwarden.server.cli.server_checks import check_downstream
 from planwarden.server.cli.shared_checks import check_shared
 from planwarden.server.cli.start_checks import check_starts
 from planwarden.server.notifications.browsers import NOT_INSTALLED, is_push_installed
-from planwarden.server.settings.catalogue import build_command_prefix, build_registry
-from planwarden.server.settings.configuration import (
-    FILE,
-    HOME_VARIABLE,
-    Settings,
-    find_home,
-    load_settings,
-)
+from planwarden.server.settings.catalogue import build_registry
+from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home, load_settings
 from planwarden.server.settings.models import build_model
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search_service import search_endpoint_from_environment
 
+PROBE_BYTES = 4096
+"""Written into the home, and gone at once: a full disk may still take an empty file."""
 SLOW_COMMIT_MS = 250
 LATE_SEAL_MS = 10_000
 """Rows of the audit are sealed every half second while a process lives; after this, no process seals."""
@@ -61,14 +59,12 @@ def run_checks(
 ) -> DoctorReport:
     """Runs every check, after those that it depends on. It starts the downstream servers and ends them again."""
     folder = find_home(home, os.environ)
-    is_named = home is not None or bool(os.environ.get(HOME_VARIABLE))
-    home_check = _check_home(folder, is_named=is_named)
     settings, *read = _read_settings(home, model, mcp_config, store, folder)
     is_broken = read[0].status == "broken"
     no_settings = "the settings are broken" if is_broken else None
     no_servers = no_settings or (None if len(read) == 1 else "the file of the servers is broken")
     checks = (
-        home_check,
+        _check_home(folder, settings, is_named=is_home_named(home)),
         read[0],
         # Before the store check: opening the store tightens the mode of the folder.
         _check_file_modes(settings),
@@ -97,17 +93,20 @@ def run_checks(
     )
 
 
-def _check_home(folder: Path, *, is_named: bool) -> HealthCheck:
-    """A folder that somebody named is expected to be there; the default one is made by the first execution."""
+def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCheck:
+    """Return whether the folder is there and can be written: the default one is made by the first execution."""
     facts: dict[str, JsonValue] = {"folder": str(folder)}
-    if folder.is_dir():
-        return HealthCheck(name="home", status="ok", message=str(folder), facts=facts)
-    command = shlex.join([*build_command_prefix(folder, None), "init"])
-    if os.path.lexists(folder):
-        text = f"{folder} is not a folder; name another one with --home or {HOME_VARIABLE}"
-        return HealthCheck(name="home", status="broken", message=text, facts=facts)
-    text = f"there is no folder {folder}; `{command}` makes it, with settings, a tool and a plan that runs"
-    return HealthCheck(name="home", status="broken" if is_named else "off", message=text, facts=facts)
+    if (missing := describe_missing_home(folder)) is not None:
+        is_broken = is_named or os.path.lexists(folder)
+        return HealthCheck(name="home", status="broken" if is_broken else "off", message=missing, facts=facts)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        text = f"{folder} cannot be written to: {error.strerror}; make it writable for this user, or name another home"
+        status = "broken" if settings.store.path == folder / DATABASE else "warning"
+        return HealthCheck(name="home", status=status, message=text, facts=facts)
+    return HealthCheck(name="home", status="ok", message=str(folder), facts=facts)
 
 
 def _read_settings(

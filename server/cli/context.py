@@ -232,7 +232,12 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
     def _build_service(self, engine: Engine) -> Service:
         settings = self.settings
         return Service(
-            engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream, library=self.library
+            engine,
+            settings.options,
+            max_steps=settings.max_steps,
+            downstream=self.downstream,
+            library=self.library,
+            program=self.program,
         )
 
 

@@ -9,6 +9,7 @@ from planwarden.agent.approval.grants import VERSION_DIGITS
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.server.cli.health import HealthCheck
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.plans.library import build_library
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
 from planwarden.server.views.facts import escape_text
@@ -62,6 +63,6 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
         return None
     happened = "is another version now" if name in versions else "is not there"
     return (
-        f"grant {grant.grant_id} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, but version "
+        f"grant {shorten(grant.grant_id)} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, but version "
         f"{step.plan_digest[:VERSION_DIGITS]} {happened}, so new runs ask"
     )

@@ -26,7 +26,12 @@ HOSTS = (
 def add_tools(commands: CommandGroup) -> None:
     """Add what shows and checks the tools and the channels of notifications."""
     tools = commands.add("tools", "tools:handle_tools", "List the tools that plans may name.", uses_servers=True)
-    tools.add_argument("query", nargs="*", metavar="QUERY", help="words to search for; best matches first")
+    tools.add_argument(
+        "query",
+        nargs="*",
+        metavar="QUERY",
+        help="words to search for; best matches first. The name of a tool also shows its arguments and schemas",
+    )
     tools.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
     tools.add_argument("--cursor", help="continue after the page that printed this cursor")
     trust = commands.add(
@@ -66,7 +71,7 @@ def add_tools(commands: CommandGroup) -> None:
 
 
 def add_schedules(commands: CommandGroup) -> None:
-    """Add what changes schedules."""
+    """Add what changes schedules, and what tries a hook."""
     schedules = commands.add_group(
         "schedule", "add|list|pause|resume|remove|run-now", "Schedules, on which servers and workers start saved plans."
     )
@@ -104,6 +109,17 @@ def add_schedules(commands: CommandGroup) -> None:
         "--owner", default=LOCAL, metavar="NAME", help="principal to whom the runs belong; default %(default)s"
     )
     schedules.add("list", "schedules:handle_list", "List schedules, their next times and their last ticks.")
+    hooks = commands.add_group("hook", "send", "Requests of other programs that start saved plans: [hooks].")
+    text = "Sign a message with the secret of a hook, send it to the running server, and show what it answers."
+    send = hooks.add("send", "hooks:handle_send", text)
+    send.add_argument("hook", metavar="NAME", help="name of the hook in planwarden.toml")
+    send.add_argument("event", metavar="JSON", help="the message, which is the input `event` of the hook's plan")
+    send.add_argument(
+        "--url",
+        default="http://127.0.0.1:8765",
+        metavar="URL",
+        help="address of the server; default %(default)s",
+    )
     for name, text in (
         ("pause", "Start nothing at its ticks until it is resumed."),
         ("resume", "Go on with the next tick; those while it was paused are over."),

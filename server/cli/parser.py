@@ -20,7 +20,7 @@ from planwarden.server.cli.operator_commands import (
     add_tools,
 )
 from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
-from planwarden.server.views.states import STATUSES
+from planwarden.server.views.states import FORMER, STATUSES
 
 GRAPH_FORMS = ("text", "svg", "mermaid")
 
@@ -200,7 +200,9 @@ def _add_executions(commands: CommandGroup) -> None:
     listing.add_argument(
         "--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id"
     )
-    listing.add_argument("--state", choices=tuple(STATUSES), help="only those in this state")
+    listing.add_argument(
+        "--state", type=lambda state: FORMER.get(state, state), choices=tuple(STATUSES), help="only those in this state"
+    )
     listing.add_argument("--tool", metavar="TOOL", help="only those that name this tool")
     listing.add_argument("--host", metavar="NAME", help="only those that this program asked for, as it names itself")
     listing.add_argument("--plan", metavar="NAME", help="only the runs of this saved plan")
@@ -353,7 +355,7 @@ def _add_approvals(commands: CommandGroup) -> None:
     add.add_argument("--for", dest="duration", required=True, metavar="TIME", help=text)
     add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
     revoke = grants.add("revoke", "grants:handle_revoke", "End a standing approval now.", has_json=False)
-    revoke.add_argument("grant", metavar="GRANT", help="id of the grant, as `planwarden grant list` shows it")
+    revoke.add_argument("grant", metavar="GRANT", help="id of the grant, or the beginning of it")
     once = commands.add_group("once", "list|forget", "Calls that happen once per business key, by [tools] once.")
     listing = once.add("list", "once:handle_list", "List the newest calls that keep their key, 200 at most.")
     listing.add_argument("--tool", metavar="TOOL", help="only calls of this tool")

@@ -46,6 +46,6 @@ def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[
         prompt = find_prompt_clash(plan.name)
         tool = find_tool_clash(plan.name) if settings.plans_as_tools else None
         if prompt is not None:
-            yield str(plan.path), f"run_plan runs it, but hosts do not offer it as a prompt: {prompt}"
+            yield str(plan.path), f"`planwarden run` runs it, but hosts do not offer it as a prompt: {prompt}"
         elif tool is not None:
-            yield str(plan.path), f"run_plan runs it, but it is not a tool of its own: {tool}"
+            yield str(plan.path), f"`planwarden run` runs it, but it is not a tool of its own: {tool}"

@@ -18,6 +18,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.imports import import_quickly
+from planwarden.server.cli.arguments import build_program, check_home
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT, print_error, print_json
@@ -52,11 +53,16 @@ def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
     try:
         handler = load_handler(arguments.handler)
         imported()
+        check_home(arguments)
         return handler(arguments)
     except PlanwardenError as error:
+        # A server's first answers need nothing of a terminal.
+        from planwarden.server.cli.terminal.commands import name_commands
+
+        message = name_commands(error.message, build_program(arguments))
         if arguments.json:
-            print_json({"error": {"code": error.code, "message": error.message, "details": error.details}})
-        print_error(error.message)
+            print_json({"error": {"code": error.code, "message": message, "details": error.details}})
+        print_error(message)
         return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
     finally:
         STANDARD_OUTPUT.finish()

@@ -17,8 +17,10 @@ from planwarden.agent.common.errors import UnknownSuspension, UsageError
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Lookups, SuspensionRow
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.suspension import name_program
 from planwarden.storage.opening import open_at_once, open_lookups
 
 # The operator's files run, and their schemas are made, for commands that show something of a tool.
@@ -71,13 +73,20 @@ class ReadingContext(msgspec.Struct, frozen=True):
         """What the tools say of themselves. Looking one up raises as `tools` does."""
         return DefinitionsOnDemand(self)
 
-    def command(self, *words: str) -> str:
-        """Returns a command line that works on this home, for people to copy."""
+    def program(self) -> str:
+        """Return what a command line on this home begins with."""
         home = ("--home", str(self.settings.home)) if self.has_home_option else ()
         servers = ("--mcp-config", str(self.mcp_config)) if self.mcp_config is not None else ()
         # Not the password of the URL: what is printed may be copied anywhere.
         store = ("--store", self.settings.store.safe_url) if self.store is not None else ()
-        return shlex.join(["planwarden", *home, *store, *servers, *words])
+        return shlex.join([name_program(), *home, *store, *servers])
+
+    def command(self, *words: str) -> str:
+        """Return a command line that works on this home, for people to copy; ids in it are short."""
+        # The value of an option, such as a cursor, may look like an id and has to be whole.
+        pairs = zip(("", *words), words, strict=False)
+        short = [word if before.startswith("--") else shorten(word) for before, word in pairs]
+        return f"{self.program()} {shlex.join(short)}"
 
     def read(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
         """Returns what `work` finds in the store. Where nothing has to be waited for, no event loop is made."""

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from planwarden.server.api.replay import ReplayReport, UnreplayableLog, replay_logs
 from planwarden.server.cli.health import HealthCheck, run_check
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store
 
@@ -60,4 +61,4 @@ def _check_logs(settings: Settings, replay: Replay) -> HealthCheck:
 
 
 def _describe_log(found: UnreplayableLog) -> str:
-    return f"execution {found.execution_id} {found.fault.describe()}"
+    return f"execution {shorten(found.execution_id)} {found.fault.describe()}"

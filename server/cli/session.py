@@ -48,8 +48,7 @@ NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
 """Questions for which the owner's approval at a terminal is not enough."""
 MODEL_ADVICE = (
     "The person at the terminal is not the model. Name one with --model PROVIDER:NAME (anthropic, openai, google, "
-    "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant: its run_goal and execute_plan ask "
-    "the assistant itself."
+    "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant, which then answers itself."
 )
 
 Start = Callable[[Service], Awaitable[ExecutionState]]
@@ -171,13 +170,17 @@ class CliSession(msgspec.Struct, frozen=True):
         return () if tools.get(tool_name) is None else tools.complete(tool_name, arguments)[1]
 
     def build_view(self, execution: ExecutionState, suspension: SuspensionState) -> Suspension:
-        return build_suspension_view(execution, suspension, self.context.tools)
+        return build_suspension_view(execution, suspension, self.context.tools, program=self.context.program)
+
+    def write_execution(self, execution: ExecutionState) -> dict[str, JsonValue]:
+        """Returns the execution as the wire has it."""
+        return to_json(build_execution_view(execution, self.context.tools, program=self.context.program))
 
     def finish(self, arguments: Namespace, execution: ExecutionState) -> int:
         """Draws the outcome, prints the execution with --json, and returns the exit code."""
         self.draw_outcome(execution)
         if arguments.json:
-            print_json(to_json(build_execution_view(execution, self.context.tools)))
+            print_json(self.write_execution(execution))
         return exit_code(execution)
 
     def draw_outcome(self, execution: ExecutionState) -> None:

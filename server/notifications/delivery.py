@@ -1,4 +1,4 @@
-"""One attempt to deliver a notification: a POST in bounded time that reads only the status of the response.
+"""One attempt to deliver a message: a POST in bounded time that reads only the status of the response, unless asked.
 
 It follows no redirect, because that would send a signed message or a token elsewhere. It uses no proxy from the
 environment. The descriptions in a receipt are planwarden's own; no text of the receiver reaches a log. The sender
@@ -39,6 +39,8 @@ class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """Another attempt cannot succeed."""
     retry_after_s: float | None = None
     """The wait that the receiver asked for, at most `LONGEST_WAIT_S`."""
+    answer: tuple[int, bytes] | None = None
+    """Status and beginning of the response, if it was asked for and came."""
 
 
 PUSH_SERVICES = WebAccess(policy=AddressPolicy(ports=frozenset({443})))
@@ -46,12 +48,17 @@ PUSH_SERVICES = WebAccess(policy=AddressPolicy(ports=frozenset({443})))
 
 
 async def post(
-    message: OutgoingRequest, *, now: float, timeout_s: float = TIMEOUT_S, foreign: WebAccess = PUSH_SERVICES
+    message: OutgoingRequest,
+    *,
+    now: float,
+    timeout_s: float = TIMEOUT_S,
+    foreign: WebAccess = PUSH_SERVICES,
+    max_answer_bytes: int = 0,
 ) -> DeliveryReceipt:
     """Send the message; never raises for an error of the network or the receiver. `Retry-After` counts from `now`."""
     with anyio.move_on_after(timeout_s):
         try:
-            return await _send(message, now, foreign)
+            return await _send(message, now, foreign, max_answer_bytes)
         except ToolError:
             return DeliveryReceipt(is_delivered=False, description="is not at a public address, or has none")
         # The texts of these errors may repeat what was sent, so the receipts do not quote them.
@@ -64,7 +71,7 @@ async def post(
     return DeliveryReceipt(is_delivered=False, description=f"did not answer within {timeout_s:g} s")
 
 
-async def _send(message: OutgoingRequest, now: float, foreign: WebAccess) -> DeliveryReceipt:
+async def _send(message: OutgoingRequest, now: float, foreign: WebAccess, max_answer_bytes: int) -> DeliveryReceipt:
     async with await _open_transport(foreign if message.is_foreign else None) as transport:
         request = httpx2.Request(
             "POST",
@@ -74,6 +81,12 @@ async def _send(message: OutgoingRequest, now: float, foreign: WebAccess) -> Del
             extensions={"timeout": httpx2.Timeout(None, connect=CONNECT_S).as_dict()},
         )
         response = await transport.handle_async_request(request)
+        answer = bytearray()
+        if max_answer_bytes:
+            async for piece in response.aiter_raw():
+                answer += piece[: max_answer_bytes - len(answer)]
+                if len(answer) == max_answer_bytes:
+                    break
         # Closing without reading ends the connection, however large the response is.
         await response.aclose()
     status = response.status_code
@@ -87,6 +100,7 @@ async def _send(message: OutgoingRequest, now: float, foreign: WebAccess) -> Del
         # An operator's address may be right before something answers at it; a push service knows its own.
         is_final=status == 410 or (status == 404 and message.is_foreign),
         retry_after_s=_parse_retry_after(response.headers.get("retry-after"), now),
+        answer=(status, bytes(answer)) if max_answer_bytes else None,
     )
 
 

@@ -113,6 +113,10 @@ class ScheduleBook:
         """Returns all schedules, oldest first."""
         return await self._schedules.all()
 
+    async def is_attended(self) -> bool:
+        """Return whether a living process starts what is due."""
+        return await self._schedules.is_attended()
+
     async def find(self, beginning: str) -> PlanSchedule:
         """Returns the schedule whose id begins so.
 

@@ -93,6 +93,7 @@ class ScheduleTicker:
     async def _repeat(self, tasks: TaskGroup) -> None:
         while True:
             try:
+                await self._schedules.attend()
                 await self.look_with(tasks)
             except PlanwardenError as error:
                 logger.error("schedules: %s", error.message)

@@ -26,7 +26,7 @@ from planwarden.server.views.accomplishment import (
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
-from planwarden.server.views.suspension import Suspension, build_suspension_view
+from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
 # A port of the engine, which a server's first answers do not need.
@@ -159,11 +159,12 @@ def build_execution_view(
     observations: Sequence[Observation] | None = None,
     *,
     inbox: str | None = None,
+    program: Program = name_program,
     is_described: bool = True,
 ) -> Execution:
-    """Returns the public view of the folded state; `tools` and `is_described` as for `build_suspension_view`."""
+    """Returns the public view of the folded state; the arguments are as for `build_suspension_view`."""
     suspensions = tuple(
-        build_suspension_view(state, found, tools, inbox=inbox, is_described=is_described)
+        build_suspension_view(state, found, tools, inbox=inbox, program=program, is_described=is_described)
         for found in state.open_suspensions
         if found.question.addressee != "clock"
     )
@@ -242,7 +243,7 @@ def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) ->
         which = ", ".join(found.suspension_id for found in pending[:5])
         return (
             f"A person must decide {which}: call resume_execution to have them asked, or tell them to run "
-            f"`planwarden approve {pending[0].suspension_id}`; do not decide for them."
+            f"`{pending[0].how_to_answer.command}`; do not decide for them."
             + (f" Another step {outage}." if outage else "")
         )
     if outage is not None:
@@ -322,7 +323,8 @@ def _join_some(names: list[str]) -> str:
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
     """Returns the view with the sentence that the caller passes on to the person who must decide."""
     found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
-    ways = [f"to run `planwarden approve {suspension_id}`"]
+    command = None if found is None else found.how_to_answer.command
+    ways = [f"to run `{command or f'{name_program()} approve {suspension_id}'}`"]
     if found is not None and found.how_to_answer.inbox_url is not None:
         ways.insert(0, f"to open {found.how_to_answer.inbox_url}")
     until = ""

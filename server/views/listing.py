@@ -50,12 +50,14 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         steps = f"{self.step_count} step{'' if self.step_count == 1 else 's'}"
         return (
-            steps if self.state in ("planned", "done") and not self._is_partly_done else f"{self.steps_done} of {steps}"
+            steps
+            if self.state in ("planned", "completed") and not self._is_partly_done
+            else f"{self.steps_done} of {steps}"
         )
 
     @property
     def _is_partly_done(self) -> bool:
-        return self.state == "done" and self.steps_done < self.step_count
+        return self.state == "completed" and self.steps_done < self.step_count
 
 
 class ExecutionLines(msgspec.Struct, frozen=True):

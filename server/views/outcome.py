@@ -21,7 +21,7 @@ _STEPS: dict[str, tuple[str, Tone]] = {
     "pending": ("has not begun", "busy"),
     "in_progress": ("is running", "busy"),
     "suspended": ("waits for another answer", "busy"),
-    "completed": ("is done", "good"),
+    "completed": ("is completed", "good"),
     "rejected": ("did not run", "bad"),
     "failed": ("failed", "bad"),
     "skipped": ("was skipped", "bad"),
@@ -99,7 +99,7 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
         words, tone = "waits for the provider", "busy"
     elif state.status == "suspended" and _waits_for_clock(execution, state):
         words, tone = "waits for a time", "busy"
-    elif words == "is done":
+    elif words == "is completed":
         words, tone = _describe_done(state)
     number = list(execution.steps).index(state.step.step_id) + 1
     # The error may hold what a tool or a server wrote: quoted, it cannot pass for words of planwarden.
@@ -116,5 +116,5 @@ def _describe_done(state: StepState) -> tuple[str, Tone]:
     """What a completed step did, with what it did not do."""
     shortfall = describe_shortfall(state)
     is_warning = state.failed_items or state.validation == "failed"
-    joined = f"is done{', ' if state.items is None else '; '}{shortfall}" if shortfall else "is done"
+    joined = f"is completed{', ' if state.items is None else '; '}{shortfall}" if shortfall else "is completed"
     return joined, "warn" if is_warning else "good"

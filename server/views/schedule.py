@@ -5,6 +5,8 @@ from datetime import datetime
 import msgspec
 from pydantic import JsonValue
 
+NOT_ATTENDED = "no server or worker runs on this store now, so nothing starts until one does"
+
 
 class TickView(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one tick."""

@@ -11,7 +11,7 @@ GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "c
 _WORDS = {
     "running": "runs",
     "planned": "is planned and has not begun",
-    "completed": "is done",
+    "completed": "is completed",
     "failed": "failed",
     "rejected": "ended, because a part of it was rejected",
     "incomplete": "stopped before its end",

@@ -10,11 +10,13 @@ STATUSES: "Mapping[str, ExecutionStatus]" = {
     "running": "running",
     "waiting": "suspended",
     "planned": "planned",
-    "done": "completed",
+    "completed": "completed",
     "failed": "failed",
     "rejected": "rejected",
     "cancelled": "cancelled",
     "incomplete": "incomplete",
     "rehearsed": "rehearsed",
 }
+FORMER = {"done": "completed"}
+"""What a state was called before."""
 STATES: "Mapping[ExecutionStatus, str]" = {status: state for state, status in STATUSES.items()}

@@ -1,6 +1,6 @@
 """The view of a suspension: what is asked, about which call, and how to answer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,23 @@ _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 MAX_TITLE_CHARS = 80
 
 
+Program = Callable[[], str]
+"""Returns what a command in a terminal begins with; to find out whether a home is the default one takes an import."""
+
+
+def name_program() -> str:
+    """Return the beginning of a command that needs to name no home."""
+    return "planwarden"
+
+
 class HowToAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How a person decides."""
 
     inbox_url: str | None = None
     """Page of the question in the inbox; null while no inbox runs."""
     command: str | None = None
-    """What a person runs in a terminal. Both are null for questions to the caller."""
+    """What a person runs in a terminal; names the home where it is not the default one. Both are null for questions to
+    the caller."""
 
 
 class CoveredCallView(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,10 +237,11 @@ def build_suspension_view(
     tools: "Definitions | None",
     *,
     inbox: str | None = None,
+    program: Program = name_program,
     is_described: bool = True,
     max_rows: int | None = None,
 ) -> Suspension:
-    """Returns a suspension with everything that is needed to answer it.
+    """Returns a suspension with everything that is needed to answer it: `program` begins the command that does.
 
     Without `tools` it is for those who show nothing of them; without `is_described`, for those who show nothing of what
     the tool of the call says of itself, as JSON does. With `max_rows`, it has only so many of a question's rows and
@@ -277,7 +288,7 @@ def build_suspension_view(
         if is_caller
         else HowToAnswer(
             inbox_url=f"{inbox}/suspensions/{question.suspension_id}" if inbox else None,
-            command=f"planwarden approve {question.suspension_id}",
+            command=f"{program()} approve {question.suspension_id}",
         ),
         quorum=question.quorum,
         endorsements=tuple(

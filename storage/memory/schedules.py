@@ -14,6 +14,13 @@ class MemorySchedules:
     def __init__(self, audit: Callable[[Sequence[AuditEntry]], Awaitable[None]]) -> None:
         self._audit = audit
         self._rows: dict[str, PlanSchedule] = {}
+        self._is_attended = False
+
+    async def attend(self) -> None:
+        self._is_attended = True
+
+    async def is_attended(self) -> bool:
+        return self._is_attended
 
     async def add(self, schedule: PlanSchedule, entry: AuditEntry) -> None:
         if len(self._rows) >= MAX_SCHEDULES:

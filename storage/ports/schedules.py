@@ -76,7 +76,19 @@ class PlanSchedule(msgspec.Struct, frozen=True, kw_only=True):
         return 0.0 if self.queued else float(self.next_at)
 
 
-class ScheduleStore(Protocol):
+class Attendance(Protocol):
+    """Which processes start what is due."""
+
+    async def attend(self) -> None:
+        """Say, until the store is closed, that this process does; once is enough. Raises `StoreError`."""
+        ...
+
+    async def is_attended(self) -> bool:
+        """Return whether a living process does."""
+        ...
+
+
+class ScheduleStore(Attendance, Protocol):
     """Laws:
 
     * Of racing changes to one version of a row exactly one is stored; the others change nothing and return False.

@@ -12,7 +12,7 @@ FORGOTTEN_S = 60.0
 
 
 class PostgresProcesses:
-    """Implements `ProcessRegistry`."""
+    """Implements `ProcessRegistry`, and `Attendance` for schedules."""
 
     def __init__(self, database: Database, liveness: LockLiveness) -> None:
         self._database = database
@@ -23,6 +23,12 @@ class PostgresProcesses:
         text = msgspec.json.encode(facts).decode()
         await self._database.write(lambda transaction: transaction.execute("publish", (facts.owner, text)).rowcount)
         await self._database.write(lambda transaction: transaction.execute("forget_dead", (FORGOTTEN_S,)).rowcount)
+
+    async def attend(self) -> None:
+        """Do nothing: every process that is published starts what is due."""
+
+    async def is_attended(self) -> bool:
+        return bool(await self.living())
 
     async def living(self) -> tuple[ProcessFacts, ...]:
         rows = await self._database.fetch("processes")

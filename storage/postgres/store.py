@@ -114,7 +114,7 @@ class PostgresStore(SqlLookups):
         self._notifications = SqlNotifications(self._database, self._clock)
         self._browsers = SqlBrowsers(self._database)
         self._keys = SqlKeys(self._database)
-        self._schedules = SqlSchedules(self._database, self._clock)
+        self._schedules = SqlSchedules(self._database, self._clock, self._processes)
         self._secrets = SqlSecrets(self._database)
 
     @classmethod

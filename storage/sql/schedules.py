@@ -9,7 +9,13 @@ from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.environment import Clock
-from planwarden.storage.ports.schedules import MAX_SCHEDULES, PlanSchedule, damaged_schedule, too_many_schedules
+from planwarden.storage.ports.schedules import (
+    MAX_SCHEDULES,
+    Attendance,
+    PlanSchedule,
+    damaged_schedule,
+    too_many_schedules,
+)
 from planwarden.storage.sql.database import Database, SqlTransaction
 
 _FIXED = ("schedule_id", "plan", "cron", "timezone", "inputs", "overlap", "missed", "owner", "created_by", "created_at")
@@ -20,9 +26,11 @@ _JSON = ("inputs", "queued", "recent")
 class SqlSchedules:
     """Implements `ScheduleStore`."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, attendance: Attendance) -> None:
         self._database = database
         self._clock = clock
+        self.attend = attendance.attend
+        self.is_attended = attendance.is_attended
 
     async def add(self, schedule: PlanSchedule, entry: AuditEntry) -> None:
         values = (*_list_values(schedule, _FIXED), *_list_values(schedule, _CHANGING))

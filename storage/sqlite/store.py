@@ -36,7 +36,7 @@ from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.append import PreparedAppend
 from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.transaction import FileLiveness, SqliteDatabase, SqliteTransaction
+from planwarden.storage.sqlite.transaction import FileAttendance, FileLiveness, SqliteDatabase, SqliteTransaction
 from planwarden.storage.sqlite.writer import Writer
 
 # What else the file holds is imported when it is asked for: a command that decides waits for every import.
@@ -130,7 +130,7 @@ class SqliteStore(SqlLookups):
         """Schedules of saved plans."""
         from planwarden.storage.sql.schedules import SqlSchedules
 
-        return SqlSchedules(self._database, self._clock)
+        return SqlSchedules(self._database, self._clock, FileAttendance(self._liveness))
 
     @property
     def signing_keys(self) -> "KeyStore":

@@ -1,5 +1,6 @@
 """The SQLite file as the modules of `planwarden.storage.sql` use it."""
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -13,6 +14,9 @@ from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.writer import Writer
 
 Result = TypeVar("Result")
+
+TICKER = "ticker-"
+"""The beginning of the names of processes that start what is due."""
 
 
 class SqliteTransaction:
@@ -58,3 +62,17 @@ class FileLiveness:
 
     async def is_dead(self, owner: str) -> bool:
         return self._files.is_dead(owner)
+
+
+class FileAttendance:
+    """Implements `Attendance` over the same files."""
+
+    def __init__(self, files: LivenessFile) -> None:
+        self._files = files
+        self._name = f"{TICKER}{secrets.token_hex(8)}"
+
+    async def attend(self) -> None:
+        self._files.announce(self._name)
+
+    async def is_attended(self) -> bool:
+        return self._files.is_anyone_alive(TICKER)

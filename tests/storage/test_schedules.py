@@ -12,6 +12,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports import schedules as port
+from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd
@@ -152,3 +153,15 @@ async def test_a_store_without_schedules_is_said_so() -> None:
 
     with pytest.raises(UsageError, match="keeps no schedules"):
         schedules_of(WatchedStore(MemoryStore(ManualClock()), ignore))
+
+
+@requirement("store:schedules")
+async def test_every_process_sees_whether_a_living_one_starts_what_is_due(back_end: BackEnd) -> None:
+    reader, ticking = schedules_of(back_end.connect()), back_end.connect()
+    assert not await reader.is_attended()
+    registry = registry_of(ticking)
+    if registry is not None:
+        facts = ProcessFacts(owner="o", role="both", host="h", pid=1, version="1", started_at=1.0, policy="p", tools={})
+        await registry.publish(facts)
+    await schedules_of(ticking).attend()
+    assert await reader.is_attended()

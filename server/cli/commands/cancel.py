@@ -13,6 +13,7 @@ from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.tools.registry import Registry
@@ -107,7 +108,9 @@ def _draw_unfinished(terminal: Terminal, found: list[ExecutionState]) -> None:
     terminal.say(TerminalLine((("Unfinished:", "bold"),)))
     for execution in found:
         summary = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
-        terminal.say(TerminalLine(((execution.thread_id, "bold"), (f"  {execution.status}  {summary}", "dim")), "asks"))
+        terminal.say(
+            TerminalLine(((shorten(execution.thread_id), "bold"), (f"  {execution.status}  {summary}", "dim")), "asks")
+        )
 
 
 def _draw_steps(terminal: Terminal, execution: ExecutionState) -> None:

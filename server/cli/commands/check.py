@@ -11,6 +11,7 @@ from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result
 from planwarden.server.cli.plan_source import choose_plan, read_given_inputs
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
@@ -94,7 +95,7 @@ def _allowed_line(allowed: Allowed) -> TerminalLine:
 
 
 def _describe_grant(grant_id: str) -> str:
-    return f"grant {escape_text(grant_id)} lets it through"
+    return f"grant {escape_text(shorten(grant_id))} lets it through"
 
 
 def _join(names: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from planwarden.server.cli.exit_codes import DONE, WAITING
 from planwarden.server.cli.output import print_json
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
+from planwarden.server.cli.terminal.commands import name_commands
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.suspension import Suspension
@@ -88,7 +89,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
             result = approve(session, last)
         except PlanwardenError as error:
             # Somebody else may have decided it meanwhile; the others are asked all the same.
-            session.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
+            session.terminal.say(TerminalLine(((name_commands(error.message), "warn"),), "note"))
             continue
         if result.is_recorded:
             decided.append(last)
@@ -124,7 +125,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=True)
     if found.question.addressee != "human":
-        answerer = "the clock" if found.question.addressee == "clock" else "the calling model, which uses submit_answer"
+        answerer = "the clock" if found.question.addressee == "clock" else "the calling model"
         raise UsageError(f"suspension {suspension_id!r} is not for a person; it waits for {answerer}")
     if found.question.expires_at is not None and found.question.expires_at <= time.time():
         session.terminal.say(TerminalLine((("The time to answer has passed.", "warn"),), "note"))

@@ -7,6 +7,7 @@ from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.limits import check_limit
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.age import format_age
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
@@ -62,7 +63,7 @@ def draw_line(terminal: Terminal, line: ExecutionLine, now: float) -> None:
     mark, style = OUTCOMES[STATUSES[line.state]]
     age = format_age(line.changed_at.timestamp(), now)
     state = (line.describe_state(), style)
-    terminal.say(TerminalLine((state, f"  {escape_text(line.thread_id)}", (f"  {age}", "dim")), mark))
+    terminal.say(TerminalLine((state, f"  {escape_text(shorten(line.thread_id))}", (f"  {age}", "dim")), mark))
     saved = f"saved plan {one_line(line.saved_plan, TITLE_CHARS)}" if line.saved_plan and line.is_quoted else ""
     host = format_host(line.host) if line.host else ""
     facts = " · ".join(filter(None, (line.describe_progress(), saved, host)))

@@ -126,10 +126,17 @@ def add_grant(
     return anyio.run(work)
 
 
-def revoke_grant(context: CliContext, grant_id: str) -> None:
+def revoke_grant(context: CliContext, beginning: str) -> None:
+    """End the grant whose id begins so. Raises `UsageError`: there is none, or several begin so."""
+
     async def work() -> None:
         async with context.open_for_writing(follows=False) as service:
-            await service.grants.revoke(grant_id, _build_authority())
+            found = [view.grant_id for view in await service.grants.list(only_open=False)]
+            matching = [name for name in found if beginning and name.startswith(beginning)]
+            if len(matching) > 1 and beginning not in matching:
+                raise UsageError(f"several grants begin with {beginning[:64]!r}: {', '.join(matching[:5])}")
+            is_unique = len(matching) == 1
+            await service.grants.revoke(matching[0] if is_unique else beginning, _build_authority())
 
     anyio.run(work)
 

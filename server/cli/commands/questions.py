@@ -1,6 +1,7 @@
 """The command `list`, which only reads. The operator's terminal shows the questions of every principal."""
 
 from argparse import Namespace
+from collections.abc import Iterator
 from functools import partial
 
 from planwarden.agent.ports.listing import ExecutionFilter
@@ -13,13 +14,18 @@ from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.age import format_age
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.commands import shorten
+from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.suspension import SuspensionPage
-from planwarden.server.views.voices import build_label, build_title
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.suspension import Suspension, SuspensionPage
+from planwarden.server.views.voices import build_label, build_title, format_place
 
 RECENT = 5
+SHOWN_CALLS = 3
+ASKED_IN_WORDS = ("confirmation", "input", "wait")
+"""Kinds of questions whose arguments are the words that are shown."""
 
 
 def handle_list(arguments: Namespace) -> int:
@@ -47,7 +53,14 @@ def list_questions(
         # JSON has the tools that are offered to a caller; a terminal shows nothing of them.
         tools = context.definitions if terminal is None else None
         page = await list_open_suspensions(
-            store, find, tools, limit=limit, cursor=cursor, principal=None, is_described=False
+            store,
+            find,
+            tools,
+            limit=limit,
+            cursor=cursor,
+            principal=None,
+            program=context.program,
+            is_described=False,
         )
         if terminal is not None:
             _draw_questions(terminal, context, page, store.clock.now())
@@ -69,16 +82,30 @@ def _draw_questions(terminal: Terminal, context: ReadingContext, page: Suspensio
         risk = f" · {suspension.risk}" if suspension.risk is not None else ""
         facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
         terminal.say(
-            TerminalLine(((suspension.suspension_id, "bold"), (facts, "dim")), "asks"),
+            TerminalLine(((shorten(suspension.suspension_id), "bold"), (facts, "dim")), "asks"),
             TerminalLine(
                 (build_title(suspension), (f"  {build_label(suspension)}: ", "dim"), one_line(suspension.message, 160)),
                 indent=1,
             ),
+            *_list_details(suspension),
         )
     if page.next_cursor is not None:
         terminal.say(TerminalLine((("more: " + context.command("list", "--cursor", page.next_cursor), "dim"),)))
     commands = f"{context.command('approve', 'SUSPENSION')} · {context.command('reject', 'SUSPENSION')}"
     terminal.say(TerminalLine(((commands, "dim"),)))
+
+
+def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
+    """Yield the calls that the question is about, with their arguments, and the plan that makes them."""
+    calls = suspension.calls if suspension.tool_call is None else (suspension.tool_call,)
+    if suspension.kind not in ASKED_IN_WORDS:
+        for call in calls[:SHOWN_CALLS]:
+            yield TerminalLine((f"{escape_text(call.tool_name)}{arguments_text(call.arguments)}",), indent=1)
+    if len(calls) > SHOWN_CALLS:
+        yield TerminalLine(((f"and {len(calls) - SHOWN_CALLS} more calls", "dim"),), indent=1)
+    plan = format_place(suspension.background)
+    thread = f"thread {escape_text(shorten(suspension.thread_id))}"
+    yield TerminalLine(((" · ".join(filter(None, (plan, thread))), "dim"),), indent=1)
 
 
 async def _draw_recent(terminal: Terminal, context: ReadingContext, store: Lookups) -> None:

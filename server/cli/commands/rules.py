@@ -24,6 +24,7 @@ from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import write_result
 from planwarden.server.cli.reading import ReadingContext
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import FILE
@@ -235,7 +236,7 @@ def _change_line(change: ReplayedCall) -> TerminalLine:
         (
             (f"{when}  ", "dim"),
             f"{escape_text(change.tool_name)} {change.arguments} {_WAS[change.was]}, {_WOULD[change.would]} ({rule})",
-            (f"  thread {escape_text(change.thread_id)}", "dim"),
+            (f"  thread {escape_text(shorten(change.thread_id))}", "dim"),
         ),
         indent=1,
     )

@@ -16,15 +16,15 @@ from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED, WAITING, exit_code
 from planwarden.server.cli.output import print_json, write_result
 from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.inputs import read_inputs
 from planwarden.server.schedules.book import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.execution import build_execution_view
 from planwarden.server.views.facts import escape_text, format_value
-from planwarden.server.views.schedule import ScheduleView, TickView
+from planwarden.server.views.schedule import NOT_ATTENDED, ScheduleView, TickView
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
 
 _MARKS: dict[str, Mark] = {"started": "done", "skipped": "waits", "missed": "note", "failed": "failed"}
@@ -33,18 +33,17 @@ SHOWN_TICKS = 3
 
 def handle_add(arguments: Namespace) -> int:
     context = CliContext.from_arguments(arguments)
-    view = anyio.run(add_schedule, context, arguments)
-    write_result(arguments, to_json(view), lambda terminal: draw_schedules(terminal, (view,)))
-    return DONE
+    view, is_attended = anyio.run(add_schedule, context, arguments)
+    return _report_change(arguments, context, view, is_attended=is_attended)
 
 
 def handle_list(arguments: Namespace) -> int:
     context = CliContext.from_arguments(arguments)
-    views = anyio.run(list_schedules, context)
+    views, is_attended = anyio.run(list_schedules, context)
     write_result(
         arguments,
         {"schedules": [to_json(view) for view in views]},
-        lambda terminal: draw_schedules(terminal, views, context),
+        lambda terminal: draw_schedules(terminal, context, views, is_attended=is_attended),
     )
     return DONE
 
@@ -88,7 +87,7 @@ def handle_run_now(arguments: Namespace) -> int:
         return WAITING if outcome.kind == "queued" else FAILED
     session.draw_outcome(execution)
     if arguments.json:
-        print_json({"scheduleId": schedule_id, **to_json(build_execution_view(execution, session.context.tools))})
+        print_json({"scheduleId": schedule_id, **session.write_execution(execution)})
     return exit_code(execution)
 
 
@@ -102,8 +101,12 @@ class NothingStarted(Exception):
         self.text = text
 
 
-async def add_schedule(context: CliContext, arguments: Namespace) -> ScheduleView:
-    """Adds the schedule of the command line. Raises `UsageError` when it cannot be used."""
+async def add_schedule(context: CliContext, arguments: Namespace) -> tuple[ScheduleView, bool]:
+    """Adds the schedule of the command line, and says whether a process will start it.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
     async with context.open_for_writing(follows=False) as service:
         book = build_book(service)
         request = ScheduleRequest(
@@ -115,14 +118,14 @@ async def add_schedule(context: CliContext, arguments: Namespace) -> ScheduleVie
             missed=arguments.missed,
             owner=arguments.owner,
         )
-        return book.build_view(await book.add(request))
+        return book.build_view(await book.add(request)), await book.is_attended()
 
 
-async def list_schedules(context: CliContext) -> tuple[ScheduleView, ...]:
-    """Returns all schedules, oldest first."""
+async def list_schedules(context: CliContext) -> tuple[tuple[ScheduleView, ...], bool]:
+    """Returns all schedules, oldest first, and whether a process starts what is due."""
     async with context.open_for_reading() as service:
         book = build_book(service)
-        return tuple(map(book.build_view, await book.list()))
+        return tuple(map(book.build_view, await book.list())), await book.is_attended()
 
 
 async def find_schedule(context: CliContext, beginning: str) -> str:
@@ -150,8 +153,10 @@ def build_book(service: Service) -> ScheduleBook:
     return ScheduleBook(service.engine.store, RandomIds(), service, find_operator(), channel="terminal")
 
 
-def draw_schedules(terminal: Terminal, views: Sequence[ScheduleView], context: CliContext | None = None) -> None:
-    if not views and context is not None:
+def draw_schedules(
+    terminal: Terminal, context: CliContext, views: Sequence[ScheduleView], *, is_attended: bool
+) -> None:
+    if not views:
         command = context.command("schedule", "add", "PLAN", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin")
         terminal.say("No schedules.", TerminalLine(((command, "dim"),), indent=1))
     for view in views:
@@ -165,7 +170,7 @@ def draw_schedules(terminal: Terminal, views: Sequence[ScheduleView], context: C
                 ),
                 "waits" if is_paused else "done",
             ),
-            TerminalLine(((f"{view.schedule_id}  {_describe_options(view)}", "dim"),), indent=1),
+            TerminalLine(((f"{shorten(view.schedule_id)}  {_describe_options(view)}", "dim"),), indent=1),
         )
         for name, value in view.inputs.items():
             terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
@@ -176,6 +181,9 @@ def draw_schedules(terminal: Terminal, views: Sequence[ScheduleView], context: C
             terminal.say(TerminalLine((f"{len(view.queued_ticks)} waiting until the last run has ended",), indent=1))
         for tick in view.recent[:SHOWN_TICKS]:
             terminal.say(_build_tick_line(tick))
+    if not is_attended and any(view.paused_at is None for view in views):
+        text = f"{NOT_ATTENDED}: a host with planwarden, or {context.command('serve', '--http')}"
+        terminal.say(TerminalLine(((text, "warn"),), "note"))
 
 
 def _describe_options(view: ScheduleView) -> str:
@@ -183,7 +191,7 @@ def _describe_options(view: ScheduleView) -> str:
 
 
 def _build_tick_line(tick: TickView) -> TerminalLine:
-    what = f"thread {tick.thread_id}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
+    what = f"thread {shorten(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
     when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
     return TerminalLine(((f"{when}  {tick.outcome}: ", "dim"), what), _MARKS.get(tick.outcome, "note"), indent=1)
 
@@ -191,14 +199,22 @@ def _build_tick_line(tick: TickView) -> TerminalLine:
 def _handle_change(arguments: Namespace, change: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]]) -> int:
     context = CliContext.from_arguments(arguments)
 
-    async def work() -> ScheduleView:
+    async def work() -> tuple[ScheduleView, bool]:
         async with context.open_for_writing(follows=False) as service:
             book = build_book(service)
             found = await book.find(arguments.schedule)
-            return book.build_view(await change(book, found.schedule_id))
+            return book.build_view(await change(book, found.schedule_id)), await book.is_attended()
 
-    view = anyio.run(work)
-    write_result(arguments, to_json(view), lambda terminal: draw_schedules(terminal, (view,)))
+    view, is_attended = anyio.run(work)
+    return _report_change(arguments, context, view, is_attended=is_attended)
+
+
+def _report_change(arguments: Namespace, context: CliContext, view: ScheduleView, *, is_attended: bool) -> int:
+    write_result(
+        arguments,
+        to_json(view),
+        lambda terminal: draw_schedules(terminal, context, (view,), is_attended=is_attended),
+    )
     return DONE
 
 

@@ -143,6 +143,7 @@ def show_thread(
             execution,
             context.definitions if terminal is None else None,
             await _read_observations(store, execution, observations_after),
+            program=context.program,
             is_described=False,
         )
         if part is not None:

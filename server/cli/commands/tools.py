@@ -1,5 +1,6 @@
-"""The command `tools`: the tools that a plan may name, and the downstream servers."""
+"""The command `tools`: the tools that a plan may name, all that one of them says of itself, and the servers."""
 
+import json
 from argparse import Namespace
 from collections.abc import Sequence
 
@@ -13,7 +14,8 @@ from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal.lines import Mark, Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.tools import ToolPage
+from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.tools import ToolPage, ToolView, build_tool_view
 from planwarden.tools.downstream.health import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
@@ -23,12 +25,17 @@ def handle_tools(arguments: Namespace) -> int:
     query = " ".join(arguments.query) or None
     context = CliContext.from_arguments(arguments)
     page, servers = list_tools(context, query, limit=arguments.limit, cursor=arguments.cursor)
+    named = context.tools.get(query or "")
+    view = None if named is None else build_tool_view(named)
     if arguments.json:
-        print_json({**to_json(page), **({"servers": servers_json(servers)} if servers else {})})
-    else:
-        terminal = build_terminal(arguments)
-        draw_tools(terminal, page)
-        draw_servers(terminal, servers)
+        definition: dict[str, JsonValue] = {} if view is None else {"definition": to_json(view)}
+        print_json({**to_json(page), **definition, **({"servers": servers_json(servers)} if servers else {})})
+        return DONE
+    terminal = build_terminal(arguments)
+    draw_tools(terminal, page)
+    if view is not None:
+        draw_definition(terminal, view)
+    draw_servers(terminal, servers)
     return DONE
 
 
@@ -45,6 +52,8 @@ def list_tools(
 
 def draw_tools(terminal: Terminal, page: ToolPage) -> None:
     """Draws the name, risk and purpose of each tool, and why it is not available, if it is not."""
+    if not page.tools:
+        terminal.say("No tool fits.")
     width = max((len(tool.name) for tool in page.tools), default=0)
     for tool in page.tools:
         facts = " · ".join([tool.execution_mode, tool.source, *tool.capabilities])
@@ -67,6 +76,33 @@ def draw_tools(terminal: Terminal, page: ToolPage) -> None:
             terminal.say(TerminalLine(((f"not available: {one_line(tool.unavailable, 300)}", "warn"),), indent=1))
     if page.next_cursor is not None:
         terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
+
+
+def draw_definition(terminal: Terminal, view: ToolView) -> None:
+    """Draw all that a tool says of itself: its description, its arguments, and the schemas of these and its result."""
+    terminal.say("", TerminalLine(((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim"))))
+    terminal.say(*(TerminalLine((escape_text(line),), indent=1) for line in view.description.splitlines()))
+    properties, required = view.input_schema.get("properties"), view.input_schema.get("required")
+    if isinstance(properties, dict) and properties:
+        terminal.say(TerminalLine((("arguments", "bold"),)))
+        for name, schema in properties.items():
+            need = "needed" if isinstance(required, list) and name in required else "optional"
+            terminal.say(_build_argument_line(name, schema, need))
+    for title, schema in (("schema of its arguments", view.input_schema), ("schema of its result", view.output_schema)):
+        if schema is not None:
+            terminal.say(TerminalLine(((title, "bold"),)))
+            text = json.dumps(schema, indent=2, ensure_ascii=False)
+            terminal.say(*(TerminalLine(((escape_text(line), "dim"),)) for line in text.splitlines()))
+
+
+def _build_argument_line(name: str, schema: JsonValue, need: str) -> TerminalLine:
+    facts = schema if isinstance(schema, dict) else {}
+    kind = facts.get("type", "any")
+    kinds = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+    default = f", default {format_value(facts['default'])}" if "default" in facts else ""
+    about = f"  {one_line(str(facts['description']), 300)}" if "description" in facts else ""
+    name_part = (one_line(name, 64), "bold")
+    return TerminalLine((name_part, (f"  {one_line(kinds, 64)}, {need}{default}", "dim"), about), indent=1)
 
 
 def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:

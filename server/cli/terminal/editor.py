@@ -1,4 +1,4 @@
-"""Editing a JSON value: in the editor that VISUAL or EDITOR names, otherwise on one line."""
+"""Editing a JSON value: in the editor that VISUAL or EDITOR names, otherwise at prompts of the terminal."""
 
 import json
 import os
@@ -13,20 +13,59 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, format_value
 
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
     """Returns the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    editor = _find_editor()
     text = _edit_in_editor(editor, value) if editor else _edit_on_one_line(terminal, value)
-    if not text:
-        return None
+    return _read(terminal, text) if text else None
+
+
+def edit_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
+    """Return the edited arguments: one prompt for each without an editor. None when nothing usable was typed.
+
+    Whoever prefers types all of them at once, as one line of JSON.
+    """
+    if _find_editor() is not None or not arguments:
+        return edit_json(terminal, arguments)
+    edited = dict(arguments)
+    may_be_all = not isinstance(next(iter(arguments.values())), dict)
+    for name, value in arguments.items():
+        hint = ", or all arguments as one line of JSON" if may_be_all else ""
+        typed = terminal.ask(f"  {escape_text(name)} (Enter: {format_value(value)}{hint}): ")
+        if typed is None:
+            return None
+        if may_be_all and typed.startswith("{"):
+            return _read(terminal, typed)
+        may_be_all = False
+        if typed:
+            found = _read_field(terminal, value, typed)
+            if found is None:
+                return None
+            edited[name] = found[0]
+    return edited
+
+
+def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonValue] | None:
+    """Return what was typed in place of the value: text for a text, where `""` is the empty one, else JSON."""
+    if isinstance(value, str):
+        return ("" if typed == '""' else typed,)
     try:
-        return read_json(text)
+        return (read_json(typed),)
     except PlanwardenError as error:
         terminal.say(TerminalLine(((f"That is {error.message}.", "warn"),)))
         return None
+
+
+def _read(terminal: Terminal, text: str) -> JsonValue | None:
+    found = _read_field(terminal, None, text)
+    return None if found is None else found[0]
+
+
+def _find_editor() -> str | None:
+    return os.environ.get("VISUAL") or os.environ.get("EDITOR")
 
 
 def _edit_in_editor(editor: str, value: JsonValue) -> str | None:

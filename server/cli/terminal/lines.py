@@ -23,6 +23,7 @@ from planwarden.agent.core.state import (
     StepState,
     StepStatus,
 )
+from planwarden.server.cli.terminal.commands import name_commands, shorten
 from planwarden.server.views.decisions import (
     describe_call_edit,
     describe_decision,
@@ -45,8 +46,6 @@ QUOTE_CHARS = 160
 """The longest quotation of a model's answer or a person's reason."""
 ONCE_CHARS = 80
 """Of a business key."""
-GRANT_CHARS = 8
-"""Of a grant's id; `planwarden grant list` shows all of it."""
 STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
@@ -115,7 +114,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
         ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
     )
     if state.taken_from is not None:
-        parts = (*parts, (f"  (taken over from execution {escape_text(state.taken_from)})", "dim"))
+        parts = (*parts, (f"  (taken over from execution {escape_text(shorten(state.taken_from))})", "dim"))
     shortfall = describe_shortfall(state)
     if shortfall:
         parts = (*parts, (f"  ({shortfall})", "warn"))
@@ -174,7 +173,7 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     if asked is not None and (edit := describe_call_edit(asked.question, call.call_id)):
         parts = (*parts, (f"  ({edit})", "warn"))
     if call.origin and execution.steps[call.step_id].taken_from is None:
-        made_by = escape_text(call.origin.partition(":")[0])
+        made_by = escape_text(shorten(call.origin.partition(":")[0]))
         parts = (*parts, (f"  (taken over from execution {made_by})", "dim"))
     if call.once is not None and call.status not in ("failed", "rehearsed"):
         parts = (*parts, (f"  ({cut_text(format_once(call.once.values), ONCE_CHARS)})", "dim"))
@@ -198,7 +197,7 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
     if _only_waited(execution, call):
         return "the time has passed", "good"
     if decided is None or suspension is None:
-        allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(call.grant_id[:GRANT_CHARS])})"
+        allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(shorten(call.grant_id))})"
         if call.rule is not None:
             allowed = f" (allowed by rule {call.rule.number})"
         return f"{value_summary(call.value)}{allowed}", "dim"
@@ -233,7 +232,7 @@ def _describe_rehearsed(call: Call) -> str:
     if rehearsed.asks is not None:
         people = "a person" if rehearsed.quorum == 1 else f"{rehearsed.quorum} people"
         return f"not done: would ask {people} first ({rehearsed.risk}, needs {rehearsed.needs})"
-    grant = f", with grant {escape_text(rehearsed.grant_id)}" if rehearsed.grant_id is not None else ""
+    grant = f", with grant {escape_text(shorten(rehearsed.grant_id))}" if rehearsed.grant_id is not None else ""
     rule = f", by rule {rehearsed.rule.number}" if rehearsed.rule is not None else ""
     return f"not done: would run without a question{grant or rule}"
 
@@ -265,7 +264,9 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
         return
     call_errors = {call.error_message for call in state.calls if call.status == "failed"}
     if state.error_message is not None and not any(text and text in state.error_message for text in call_errors):
-        yield TerminalLine((("error: " + one_line(state.error_message, RESULT_CHARS * 3), "bad"),), indent=1)
+        yield TerminalLine(
+            ((f"error: {one_line(name_commands(state.error_message), RESULT_CHARS * 3)}", "bad"),), indent=1
+        )
 
 
 def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
@@ -279,7 +280,7 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     if execution.synthesis:
         lines += [TerminalLine((escape_text(text),)) for text in execution.synthesis.splitlines()[:40]]
     if execution.error_code is not None:
-        message = one_line(execution.error_message or "", 500)
+        message = one_line(name_commands(execution.error_message or ""), 500)
         lines.append(TerminalLine(((f"{execution.error_code}: ", "bad"), message)))
     lost = describe_lost_patience(execution)
     if lost is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from planwarden.server.api.once import OnceKeyView
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text, format_value
@@ -37,6 +38,6 @@ def _list_values(found: OnceKeyView) -> Iterator[str]:
 
 def _describe_call(found: OnceKeyView) -> str:
     return (
-        f"call {escape_text(found.call_id)} of execution {escape_text(found.execution_id)}, started by "
+        f"call {escape_text(found.call_id)} of execution {escape_text(shorten(found.execution_id))}, started by "
         f"{escape_text(found.principal)}, at {format_instant(found.taken_at)}"
     )

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import is_of_host
+from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value
@@ -52,7 +53,9 @@ def show(terminal: Terminal, suspension: Suspension, *, is_cut: bool = True, is_
         lines.append(TerminalLine(((f"Digest: {suspension.digest[:MIN_DIGEST_CHARS]}", "dim"),)))
     lines += [TerminalLine(((f"{voices.label}:", "bold"),)), TerminalLine(((voices.words, "dim"),), indent=1)]
     terminal.panel(
-        f"{build_heading(suspension)} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn")
+        f"{build_heading(suspension)} {shorten(suspension.suspension_id)}",
+        lines,
+        _RISK_STYLES.get(suspension.risk, "warn"),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.editor import edit_json
+from planwarden.server.cli.terminal.editor import edit_arguments
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_call, format_value
@@ -88,7 +88,7 @@ class RowTable:
             self._warn(f"Name one row from 1 to {len(self._calls)}.")
             return
         [row] = typed
-        edited = edit_json(self._terminal, self._arguments(row))
+        edited = edit_arguments(self._terminal, self._arguments(row))
         if edited is None or edited == self._arguments(row):
             self._terminal.say(f"Row {row + 1} is as it was.")
         elif not isinstance(edited, dict):

@@ -2,7 +2,7 @@
 
 `Terminal` decides once how to draw: with colours and frames on a real terminal; in a pipe, a log or a dumb terminal as
 plain lines, which appear as steps settle. Questions are asked only where somebody can both read and type. Input that
-was typed before the question appeared is discarded, so that nobody agrees to what they have not seen.
+was typed before the question appeared is discarded, and said to be, so that nobody agrees to what they have not seen.
 """
 
 import os
@@ -13,6 +13,8 @@ from typing import TextIO
 
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.screen import PlainScreen, Screen, ScreenUpdate
+
+DROPPED = "What was typed before this question could be read was dropped."
 
 
 class Terminal:
@@ -51,7 +53,8 @@ class Terminal:
 
     def ask(self, prompt: str) -> str | None:
         """Returns what was typed after the prompt, without surrounding spaces; None at the end of input."""
-        self._discard_typed_input()
+        if self._discard_typed_input():
+            self.say(TerminalLine(((DROPPED, "warn"),), "note"))
         self.screen.prompt(prompt)
         try:
             typed = self.keyboard.readline()
@@ -62,17 +65,35 @@ class Terminal:
             return None
         return typed.strip()
 
-    def _discard_typed_input(self) -> None:
+    def _discard_typed_input(self) -> bool:
+        """Return whether anything had been typed."""
         with suppress(ImportError, OSError, ValueError):
             if sys.platform == "win32":
                 import msvcrt
 
+                is_typed = msvcrt.kbhit()
                 while msvcrt.kbhit():
                     msvcrt.getwch()
-            else:
-                import termios
+                return is_typed
+            return _flush(self.keyboard.fileno())
+        return False
 
-                termios.tcflush(self.keyboard.fileno(), termios.TCIFLUSH)
+
+def _flush(descriptor: int) -> bool:
+    """Discard what was typed at the terminal; return whether anything was."""
+    import select
+    import termios
+
+    before = termios.tcgetattr(descriptor)
+    by_key = [*before[:3], before[3] & ~termios.ICANON, *before[4:]]
+    # A line that was not finished is only seen while the terminal gives each key at once.
+    termios.tcsetattr(descriptor, termios.TCSANOW, by_key)
+    try:
+        is_typed = bool(select.select([descriptor], [], [], 0)[0])
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+    return is_typed
 
 
 def _is_terminal(stream: TextIO) -> bool:

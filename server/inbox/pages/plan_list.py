@@ -24,7 +24,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
-from planwarden.server.views.states import STATUSES
+from planwarden.server.views.states import FORMER, STATUSES
 from planwarden.server.views.voices import format_host
 from planwarden.storage.ports.schedules import HasSchedules
 
@@ -155,9 +155,10 @@ async def _render(
 def _read_filter(request: InboxRequest) -> PlanFilter:
     """Raises `BadForm` for a state that there is not."""
     given = request.http.query_params
+    state = given.get("state", "")
     wanted = PlanFilter(
         q=given.get("q", "").strip()[:MAX_WORD_CHARS],
-        state=given.get("state", ""),
+        state=FORMER.get(state, state),
         host=given.get("host", "")[:NAME_CHARS],
         tool=given.get("tool", "")[:NAME_CHARS],
         plan=given.get("plan", "")[:NAME_CHARS],

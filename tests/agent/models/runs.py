@@ -95,7 +95,7 @@ class Finished:
     @property
     def transcript(self) -> str:
         """What was printed, without what differs from run to run."""
-        return re.sub(r"[0-9a-f]{32}", "THREAD", self.out).strip()
+        return re.sub(r"(?<=show )[0-9a-f]{8}\b", "THREAD", self.out).strip()
 
 
 def make_home(folder: Path) -> Path:

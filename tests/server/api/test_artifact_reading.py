@@ -87,7 +87,7 @@ def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
     assert (said.code, said.err) == (0, "") and json.loads(said.out) == ["line"] * 100_000
     assert f"{stood['sizeBytes']} bytes, artifact {stood['artifactId']}" in cli.spawn("show", thread).out
     for words, why in (
-        (("show", thread, "--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread}'"),
+        (("show", thread, "--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread[:8]}'"),
         (("show", "nope", "--artifact", stood["artifactId"]), "in thread 'nope'"),
         (("show", thread, "--artifact", stood["artifactId"], "--json"), "it goes with no other option of show"),
     ):

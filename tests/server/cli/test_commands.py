@@ -40,8 +40,18 @@ def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> No
     result, listed = cli.main("list"), cli.main("list", "--json")
     assert (result.code, listed.code) == (0, 0)
     assert listed.json == asyncio.run(page())
-    assert result.out.index(first) < result.out.index(second)
+    assert result.out.index(first[:8]) < result.out.index(second[:8])
     assert "2 waiting for an answer" in result.out and "approval · a person · dangerous" in result.out
+
+
+def test_list_shows_the_calls_of_a_question_and_the_plan_that_makes_them(cli: Cli) -> None:
+    loop = step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
+    asked = cli.run_to_question(step("find", "find", {"topic": "x"}), loop)
+    thread_id = cli.main("show", "--json").json["threadId"]
+    shown = cli.main("list").out
+    assert 'erase(ids=[1], note="none")' in shown and "and 2 more calls" in shown
+    assert f"Step 2 of 2 · thread {thread_id[:8]}" in shown
+    assert asked not in shown and thread_id not in shown
 
 
 def test_list_pages(cli: Cli) -> None:
@@ -64,7 +74,7 @@ def test_list_shows_the_questions_of_every_principal(cli: Cli) -> None:
             return execution.suspensions[0].suspension_id
 
     suspension_id = asyncio.run(ask())
-    assert suspension_id in cli.main("list").out
+    assert suspension_id[:8] in cli.main("list").out
     assert cli.main("reject", suspension_id).code == 0
 
 
@@ -75,6 +85,23 @@ def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:
     assert cli.main("doctor").code == 0
     assert cli.main("prune").code == 0
     assert not (cli.home / "planwarden.db").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("show",), ("tools",), ("plans",), ("schedule", "list"), ("approve", "x")]
+)
+def test_a_named_home_that_is_not_there_is_said_instead_of_nothing_waits(
+    cli: Cli, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.capture is not None
+    place = tmp_path / "typo"
+    sentence = f"there is no folder {place}; `planwarden --home {place} init` makes it"
+    refused = Cli(place, cli.capture).main(*words)
+    assert (refused.code, refused.out) == (2, "") and sentence in refused.err
+    monkeypatch.setenv("PLANWARDEN_HOME", str(place))
+    assert sentence in run_in_process(cli.capture, *words).err and not place.exists()
+    place.write_text("")
+    assert f"{place} is not a folder" in run_in_process(cli.capture, *words).err
 
 
 def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
@@ -170,6 +197,26 @@ def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: C
     assert result.code == 0
     assert re.search(r"erase +dangerous", result.out)
     assert "not available: webSearch has no search service" in result.out
+
+
+def test_the_name_of_a_tool_shows_all_that_a_call_of_it_takes(cli: Cli) -> None:
+    shown = cli.main("tools", "erase").out
+    assert "ids  array, needed" in shown and 'note  string, optional, default "none"' in shown
+    schema = json.loads(shown.partition("schema of its arguments")[2].partition("schema of its result")[0])
+    assert schema == cli.main("tools", "erase", "--json").json["definition"]["inputSchema"]
+    assert "definition" not in cli.main("tools", "delete", "--json").json
+    assert "No tool fits." in cli.main("tools", "zzzz").out
+
+
+def test_what_a_terminal_says_names_commands_and_no_tools_of_mcp(cli: Cli) -> None:
+    wrong = step("get_execution", "erase", {"ids": "all"})
+    refused = cli.main("run", cli.write("plan.json", {"todoList": [wrong]}))
+    assert "step 'get_execution'" in refused.err
+    assert f"`planwarden --home {cli.home} tools NAME` shows what a tool takes" in refused.err
+    done = step("find", "find", {"topic": "x"})
+    assert cli.main("run", cli.write("plan.json", {"todoList": [done]}), "--key", "k").code == 0
+    used = cli.main("run", cli.write("plan.json", {"todoList": [done, {**done, "id": "again"}]}), "--key", "k")
+    assert f"`planwarden --home {cli.home} show THREAD` shows that one" in used.err
 
 
 def test_doctor_finds_a_healthy_home_healthy(cli: Cli) -> None:
@@ -271,7 +318,7 @@ def test_prune_deletes_finished_executions_and_no_waiting_ones(cli: Cli) -> None
     pruned = cli.main("prune", "--days", "0", "--yes", "--json")
     assert (pruned.code, pruned.json) == (0, {"pruned": 1, "days": 0}) and "the oldest is from 20" in pruned.err
     assert cli.main("show", finished).code == 2
-    assert suspension_id in cli.main("list").out
+    assert suspension_id[:8] in cli.main("list").out
 
 
 def test_prune_refuses_negative_days(cli: Cli) -> None:
@@ -286,7 +333,7 @@ def test_a_backup_works_as_the_database_of_a_home(cli: Cli, tmp_path: Path) -> N
     result = cli.main("backup", str(target), "--json")
     assert (result.code, result.json) == (0, {"file": str(target), "sizeBytes": target.stat().st_size})
     assert stat.S_IMODE(target.stat().st_mode) == 0o600 or sys.platform == "win32"
-    assert suspension_id in Cli(target.parent, cli.capture).main("list").out
+    assert suspension_id[:8] in Cli(target.parent, cli.capture).main("list").out
     connection = sqlite3.connect(target)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()

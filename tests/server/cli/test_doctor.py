@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,12 @@ def test_a_home_that_is_a_file_is_broken(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = Cli(tmp_path / "file", cli.capture).main("doctor", "--json")
     assert result.code == 1 and statuses_of(result.json)["home"] == "broken"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folder is one that nobody can write to on Linux")
+def test_a_home_that_cannot_be_written_to_is_broken(cli: Cli) -> None:
+    report = Cli(Path("/proc/self"), cli.capture).main("doctor")
+    assert report.code == 1 and "/proc/self cannot be written to: " in report.out and "Broken: home" in report.out
 
 
 def test_what_depends_on_broken_settings_is_not_checked(cli: Cli) -> None:

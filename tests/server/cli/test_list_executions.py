@@ -9,7 +9,7 @@ FIND = step("find", "find", {"topic": "x"})
 FITTING = (
     (("--search", "x"), 0),
     (("--search", "GO"), 0),
-    (("--state", "done"), 1),
+    (("--state", "completed"), 1),
     (("--state", "waiting"), 1),
     (("--tool", "erase"), 1),
     (("--tool", "erase", "--state", "done"), 0),
@@ -26,7 +26,7 @@ def test_executions_are_listed_with_state_progress_and_title_in_words(cli: Cli) 
     done = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
     listed = cli.main("list", "--executions", "--json").json["executions"]
     assert [(found["state"], found["stepsDone"], found["stepCount"]) for found in listed] == [
-        ("done", 1, 1),
+        ("completed", 1, 1),
         ("waiting", 0, 1),
     ]
     assert listed[0]["threadId"] == done and listed[1]["suspensionId"] == waiting

@@ -198,8 +198,8 @@ def test_doctor_names_every_file_that_is_no_plan_and_every_taken_name(cli: Cli) 
     for expected in (
         "broken.json: not valid JSON",
         f"more/find-ids.yaml: not used: {cli.home}/plans/find-ids.yaml has its name",
-        "run_goal.yaml: run_plan runs it, but it is not a tool of its own: planwarden has a tool of this name",
-        "plan_and_run.yaml: run_plan runs it, but hosts do not offer it as a prompt",
+        "run_goal.yaml: `planwarden run` runs it, but it is not a tool of its own: planwarden has a tool of this name",
+        "plan_and_run.yaml: `planwarden run` runs it, but hosts do not offer it as a prompt",
     ):
         assert expected in report.out.replace("\n", "")
     assert statuses_of(cli.main("doctor", "--json").json)["plans"] == "warning"

@@ -3,9 +3,13 @@
 import json
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from pydantic import JsonValue
 
+import planwarden
+from planwarden.server.views.schedule import NOT_ATTENDED
 from planwarden.storage.clock import SystemClock
 from tests.requirements import requirement
 from tests.server.cli.support import Cli
@@ -117,7 +121,7 @@ def test_run_now_runs_the_plan_with_its_inputs_and_is_listed_as_a_tick(cli: Cli)
             row["lastThreadId"],
         )
     )
-    assert f"started: thread {done.json['threadId']}" in cli.main("schedule", "list").out
+    assert f"started: thread {done.json['threadId'][:8]}" in cli.main("schedule", "list").out
 
 
 @requirement("schedule:commands", "schedule:overlap")
@@ -153,7 +157,24 @@ def test_run_now_says_why_a_plan_cannot_start(cli: Cli) -> None:
     doctor = cli.main("doctor", "--json")
     [check] = [check for check in doctor.json["checks"] if check["name"] == "schedules"]
     assert doctor.code == 1 and check["status"] == "broken"
-    assert f"schedule {schedule_id} starts the plan 'remind', which is not there" in check["message"]
+    assert f"schedule {schedule_id[:8]} starts the plan 'remind', which is not there" in check["message"]
+
+
+def test_add_list_and_doctor_say_when_no_server_runs_that_would_start_it(cli: Cli) -> None:
+    added = cli.main(*ADD)
+    command = f"planwarden --home {cli.home} serve --http"
+    for said in (added, cli.main("schedule", "list"), cli.main("doctor")):
+        assert said.code == 0 and NOT_ATTENDED in said.out and command in said.out
+
+    async def look_while_a_server_runs() -> None:
+        async with planwarden.Warden(home=cli.home):
+            while NOT_ATTENDED in (await anyio.to_thread.run_sync(cli.spawn, "schedule", "list")).out:
+                pass
+            assert "warning" not in (await anyio.to_thread.run_sync(cli.spawn, "doctor", "--json")).out
+
+    anyio.run(look_while_a_server_runs)
+    assert NOT_ATTENDED in cli.main("schedule", "list").out
+    assert NOT_ATTENDED not in cli.main("schedule", "pause", added.out.split()[7]).out
 
 
 @requirement("schedule:commands")

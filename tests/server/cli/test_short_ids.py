@@ -51,4 +51,4 @@ def test_an_id_of_another_kind_is_told_which_kind_it_is(cli: Cli, word: str) -> 
     result = cli.main(word, given)
     assert result.code == 2 and f"is the id of {kind}" in result.err
     # The command works as it stands there: the home of the test is not the default one.
-    assert f"`planwarden --home {cli.home} show {thread_id}`" in result.err
+    assert f"`planwarden --home {cli.home} show {thread_id[:8]}`" in result.err

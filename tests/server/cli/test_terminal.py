@@ -123,6 +123,20 @@ def test_input_before_the_question_does_not_answer_it(cli: Cli, terminal: Open) 
     assert cli.ledger == []
 
 
+def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, terminal: Open) -> None:
+    slow = step("a", "wait", {"seconds": 1})
+    person = terminal("run", cli.write("plan.json", {"todoList": [slow, ERASE]}))
+    person.expect("waits for the clock")
+    os.write(person.descriptor, b"y\ny")
+    person.expect("What was typed before this question could be read was dropped.")
+    person.expect(CHOICE)
+    person.type("n")
+    person.expect("Why not?")
+    assert person.text.count("was dropped") == 1
+    person.type("")
+    assert person.finish() == 1 and cli.ledger == []
+
+
 def test_no_rejects_with_the_typed_reason(cli: Cli, terminal: Open) -> None:
     """ours"""
     suspension_id = cli.run_to_question(CONFIRM, ERASE)

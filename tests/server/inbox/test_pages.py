@@ -89,7 +89,7 @@ async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
     nasty = "\n" * 5_000 + "\x1b[31m\u202e[Approve]\u200b\U000e0041</td><script>alert(1)</script>{{7*7}}"
     arguments: dict[str, JsonValue] = {"to": nasty, "body": nasty, "tags": {nasty: nasty}}
     async with inbox(tools=[send]) as found:
-        first = await found.ask(confirm("c\u202e<b>", nasty), goal=nasty)
+        first = await found.ask(confirm("c<b>", nasty), goal=nasty)
         second = await found.ask(tool_step("s", "send", arguments, description=nasty[:19_000]))
         browser = await _log_in(found)
         await browser.decide(first.suspension_id, "reject", reason=nasty[-1_000:])

@@ -52,7 +52,7 @@ async def test_the_page_says_what_runs_and_ran_how_far_it_is_and_who_is_asked() 
         assert "Clean &lt;up&gt;" in waiting and "waits for a person 1 of 2 steps" in waiting
         assert f'href="/inbox/suspensions/{asked.suspension_id}">Answer its question</a>' in page.text
         assert "failed 0 of 1 step" in failed and titles(page)[1].startswith("<q>")
-        assert "Look around" in done and "done 1 step" in done and "Answer" not in done
+        assert "Look around" in done and "completed 1 step" in done and "Answer" not in done
         for view in ("/inbox", "/inbox/history", "/inbox/plans"):
             assert 'href="/inbox/plans"' in (await browser.open(view)).text
         assert re.search(r'href="/inbox/plans" aria-current="page">Runs', page.text)

@@ -46,7 +46,7 @@ async def test_the_page_says_what_a_plan_is_how_far_it_is_and_what_each_step_did
         assert "Clean &lt;the&gt; CRM" in waits.text and "<the>" not in waits.text
         await browser.decide(asked.suspension_id, "approve")
         done = await _open(browser, asked.execution_id)
-        assert "The plan is done." in done.words and "Proven by the log: erase ran." in done.words
+        assert "The plan is completed." in done.words and "Proven by the log: erase ran." in done.words
         assert '{"ids": [1]}' in done.words and "hx-trigger" not in done.text
 
 

@@ -141,7 +141,7 @@ async def test_a_plan_that_goes_on_is_said_and_leaves_the_focus_where_it_was() -
         news, graph = await _mark_news(d), d.page.get_by_role("group", name="Graph of the plan")
         await graph.focus()
         await _answer(d, asked, Decision(approved=True))
-        await expect(news).to_have_text("The plan is done. 2 of 2 steps")
+        await expect(news).to_have_text("The plan is completed. 2 of 2 steps")
         assert await news.evaluate("(region) => region.isTheSame")
         await expect(graph).to_be_focused()
         await expect(graph.get_by_role("img")).to_have_accessible_name("2 steps: 2 done")

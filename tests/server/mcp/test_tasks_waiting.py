@@ -103,7 +103,7 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
         shown = result_of(over)
         assert (shown["status"], shown["awaiting"], shown["executionId"]) == ("suspended", "human", task_id)
         question = question_of(shown)
-        assert question["howToAnswer"]["command"] == f"planwarden approve {question['suspensionId']}"
+        assert question["howToAnswer"]["command"] == f"planwarden --home {tmp_path} approve {question['suspensionId']}"
         assert over["ttlMs"] is None and await get(client, task_id) == over
     async with served(tmp_path, tools=tools, on_disk=True) as found, connect_without_elicitation(found) as client:
         assert result_of(await get(client, task_id)) == shown

@@ -109,6 +109,7 @@ class Mortal:
         self._dies = (dies_at, when)
         self.add, self.find, self.all = schedules.add, schedules.find, schedules.all
         self.due, self.remove = schedules.due, schedules.remove
+        self.attend, self.is_attended = schedules.attend, schedules.is_attended
 
     def _die(self, when: str) -> None:
         self._calls += when == "before"

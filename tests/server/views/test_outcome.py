@@ -43,7 +43,7 @@ async def _outcome(*steps: dict[str, JsonValue], answers: tuple[bool, ...]) -> O
 @requirement("inbox:outcome")
 async def test_a_call_that_ran_and_a_plan_that_ended_well_are_good() -> None:
     found = await _outcome(ERASE, answers=(True,))
-    assert (found.verdict, found.text) == ("Approved", "Step 1 of 1 is done. The plan is completed.")
+    assert (found.verdict, found.text) == ("Approved", "Step 1 of 1 is completed. The plan is completed.")
     assert found.tone == "good"
 
 
@@ -51,7 +51,7 @@ async def test_a_call_that_ran_and_a_plan_that_ended_well_are_good() -> None:
 async def test_a_call_that_failed_after_its_approval_is_said_to_have_failed_and_its_error_is_quoted() -> None:
     """spec: console, "Approved. Step 2 of 3 failed: ..." """
     found = await _outcome(confirm("first"), FAIL, answers=(True, True))
-    assert found.text.startswith("Step 1 of 2 is done. Step 2 of 2 failed: ") and found.tone == "bad"
+    assert found.text.startswith("Step 1 of 2 is completed. Step 2 of 2 failed: ") and found.tone == "bad"
     assert '\\"all is well\\"' in found.text
     own = await _outcome(FAIL, ERASE, answers=(True,))
     assert own.text.startswith("Step 1 of 2 failed: ") and own.tone == "bad" and own.verdict == "Approved"
@@ -60,7 +60,7 @@ async def test_a_call_that_failed_after_its_approval_is_said_to_have_failed_and_
 @requirement("inbox:outcome")
 async def test_a_plan_that_goes_on_to_another_question_is_not_good_yet() -> None:
     found = await _outcome(confirm("first"), ERASE, answers=(True,))
-    assert (found.text, found.tone) == ("Step 1 of 2 is done. The plan waits for another answer.", "busy")
+    assert (found.text, found.tone) == ("Step 1 of 2 is completed. The plan waits for another answer.", "busy")
 
 
 @requirement("inbox:outcome")
@@ -97,4 +97,4 @@ async def test_a_loop_of_which_items_failed_or_were_left_out_is_not_simply_done(
         state = await made.service.engine.find(done.execution_id)
     found = build_outcome(state, state.suspensions[suspension_id])
     assert found is not None and found.tone == "warn"
-    assert found.text.startswith("Step 1 of 1 is done; of 4 items 1 failed and 1 was left out.")
+    assert found.text.startswith("Step 1 of 1 is completed; of 4 items 1 failed and 1 was left out.")

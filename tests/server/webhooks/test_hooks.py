@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 from standardwebhooks.webhooks import Webhook
@@ -24,6 +25,7 @@ from planwarden.server.transports import hooks as hooks_module
 from planwarden.server.webhooks.signature import is_signed, is_timely
 from planwarden.storage.opening import open_store
 from tests.requirements import requirement
+from tests.server.cli.support import Cli, CommandResult
 from tests.server.mcp.http_support import serving
 
 pytestmark = pytest.mark.anyio
@@ -285,3 +287,36 @@ async def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
         (tmp_path / "planwarden.toml").write_text(text)
         with pytest.raises(InvalidArguments, match="hooks"):
             load_settings(home=tmp_path, environment={})
+
+
+@requirement("hook:send")
+async def test_hook_send_starts_the_plan_on_the_running_server_or_says_why_not(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+
+    async def send(hook: str, event: str, url: str, secret: str = SECRET, *more: str) -> CommandResult:
+        words = ("hook", "send", hook, event, "--url", url, *more)
+        return await anyio.to_thread.run_sync(lambda: cli.spawn(*words, env={"ORDERS_SECRET": secret}))
+
+    async with posting(tmp_path) as (settings, client):
+        url = str(client.base_url)
+        sent = await send("orders", BODY.decode(), url, SECRET, "--json")
+        assert (sent.code, sent.json["delivered"]) == (0, True)
+        async with open_store(settings.store) as store:
+            assert await store.header(sent.json["executionId"]) is not None
+        for hook, event, secret, said in (
+            ("orders", "{}", SECRET, "422: inputs: /event: "),
+            ("gone", "{}", SECRET, "503: there is no saved plan 'deleted'"),
+            ("orders", "{}", f"whsec_{base64.b64encode(bytes(range(1, 33))).decode()}", "401: the server refuses the"),
+        ):
+            refused = await send(hook, event, url, secret)
+            assert refused.code == 1 and said in refused.out, refused
+        for hook, event, said in (
+            ("ordes", "{}", "there is no hook 'ordes' (did you mean 'orders'?)"),
+            ("silent", "{}", "the environment variable NOT_SET is not set"),
+            ("orders", '{"a": ', "the message is not valid JSON"),
+        ):
+            wrong = await send(hook, event, url)
+            assert wrong.code == 2 and said in wrong.err, wrong
+    assert await count_runs(settings) == 1
+    gone = await send("orders", "{}", url)
+    assert gone.code == 1 and f"planwarden --home {tmp_path} serve --http" in gone.out
