@@ -194,7 +194,9 @@ class Matcher:
         if any(matches for matches, _ in verdicts):
             return _MATCHES
         matches, why = next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
-        return matches, f"no entry of {_point(path)} fits, of {len(entries)}: {why}"
+        # Why the first of many entries does not fit would be taken for why none does.
+        asked = why if len(entries) == 1 or matches is None else f"contains asks for {_quote(node)}"
+        return matches, f"no entry of {_point(path)} fits, of {len(entries)}: {asked}"
 
     def _judge_items(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
         entries = cast("list[JsonValue]", value)

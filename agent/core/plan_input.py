@@ -143,7 +143,8 @@ class StepInput(BaseModel):
     dependencies: Annotated[_Names | None, Field(description="Default: the step before")] = None
     """Ids of steps. Absent: the step before; `[]`: none. A `$from` always adds its step."""
     toolCalls: Annotated[
-        list[CallInput], Field(max_length=MAX_CALLS_PER_STEP, description="Made without asking you for arguments")
+        list[CallInput],
+        Field(max_length=MAX_CALLS_PER_STEP, description="Without it you are asked for the calls when the step begins"),
     ] = Field(default_factory=_have_none)
     """Calls with their arguments; the engine makes them without asking a model."""
     confirms: Annotated[
@@ -157,7 +158,9 @@ class StepInput(BaseModel):
     """After a rejection: `skip` (default) the steps that depend on it, `stop` all not yet begun, or `continue`."""
     when: Annotated[
         list[ConditionInput],
-        Field(max_length=MAX_CONDITIONS, description="All must hold, else the step is skipped"),
+        Field(
+            max_length=MAX_CONDITIONS, description="One condition or a list; all must hold, else the step is skipped"
+        ),
         BeforeValidator(_list_conditions),
     ] = Field(default_factory=_have_none)
     """[Conditions](#conditions) that must all hold, else the step is skipped; one, or a list."""

@@ -47,9 +47,9 @@ def _write_result(state: StepState, limit: int) -> str | None:
     value = state.result
     if not calls and value is None:
         return None
-    made = "".join(f"{call.tool_name}({_write_arguments(call)}) returned\n" for call in calls[:MAX_NAMED_CALLS])
-    if len(calls) > MAX_NAMED_CALLS:
-        made += f"and {len(calls) - MAX_NAMED_CALLS} more calls returned\n"
+    made = ", ".join(f"{call.tool_name}({_write_arguments(call)})" for call in calls[:MAX_NAMED_CALLS])
+    more = f" and {len(calls) - MAX_NAMED_CALLS} more calls" if len(calls) > MAX_NAMED_CALLS else ""
+    made = f"{made}{more} returned\n" if calls else ""
     if all(call.artifact is None for call in calls):
         text = cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
         return made + text + "".join(map(_quote_beside, calls))

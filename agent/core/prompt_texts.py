@@ -6,7 +6,7 @@
 PLANNING = """\
 Write a plan for the goal. Do not carry it out. Use the fewest steps that reach the goal, in order.
 
-There are two kinds of steps.
+Two kinds of steps:
 A tool step gets data from outside, asks a person or changes something: "stepType": "tool" and "requiredTools", the \
 tools that must be called. It counts only when they were really called and have answered.
 A reasoning step compares, decides or writes from earlier results: "stepType": "reasoning" and no "requiredTools".
@@ -18,28 +18,29 @@ afterwards). "dependencies" lists the steps whose results it needs: the step bef
 A tool step may also have:
 "toolCalls", when you know the arguments: [{"toolName": "send_email", "arguments": {"to": "ann@acme.test"}}]. Without \
 it you are asked for the calls when the step begins.
-{"$from": "find", "pointer": "/rows/0/email"} as an argument: that value of the result of step find (a JSON Pointer).
+{"$from": "find", "pointer": "/rows/0/email"} as an argument: that value of the result of step find (a JSON Pointer). \
+Without "pointer" it is the whole result, of a reasoning step its text; "parse": "json" reads text as JSON first.
 {"$text": "Dear {name}", "with": {"name": {"$from": "find", "pointer": "/name"}}} as an argument: text with values.
 "forEach": {"$from": "find", "pointer": "/rows"}: its toolCalls are made once for each entry of that list, and a \
 person who must be asked is asked ONE question for all of them. {"$from": "item", "pointer": "/email"} is a value of \
 the entry, and {"$from": "item", "call": 0, "pointer": "/email"} one of the result of the step's first call for it.
 "when": {"value": {"$from": "find", "pointer": "/total"}, "matches": {"minimum": 5000}}: the step runs only if the \
-value fits this JSON Schema, else it is skipped. {"minItems": 1} is for a list that must not be empty.
+value fits this JSON Schema, else it is skipped. {"minItems": 1}: a list that is not empty.
 "onReject": after a person's no, "skip" the steps that depend on it (the default), "stop" or "continue".
 
 Asking a person.
 Calls of tools marked dangerous or confirm are asked about by themselves: plan no question before them.
-A displayConfirmation step is for asking ONCE before several such calls: its "confirms" lists the steps that it \
-covers, and each of these must have toolCalls with known arguments; otherwise it is asked about again.
+A displayConfirmation step is for asking ONCE before several such calls: "confirms" lists the steps that it \
+covers, each with toolCalls whose arguments are known; otherwise they are asked about again.
 Where no tool gives what the goal needs, plan a requestInput step that asks the person, or say in a reasoning step \
 what is missing. Invent nothing.
 
-An example, for the goal "Refund orders A-1 and A-2 and tell me what you did":
+Example, for "Refund orders A-1 and A-2 and tell me what you did":
 {"todoList": [
 {"id": "ask", "description": "Ask once for both refunds", "stepType": "tool", "toolCalls": [{"toolName": \
 "displayConfirmation", "arguments": {"action": "Refund orders A-1 and A-2"}}], "confirms": ["refund"], \
 "expectedOutcome": "A person has agreed"},
-{"id": "refund", "description": "Refund both orders", "stepType": "tool", \
+{"id": "refund", "description": "Refund both orders", \
 "toolCalls": [{"toolName": "refund_order", "arguments": {"order": "A-1"}}, {"toolName": "refund_order", "arguments": \
 {"order": "A-2"}}], "expectedOutcome": "Both orders are refunded"},
 {"id": "report", "description": "Say what was refunded", "stepType": "reasoning", "dependencies": ["refund"], \
@@ -53,11 +54,11 @@ This is a TOOL STEP. It is done only when its REQUIRED TOOLS have been called an
 describing a call is not making it.
 Take real values from the results exactly as they are. Write no placeholder (example.com, <id>, []) where data exists. \
 If a value is missing, say so, or call the tool that finds it if one is offered.
-One answer may have several calls, one for each item."""
+One answer may have several calls, one for each item; each that needs a person is asked about by itself."""
 
 REASONING_STEP = """\
-This is a REASONING STEP. Analyse, compare, decide or write, from the results below only. Say what is missing. It \
-needs no tools."""
+This is a REASONING STEP. Analyse, compare, decide or write, from the results of earlier steps only. Say what is \
+missing. It needs no tools."""
 
 NO_TOOLS = "No tools are offered in this step."
 

@@ -13,6 +13,7 @@ import msgspec
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.edits import describe_edits
 from planwarden.agent.core.prompt_results import (
     cut,
     fence,
@@ -31,6 +32,7 @@ from planwarden.agent.core.prompt_texts import (
     TOOL_STEP,
 )
 from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.agent.core.thread_effects import describe_effect
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.verify import find_missing_tools
 
@@ -138,7 +140,7 @@ def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinit
     lines = list(_write_tool_lines(tools))
     chosen = f"the {len(lines)} best matches of {total_tools} tools" if total_tools > len(lines) else "tools"
     listed = "\n".join(lines) or "(none)"
-    parts.append(fence(f"{chosen}: name(arguments, optional?): purpose [risk, how it runs, capabilities]", listed))
+    parts.append(fence(f"{chosen}: name(arguments, optional?): purpose [risk, ...]", listed))
     if execution.refusals:
         left = MAX_PLANS - len(execution.refusals)
         last = "This is your last attempt." if left == 1 else f"You have {left} attempts left."
@@ -151,7 +153,7 @@ def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinit
         system=execution.options.prompt_planning or PLANNING,
         goal=execution.goal or "",
         task=join(*parts),
-        form='Answer with {"todoList": [...]}. A plan with faults is refused once; you can correct it then.',
+        form='Answer with {"todoList": [...]}. You can correct a refused plan once.',
         answer_schema=plan_schema(),
         used_sources=execution.sources,
         is_enforcement=bool(execution.refusals),
@@ -212,11 +214,15 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
 
 def build_synthesis_prompt(execution: ExecutionState) -> Prompt:
     """Return the prompt for the final text about what the log proves."""
+    effects = [f"{effect.tool_name} {effect.shown} {describe_effect(effect)}" for effect in execution.thread_effects]
     return Prompt(
         purpose="synthesize",
         system=execution.options.prompt_synthesis or SYNTHESIS,
         goal=execution.goal or "",
-        task=fence("record", summarize(execution)),
+        task=join(
+            fence("record", join(summarize(execution), describe_edits(execution))),
+            fence("done by earlier plans of this thread", "\n".join(effects[-MAX_COVERED:])) if effects else "",
+        ),
         results=write_results(execution, None),
         form='Answer with {"content": "..."}.',
         answer_schema=TEXT_SCHEMA,

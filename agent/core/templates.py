@@ -77,6 +77,9 @@ def fill_template(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
         if name is None:
             return _BRACES[found.group()]
         value = values[name]
+        if isinstance(value, float) and value.is_integer():
+            # A person reads the text: 1200, not 1200.0.
+            value = int(value)
         return value if isinstance(value, str) else canonical_json(value)
 
     return _PART.sub(replace, cast("str", node["$text"]))

@@ -78,7 +78,7 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
     if question.kind == "approval" and not question.is_batch:
         yield "", question.tool_name or "", question.arguments
     for place, row in enumerate(question.covers):
-        name = f" as row {place}" if question.is_batch else f" as that of {row.tool_name} in step {row.step_id!r}"
+        name = f" as row {place + 1}" if question.is_batch else f" as that of {row.tool_name} in step {row.step_id!r}"
         yield name, row.tool_name, row.arguments
 
 

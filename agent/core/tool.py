@@ -115,7 +115,12 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     def manifest(self) -> str:
         """The one line that a planning prompt shows: name, arguments, purpose, risk, mode and capabilities."""
         facts = [self.risk, *(["blocking"] if self.is_blocking else []), *self.capabilities]
-        return f"{self.name}({', '.join(self._list_arguments())}): {self.summary} [{', '.join(facts)}]"
+        return f"{self.signature}: {self.summary} [{', '.join(facts)}]"
+
+    @property
+    def signature(self) -> str:
+        """The name with the names of the arguments, such as `send_email(to, text, cc?)`."""
+        return f"{self.name}({', '.join(self._list_arguments())})"
 
     def _list_arguments(self) -> Iterator[str]:
         """Yield the names of the first arguments; with a question mark where a call may leave one out."""

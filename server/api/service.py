@@ -43,7 +43,7 @@ from planwarden.server.views.execution import Execution, ask_for_person, build_e
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import Program, SuspensionPage, name_program
-from planwarden.server.views.tools import ToolPage, ToolSchemas, ToolView, build_tool_line, build_tool_view
+from planwarden.server.views.tools import NOT_SEEN, ToolPage, ToolSchemas, ToolView, build_tool_line, build_tool_view
 
 # A server answers its first requests before there is an engine, and without importing one.
 if TYPE_CHECKING:
@@ -574,7 +574,7 @@ class Service:
         from planwarden.server.api.result_shapes import find_seen_shape
 
         shape = await find_seen_shape(self.engine.store, self.engine.find, definition.name, principal)
-        return replace(view, seen_result=shape)
+        return replace(view, seen_result=NOT_SEEN if shape is None else shape)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
         """Waits a limited time until the downstream servers that the unknown names point to have listed their tools."""

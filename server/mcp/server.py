@@ -87,16 +87,18 @@ logger = logging.getLogger(__name__)
 GUARD_TOOL = "guard_call"
 """What a host's hook calls. It is in no list, so that hosts do not offer it to a model."""
 INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Otherwise use run_goal. Then do \
-what nextAction says until status is completed. Only a person approves: resume_execution asks them.
+what nextAction says until status is completed. Only a person approves; nextAction says how they are asked.
 
-search_tools and get_tool_schemas show the tools for plans. A plan that reads, then mails each customer, and asks a \
-person once for all mails:
+search_tools and get_tool_schemas show the tools for plans. A plan that reads, looks up each customer, mails them, and \
+asks a person once for all mails, after the look-ups:
 {"todoList": [
  {"id": "late", "description": "Find overdue invoices", "toolCalls": [{"toolName": "list_invoices", "arguments": \
 {"status": "overdue"}}]},
  {"id": "remind", "description": "Mail each customer", "forEach": {"$from": "late", "pointer": "/invoices"},
-  "toolCalls": [{"toolName": "send_email", "arguments": {"to": {"$from": "item", "pointer": "/email"},
-   "text": {"$text": "Invoice {no} is overdue.", "with": {"no": {"$from": "item", "pointer": "/number"}}}}}]}
+  "toolCalls": [
+  {"toolName": "get_customer", "arguments": {"name": {"$from": "item", "pointer": "/customer"}}},
+  {"toolName": "send_email", "arguments": {"to": {"$from": "item", "call": 0, "pointer": "/email"}, "subject": \
+"Reminder", "text": {"$text": "Invoice {no} is overdue.", "with": {"no": {"$from": "item", "pointer": "/number"}}}}}]}
 ]}
 
 Questions addressed to `caller` are your part: read instructions, results and prompt, and answer with submit_answer. A \

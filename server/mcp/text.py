@@ -69,7 +69,7 @@ def format_tools(document: Document) -> str:
     for tool in document["tools"]:
         facts = [f"risk {tool['risk']}", tool["executionMode"], *tool.get("capabilities", ()), f"from {tool['source']}"]
         missing = f"; not available: {tool['unavailable']}" if "unavailable" in tool else ""
-        lines.append(f"{tool['name']}: {tool['description']} [{', '.join(facts)}{missing}]")
+        lines.append(f"{tool['signature']}: {tool['description']} [{', '.join(facts)}{missing}]")
     return "\n".join(lines)
 
 

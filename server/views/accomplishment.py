@@ -1,8 +1,4 @@
-"""What an execution really did, for the one who tells a user of it: what is proven, and what others decided.
-
-It names the arguments that were changed between a question and its answer: the one who planned a call has to know, and
-the report must say what was really done.
-"""
+"""What an execution really did, for the one who tells a user of it: what is proven, and what others decided."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -10,18 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.state import ExecutionState, StepState
 from planwarden.server.views.instants import to_utc
 
 MAX_NAMED = 20
 """Steps that one sentence names."""
-MAX_EDITS = 10
-"""Arguments that are told of one execution, the newest."""
-MAX_VALUE_CHARS = 80
-_MODEL: tuple[ev.Assurance, ...] = ("claimed", "caller")
 PROVEN = "Done; every required tool call is proven by the log."
 
 
@@ -57,9 +46,9 @@ def describe_proof(state: ExecutionState) -> str:
     """Return how far the log proves what a completed execution did, in sentences."""
     steps = state.steps.values()
     promising = [found for found in steps if found.step.required_tools]
-    exceptions = list(_describe_exceptions(promising))
+    exceptions = list(_describe_exceptions(promising, steps))
     proven = sum(1 for found in promising if found.status == "completed" and found.validation == "passed")
-    silent = len(state.steps) - len(promising)
+    silent = sum(1 for found in steps if not found.step.required_tools and found.status == "completed")
     sentences = ["Done." if exceptions or not proven else PROVEN, *exceptions]
     if exceptions and proven:
         sentences.append("The log proves every required tool call of the others.")
@@ -68,9 +57,9 @@ def describe_proof(state: ExecutionState) -> str:
     return " ".join(sentences)
 
 
-def _describe_exceptions(promising: Iterable[StepState]) -> Iterator[str]:
-    """Yield a sentence for each way in which steps did not make the calls that they promised."""
-    found = list(promising)
+def _describe_exceptions(promising: Iterable[StepState], steps: Iterable[StepState]) -> Iterator[str]:
+    """Yield a sentence for each way in which steps did not make the calls that they promised, or did nothing."""
+    found, every = list(promising), list(steps)
     ways = {
         "is advisory and ended without all of its required calls": [
             state for state in found if state.status == "completed" and state.validation == "failed"
@@ -81,8 +70,8 @@ def _describe_exceptions(promising: Iterable[StepState]) -> Iterator[str]:
         "left out items that were rejected": [
             state for state in found if state.items and any(call.status == "rejected" for call in state.calls)
         ],
-        "was skipped": [state for state in found if state.status == "skipped"],
-        "was rejected": [state for state in found if state.status == "rejected"],
+        "was skipped": [state for state in every if state.status == "skipped"],
+        "was rejected": [state for state in every if state.status == "rejected"],
     }
     for way, states in ways.items():
         if states:
@@ -102,43 +91,3 @@ def describe_rejection(state: ExecutionState) -> str:
             "was and was not done; retry_execution asks again."
         )
     return "You rejected part of it; no person did. Tell the user what was and was not done, and that you rejected it."
-
-
-def describe_edits(execution: ExecutionState) -> str:
-    """Return a sentence about arguments that others than the calling model changed before an approval, or no text."""
-    closed = [found for found in execution.suspensions.values() if found.decision is not None]
-    edits = [edit for found in closed if found.decision and found.decision.approved for edit in _list_edits(found)]
-    if not edits:
-        return ""
-    more = f"; and {len(edits) - MAX_EDITS} more before these" if len(edits) > MAX_EDITS else ""
-    return f"Changed before it was approved: {'; '.join(edits[-MAX_EDITS:])}{more}."
-
-
-def _list_edits(suspension: SuspensionState) -> Iterator[str]:
-    """Yield each argument that a person changed, as a part of a sentence."""
-    question, first = suspension.question, suspension.first
-    if first is None:
-        return
-    for edit in question.edits:
-        if edit.assurance in _MODEL:
-            continue
-        for path in edit.arguments:
-            place, _, name = path.partition("/") if question.is_batch else ("", "", path)
-            tool = (question.covers[int(place)].tool_name if place else question.tool_name) or ""
-            before, after = (_find_arguments(found, place) for found in (first, question))
-            row = f" (row {place})" if place else ""
-            yield (
-                f"{tool} of step {question.step_id!r}{row}: {name[:MAX_VALUE_CHARS]!r} from {_quote(before, name)} to "
-                f"{_quote(after, name)}, by {edit.principal!r} through {edit.channel}"
-            )
-
-
-def _find_arguments(question: ev.Question, place: str) -> dict[str, JsonValue]:
-    return question.covers[int(place)].arguments if place else question.arguments or {}
-
-
-def _quote(arguments: dict[str, JsonValue], name: str) -> str:
-    if name not in arguments:
-        return "nothing"
-    text = canonical_json(arguments[name])
-    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text)} characters)"

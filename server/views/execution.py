@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import WHEN
+from planwarden.agent.core.edits import describe_edits
 from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.accomplishment import (
     MAX_NAMED,
     EarlierEffect,
-    describe_edits,
     describe_proof,
     describe_rejection,
     list_earlier_effects,
@@ -236,6 +236,8 @@ def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) ->
     from planwarden.server.views.outages import describe_next_attempt
 
     mine = [found for found in pending if found.addressee == "caller"]
+    if mine and mine[0].kind == "synthesis" and any(found.status == "failed" for found in state.steps.values()):
+        return "Answer with submit_answer; the answer to it says how what failed can be corrected."
     if mine:
         return "Answer with submit_answer." if len(mine) == 1 else "Answer each question to you with submit_answer."
     outage = describe_next_attempt(state)
@@ -334,7 +336,7 @@ def ask_for_person(view: Execution, suspension_id: str) -> Execution:
         view,
         awaiting="human",
         next_action=f"{_describe_deciders(found)}; do not retry. Ask them {' or '.join(ways)}.{until} "
-        "Then call get_execution.",
+        "Then call get_execution, again later while it is open.",
     )
 
 
@@ -345,6 +347,8 @@ def _describe_deciders(suspension: Suspension | None) -> str:
         return "A person other than the owner must decide"
     if suspension is not None and suspension.needs == "signed":
         return "A person must decide with a signature, or a person other than the owner"
+    if suspension is not None and suspension.kind == "input":
+        return "A person must fill in the form"
     return "A person must decide"
 
 

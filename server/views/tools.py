@@ -80,11 +80,16 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """The rule of the operator that let it through, or denied it; left out if none."""
 
 
+NOT_SEEN = "not known: it was not called yet, so a pointer into its result is a guess"
+
+
 class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the catalogue."""
 
     name: str
     """Name in the catalogue."""
+    signature: str
+    """The name with its arguments, a question mark behind those that may be left out."""
     description: str
     """The first line of the description."""
     capabilities: tuple[str, ...]
@@ -124,8 +129,8 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     asks: str
     """Whether a person is asked when it is called, in words."""
     seen_result: JsonValue = None
-    """Where it has no `outputSchema`: names and kinds in the result of its last call in your runs, without values; left
-    out if it was not called."""
+    """Where it has no `outputSchema`: names and kinds in the result of its last call in your runs, without values, or
+    a sentence that it was not called yet."""
     annotations: dict[str, JsonValue]
     """Hints of a downstream server, as it wrote them."""
     execution_mode: str
@@ -152,6 +157,7 @@ class ToolSchemas(msgspec.Struct, frozen=True, kw_only=True):
 def build_tool_line(definition: ToolDefinition) -> ToolLine:
     return ToolLine(
         name=definition.name,
+        signature=definition.signature,
         description=definition.summary,
         capabilities=definition.capabilities,
         execution_mode=definition.execution_mode,

@@ -39,8 +39,11 @@ def find_graph_faults(
         dangling = [name for name in (*step.dependencies, *step.confirms) if name not in place]
         if dangling:
             unknown = quote_some(dict.fromkeys(dangling))
+            hint = (
+                "" if earlier is None else '; leave out steps of an earlier plan, {"$from": STEP} takes their results'
+            )
             problems.append(
-                f"step {step.step_id!r} refers to unknown step(s) {unknown}; the plan has {quote_some(ids)}"
+                f"step {step.step_id!r} refers to unknown step(s) {unknown}; the plan has {quote_some(ids)}{hint}"
             )
         for call in step.tool_calls:
             if not is_plain(call.arguments) and (faults := list(find_binding_faults(call.arguments))):

@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.server.views.accomplishment import MAX_EDITS
+from planwarden.agent.core.edits import MAX_EDITS
 from planwarden.server.views.execution import Execution
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
