@@ -180,7 +180,7 @@ async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: B
         execution = await delegate(warden)
         [question] = execution.suspensions
         assert (question.kind, question.addressee, question.asker) == ("delegated", "human", "agent 'bob'")
-        assert question.message == "Send the letter?" and "planwarden approve" in " ".join(question.found)
+        assert question.message == "Send the letter?" and " approve " in " ".join(question.found)
         done = await decide(warden, execution, yes=True)
         assert done.status == "completed", done.steps
     [(_, status)] = bob.threads()
@@ -214,7 +214,7 @@ async def test_a_remote_question_that_covers_more_than_can_be_shown_is_not_appro
         [question] = execution.suspensions
         reason = f"it covers {MAX_CALLS + 1} calls, and at most {MAX_CALLS} can be shown here"
         assert question.undecidable is not None and question.undecidable.startswith(reason)
-        assert "planwarden approve" in question.undecidable and question.releases == ()
+        assert " approve " in question.undecidable and question.releases == ()
         with pytest.raises(planwarden.PlanwardenError, match="cannot be approved here, only rejected") as refused:
             await decide(warden, execution, yes=True)
         assert refused.value.code == "undecidable_here"

@@ -53,13 +53,13 @@ def find_graph_faults(
     if not problems or earlier is None:
         readable = {reference: step_id for reference, step_id in foreign.items() if step_id not in malformed}
         problems.extend(find_foreign_faults(readable, earlier, names))
-    return problems or _find_circle(steps)
+    return [*problems, *_find_circle(steps)]
 
 
 def _find_circle(steps: tuple[PlanStep, ...]) -> list[str]:
     """Return why steps wait for each other, in one sentence or none."""
     place = {step.step_id: index for index, step in enumerate(steps)}
-    if all(place[name] < index for index, step in enumerate(steps) for name in step.dependencies):
+    if all(place.get(name, -1) < index for index, step in enumerate(steps) for name in step.dependencies):
         return []
     try:
         TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()

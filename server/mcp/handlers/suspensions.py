@@ -74,7 +74,6 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
         return await wait_and_show_execution(request, view)
     elicitation = _build_elicitation(request, suspension)
     if elicitation is None:
-        request.service.call_person(suspension.suspension_id)
         return await show_execution(request, view)
     return await _ask_person(request, suspension, elicitation)
 

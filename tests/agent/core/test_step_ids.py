@@ -37,7 +37,7 @@ def test_every_fault_of_a_plan_is_said_at_once() -> None:
     for said in ("U+0000", "'nowhere'", "in a circle: ", "'fnid' (did you mean 'find'?) in c"):
         assert said in refused.value.message
     problems = refused.value.details["problems"]
-    assert isinstance(problems, list) and len(problems) == 4
+    assert isinstance(problems, list) and len(problems) == 3
     assert refused.value.details["unknownTools"] == ["fnid"]
 
 

@@ -75,8 +75,8 @@ def test_many_rows_are_shown_by_page_and_unseen_ones_are_not_approved_by_a_singl
 @requirement("terminal:rows")
 def test_a_row_is_edited_field_by_field_and_enter_keeps_a_value(cli: Cli, terminal: Open) -> None:
     person = terminal("approve", _ask(cli, 2))
-    _answer(person, "e", ("Row to edit", "0"), ("ids (Enter: [0]", ""), ('note (Enter: "none")', "by hand"))
-    person.expect('Row 0 would run with {"ids": [0], "note": "by hand"}')
+    _answer(person, "e", ("Row to edit", "1"), ("ids (Enter: [0]", ""), ('note (Enter: "none")', "by hand"))
+    person.expect('Row 1 would run with {"ids": [0], "note": "by hand"}')
     _answer(person, "e", ("Row to edit", "1"), ("ids (Enter: [1]", "[1"), ("That is not valid JSON", "y"))
     _answer(person, "y")
     assert person.finish() == 0

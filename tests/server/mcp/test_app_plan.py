@@ -51,7 +51,7 @@ async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_th
         started = await host.call_tool("execute_plan", {"plan": steps, "goal": "Two notes"})
         shown = _plan(started)
         assert shown["title"] == "Two notes" and shown["state"] == "The plan waits for a person."
-        assert (shown["tone"], shown["progress"], shown["isOver"]) == ("warn", "1 of 3 steps", False)
+        assert (shown["tone"], shown["progress"], shown["isOver"]) == ("busy", "1 of 3 steps", False)
         assert shown["place"] == "Step 2 of 3, ask: waits for a person."
         assert shown["results"] == [{"step": "one", "text": '{"written": "x"}'}] and shown["graph"].startswith("<svg")
         thread: Document = {"threadId": started.structured_content["threadId"]}

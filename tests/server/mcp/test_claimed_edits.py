@@ -117,7 +117,7 @@ async def test_a_models_rejection_is_named_as_the_models_and_its_reason_is_nobod
             assert "evil.example" not in answer
         for words in (question.words, history.words, shown, listed):
             assert "evil.example" not in words and "a person rejected" not in words
-        assert "the calling model rejected a part of it, and no person decided" in said.structured_content["nextAction"]
+        assert "You rejected part of it; no person did." in said.structured_content["nextAction"]
         assert "rejected by the calling model of local (the calling model's claim, over MCP)" in question.words
         assert "rejected by the calling model of local (claimed, mcp)" in shown
         [row] = [row for row in (await found.warden.service.audit.read_page()).rows if row.kind == "decided"]

@@ -95,7 +95,7 @@ async def test_what_a_person_changed_is_in_every_answer_after_the_decision() -> 
         again = await decide(w, asked, Decision(approved=True, modified_args={"ids": [2, 3]}))
         assert again.status == "suspended"
         done = await decide(w, again, Decision(approved=True))
-    told = "Changed before it was approved: erase of step 'wipe': 'ids' from [1] to [2,3], by 'ann' through inbox."
+    told = "Changed before it was approved: erase of step 'wipe': 'ids' from [1] to [2,3], by 'ann'."
     assert again.next_action.endswith(told) and done.next_action.endswith(told)
 
 
@@ -115,5 +115,5 @@ async def test_edits_of_many_rows_are_told_up_to_a_limit() -> None:
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=many)))
         done = await decide(w, asked, Decision(approved=True, modified_args=edits))
-    assert "erase of step 'wipe' (row 12): 'ids' from [12] to [112], by 'ann'" in done.next_action
+    assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
     assert done.next_action.endswith("; and 3 more before these.")
