@@ -5,6 +5,7 @@ python -m benchmarks.office tools /tmp/office         prints the server's instru
 python -m benchmarks.office goal /tmp/office 1 run_goal    begins with goal 1, empty ledger, empty home
 python -m benchmarks.office call /tmp/office NAME '{"goal": "..."}'    calls a tool and prints the answer
 python -m benchmarks.office done /tmp/office 'ANSWER'      ends the goal; what was counted goes to /tmp/office.jsonl
+    python -m benchmarks.office table careful=/tmp/office.jsonl ...    prints the table of README.md, a column a session
 """
 
 import asyncio
@@ -174,8 +175,33 @@ async def ask(place: Path, words: list[str]) -> str:
     return (await reader.read()).decode()
 
 
+def write_table(sessions: dict[str, list[Document]]) -> str:
+    """Return a row for each goal and way: calls, refusals, questions and characters of each session."""
+    lines = [f"| goal | way | {' | '.join(sessions)} |", f"|---|---|{'---|' * len(sessions)}"]
+    for number in range(1, len(GOALS) + 1):
+        for way in ("run_goal", "execute_plan"):
+            cells = [_write_cell(row, number, way) for row in sessions.values()]
+            lines.append(f"| {number} | `{way}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _write_cell(rows: list[Document], number: int, way: str) -> str:
+    row = next((row for row in rows if (row["goal"], row["way"]) == (number, way)), None)
+    if row is None:
+        return ""
+    ended = "reached" if row["reached"] and row["askedEnough"] else "**missed**"
+    return f"{ended}; {row['calls']}, {row['refusals']}, {row['asked']}, {row['written'] + row['read']:,}"
+
+
 def main() -> None:
     match sys.argv[1:]:
+        case ["table", *named]:
+            files = (words.partition("=") for words in named)
+            print(
+                write_table(
+                    {name: list(map(json.loads, Path(file).read_text().splitlines())) for name, _, file in files}
+                )
+            )
         case ["open", place]:
             asyncio.run(keep_open(Path(place)))
         case [command, place, *words]:

@@ -77,7 +77,7 @@ def test_a_row_is_edited_field_by_field_and_enter_keeps_a_value(cli: Cli, termin
     person = terminal("approve", _ask(cli, 2))
     _answer(person, "e", ("Row to edit", "1"), ("ids (Enter: [0]", ""), ('note (Enter: "none")', "by hand"))
     person.expect('Row 1 would run with {"ids": [0], "note": "by hand"}')
-    _answer(person, "e", ("Row to edit", "1"), ("ids (Enter: [1]", "[1"), ("That is not valid JSON", "y"))
+    _answer(person, "e", ("Row to edit", "2"), ("ids (Enter: [1]", "[1"), ("That is not valid JSON", "y"))
     _answer(person, "y")
     assert person.finish() == 0
     assert cli.ledger == ["erase [0] by hand", "erase [1] none"]
