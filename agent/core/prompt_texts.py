@@ -4,7 +4,7 @@
 """
 
 PLANNING = """\
-Write a plan for the goal. Do not carry it out. Use the fewest steps that reach the goal, in order.
+Write a plan for the goal. Do not carry it out. Use the fewest steps, in order.
 
 Two kinds of steps:
 A tool step gets data from outside, asks a person or changes something: "stepType": "tool" and "requiredTools", the \
@@ -22,7 +22,7 @@ it you are asked for the calls when the step begins.
 Without "pointer" it is the whole result, of a reasoning step its text; "parse": "json" reads text as JSON first.
 {"$text": "Dear {name}", "with": {"name": {"$from": "find", "pointer": "/name"}}} as an argument: text with values.
 "forEach": {"$from": "find", "pointer": "/rows"}: its toolCalls are made once for each entry of that list, and a \
-person who must be asked is asked ONE question for all of them. {"$from": "item", "pointer": "/email"} is a value of \
+person is asked ONE question for all of them. {"$from": "item", "pointer": "/email"} is a value of \
 the entry, and {"$from": "item", "call": 0, "pointer": "/email"} one of the result of the step's first call for it.
 "when": {"value": {"$from": "find", "pointer": "/total"}, "matches": {"minimum": 5000}}: the step runs only if the \
 value fits this JSON Schema, else it is skipped. {"minItems": 1}: a list that is not empty.
@@ -46,7 +46,7 @@ Example, for "Refund orders A-1 and A-2 and tell me what you did":
 {"id": "report", "description": "Say what was refunded", "stepType": "reasoning", "dependencies": ["refund"], \
 "expectedOutcome": "A report of two sentences"}]}"""
 
-FOR_CALLERS = "get_tool_schemas shows the full schemas of the tools that you name, and what they return."
+FOR_CALLERS = "get_tool_schemas shows what the tools that you name take and return."
 """What a caller may do before it writes a plan; a provider's model has no such tool."""
 
 TOOL_STEP = """\

@@ -66,7 +66,7 @@ async def test_rows_and_covered_calls_that_ran_before_are_named_and_the_calls_of
         asked = await w.execute_plan(
             plan(tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=[3, 1])), thread_id=failed.thread_id
         )
-        assert [sentence.split(" ran ")[0] for sentence in repeats(asked)] == ["The same call as row 1"]
+        assert [sentence.split(" ran ")[0] for sentence in repeats(asked)] == ["The same call as row 2"]
         rejected = await decide(w, asked, NO)
         assert "Completed by earlier plans of this thread, do not repeat: see doneBefore." in rejected.next_action
         [before] = rejected.done_before

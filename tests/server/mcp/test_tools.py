@@ -71,6 +71,7 @@ async def test_the_catalogue_is_searched_page_by_page(tmp_path: Path, era: Era) 
         best = await ok(client, "search_tools", query="delete records", limit=2)
         assert best["tools"][0] == {
             "name": "erase",
+            "signature": "erase(ids)",
             "description": "Delete records.",
             "executionMode": "immediate",
             "risk": "dangerous",

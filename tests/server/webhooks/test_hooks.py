@@ -137,16 +137,12 @@ async def test_no_caller_can_take_the_key_of_a_message_and_no_other_plans_run_an
             except InvalidArguments as error:
                 assert key.startswith(SystemKey.PREFIX) and "as only planwarden's own keys do" in error.message
     configuration = CONFIGURATION.replace('plan = "order"', 'plan = "other"', 1)
-    async with serving(settings) as address:
-        first = await httpx2.AsyncClient().post(
-            f"{address.removesuffix('/mcp')}/hooks/orders", content=BODY, headers=sign(BODY)
-        )
+    async with serving(settings) as address, httpx2.AsyncClient(base_url=address.removesuffix("/mcp")) as client:
+        first = await client.post("/hooks/orders", content=BODY, headers=sign(BODY))
     (tmp_path / "planwarden.toml").write_text(configuration)
     changed = load_settings(home=tmp_path, environment={"ORDERS_SECRET": SECRET})
-    async with serving(changed) as address:
-        again = await httpx2.AsyncClient().post(
-            f"{address.removesuffix('/mcp')}/hooks/orders", content=BODY, headers=sign(BODY)
-        )
+    async with serving(changed) as address, httpx2.AsyncClient(base_url=address.removesuffix("/mcp")) as client:
+        again = await client.post("/hooks/orders", content=BODY, headers=sign(BODY))
     assert first.status_code == 200
     assert (again.status_code, again.json()["code"]) == (422, "key_conflict")
     assert await count_runs(settings) == 2
