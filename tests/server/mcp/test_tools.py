@@ -82,7 +82,7 @@ async def test_the_catalogue_is_searched_page_by_page(tmp_path: Path, era: Era) 
         names = [tool["name"] for tool in first["tools"] + second["tools"]]
         assert len(set(names)) == len(names) == first["total"] and "nextCursor" not in second
         everything = await client.call_tool("search_tools", {})
-        assert "erase: Delete records. [risk dangerous, immediate, from python]" in text_of(everything)
+        assert "erase(ids): Delete records. [risk dangerous, immediate, from python]" in text_of(everything)
 
 
 async def test_schemas_are_given_in_full_and_unknown_names_are_said(tmp_path: Path, era: Era) -> None:
