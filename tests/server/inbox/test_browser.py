@@ -198,7 +198,7 @@ async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> No
         reason = d.page.get_by_label("Reason")
         await reason.press("Enter")
         assert await reason.input_value() == "\n" and d.found.ledger.lines == []
-        await d.page.click("text=Keep editing")
+        await d.page.click("button:not(.unseen):has-text('Keep editing')")
         await d.page.wait_for_selector("details.edit[open]")
         assert await d.page.get_by_label("subject").input_value() == "aaa rrr jjj" and d.found.ledger.lines == []
 
