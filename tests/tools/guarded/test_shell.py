@@ -51,7 +51,9 @@ def test_a_line_that_the_grammar_does_not_read_has_no_commands(line: str) -> Non
     assert read_commands(line) is None
 
 
-WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=8), min_size=1, max_size=4)
+# zsh expands a word that begins with an equals sign, which `shlex` does not quote.
+WORD = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=8).filter(lambda w: w[:1] != "=")
+WORDS = st.lists(WORD, min_size=1, max_size=4)
 
 
 @given(WORDS)
