@@ -188,14 +188,14 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="retry_execution",
         title="Retry an execution",
-        description="Go on from a thread's ended execution without repeating what is completed. fromStep runs that "
-        "step and what follows again, perhaps with other inputs or plan.",
+        description="Go on from a thread's ended execution without repeating what is completed, perhaps with a "
+        "corrected plan. fromStep is only for running that step and what follows again, also if completed.",
         handler=plans.retry_execution,
         properties={
             **_THREAD,
             "fromStep": schemas.STRING,
             "inputs": schemas.OBJECT,
-            "plan": schemas.OBJECT,
+            "plan": {"type": "object", "description": "The whole plan, corrected; completed steps unchanged"},
             "key": schemas.STRING,
             "waitSeconds": schemas.WAIT,
         },

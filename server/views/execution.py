@@ -14,6 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import WHEN
 from planwarden.agent.core.edits import describe_edits
+from planwarden.agent.core.prompt_results import join
 from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.accomplishment import (
@@ -224,10 +225,10 @@ def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> 
     if state.status == "cancelled":
         return f"Cancelled; nothing more will run unless retry_execution goes on.{_describe_done(state)}"
     done = _describe_done(state)
-    rest = "; send only what is left" if done else ""
+    rest = " with only what is left" if done else ""
     return (
-        "Failed; read error and steps. retry_execution goes on after what is completed, with a corrected plan if need "
-        f"be; or run another plan on the same thread{rest}.{done}"
+        "Failed; read error and steps. retry_execution goes on after what is completed; send it the whole plan, "
+        f"corrected, if need be. Or run another plan on the same thread{rest}.{done}"
     )
 
 
@@ -336,7 +337,7 @@ def ask_for_person(view: Execution, suspension_id: str) -> Execution:
         view,
         awaiting="human",
         next_action=f"{_describe_deciders(found)}; do not retry. Ask them {' or '.join(ways)}.{until} "
-        "Then call get_execution, again later while it is open.",
+        "Then call get_execution, again later while the question is open.",
     )
 
 
@@ -363,7 +364,7 @@ def _build_output(state: ExecutionState) -> str | None:
     """Returns the final text, or the engine's summary of what the log proves; None until the execution ends."""
     if not state.is_finished:
         return None
-    return state.synthesis or find_final_text(state) or summarize(state) or None
+    return state.synthesis or find_final_text(state) or join(summarize(state), describe_edits(state)) or None
 
 
 def _build_error(state: ExecutionState) -> Error | None:
