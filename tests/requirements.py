@@ -1048,6 +1048,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "design, MCP surface",
         "An open question can be read by its owner; absent, answered and foreign ones look alike.",
     ),
+    "confirm:exact": Requirement(
+        "docs/security", "A confirmation covers the calls it showed, once each; a model cannot revise what it rests on."
+    ),
     "prompt:every-word-reviewed": Requirement(
         "docs/concepts", "Every word of the fixed prompts is in a file that a reviewer sees change."
     ),

@@ -53,7 +53,7 @@ def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: st
     if state.step.loop is None or state.items is not None:
         return execution
     try:
-        items = find_items(state.step.loop, execution, context.parts or {})
+        items = find_items(state.step, execution, context.parts or {})
     except (InvalidArguments, LimitExceeded):
         return execution
     except PartsNeeded:
@@ -170,7 +170,7 @@ def find_covering_suspension(
         for covered in suspension.covered:
             if (
                 covered.step_id == call.step_id
-                and covered.call_id in ("", call.call_id)
+                and covered.call_id == ("" if execution.steps[call.step_id].step.loop is None else call.call_id)
                 and covered.tool_name == call.tool_name
                 and covered.definition_digest == definition.digest
                 and canonical_json(covered.arguments) == wanted

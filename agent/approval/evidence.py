@@ -91,6 +91,7 @@ def _was_named(asked: SuspensionState, call: Call, event: ev.ToolCallIntended) -
         return canonical_json(question.arguments) == wanted
     return any(
         (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
+        and covered.call_id in ("", call.call_id)
         and canonical_json(covered.arguments) == wanted
         for covered in asked.covered
     )

@@ -17,7 +17,7 @@ from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import build_alarms
-from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.placeholders import list_texts, search
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState
@@ -232,7 +232,8 @@ def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
 
     A model's calls have none: they are refused.
     """
-    found = (f"{call.tool_name}, {said}" for call in calls for said in find_placeholders(call.proposed))
+    texts = ((call.tool_name, path, text) for call in calls for path, text in list_texts(call.proposed))
+    found = (f"{name}, {said}" for name, said in search(texts))
     return tuple(f"{PLACEHOLDER}{said}." for said in islice(dict.fromkeys(found), MAX_PLACEHOLDERS))
 
 
@@ -240,7 +241,8 @@ def drop_edited_placeholders(
     found: tuple[str, ...], calls: Iterable[tuple[str, dict[str, JsonValue]]]
 ) -> tuple[str, ...]:
     """Return what was found without the placeholders that edited `calls` do not hold any more."""
-    held = {f"{PLACEHOLDER}{name}, {said}." for name, arguments in calls for said in find_placeholders(arguments)}
+    texts = ((name, path, text) for name, arguments in calls for path, text in list_texts(arguments))
+    held = {f"{PLACEHOLDER}{name}, {said}." for name, said in search(texts)}
     return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in held)
 
 

@@ -13,13 +13,16 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import WHEN, find_bindings
 from planwarden.agent.core.conditions import Matcher
+from planwarden.agent.core.plan import PlanStep
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress, find_list_fault
 from planwarden.agent.core.references import AbsentValue, BindingSources, find_values, list_sources, resolve
 from planwarden.agent.core.rehearsal import find_missing_result, is_unknown_in_rehearsal
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.step_control import Condition, Loop
+from planwarden.agent.core.step_control import Condition
 
 MAX_REASON_CHARS = 500
+MAX_LOOP_CALLS = 20_000
+"""Of all items of one loop together."""
 
 
 def begin_step(
@@ -45,7 +48,7 @@ def begin_step(
             return (ev.StepSkipped(step_id=step_id, because=missing),)
         if step.loop is None:
             return (started,)
-        return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step.loop, execution, parts))))
+        return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step, execution, parts))))
     except (InvalidArguments, LimitExceeded) as error:
         return (started, ev.StepFailed(step_id=step_id, code=error.code, message=error.message))
 
@@ -78,13 +81,15 @@ def _find_bound(written: dict[str, JsonValue], sources: BindingSources) -> JsonV
     return values[binding.reference] if binding.reference in values else written["default"]
 
 
-def find_items(loop: Loop, execution: ExecutionState, parts: Mapping[PartAddress, ArtifactPart]) -> list[JsonValue]:
-    """Return the items of the loop.
+def find_items(step: PlanStep, execution: ExecutionState, parts: Mapping[PartAddress, ArtifactPart]) -> list[JsonValue]:
+    """Return the items of the step's loop.
 
     Raises:
         InvalidArguments, LimitExceeded: they are not there, not a list, or too many.
         PartsNeeded: parts of artifacts have to be read first.
     """
+    loop = step.loop
+    assert loop is not None
     sources = replace(list_sources(execution, parts), takes_lists=True)
     written = loop.items
     items = _find_bound(written, sources) if isinstance(written, dict) else resolve({"": written}, sources)[""]
@@ -93,6 +98,11 @@ def find_items(loop: Loop, execution: ExecutionState, parts: Mapping[PartAddress
     if len(items) > loop.max_items:
         raise LimitExceeded(
             f"'forEach' has {len(items)} items, the step allows {loop.max_items}; raise 'maxItems' or take fewer"
+        )
+    if len(items) * len(step.tool_calls) > MAX_LOOP_CALLS:
+        raise LimitExceeded(
+            f"'forEach' has {len(items)} items with {len(step.tool_calls)} calls each, and a loop makes at most "
+            f"{MAX_LOOP_CALLS} calls; take fewer items"
         )
     if (fault := find_list_fault(items)) is not None:
         raise LimitExceeded(f"'forEach' {fault}")

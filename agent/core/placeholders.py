@@ -5,9 +5,9 @@ and mean them, so a text with other signs of these is left alone, and so are arg
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from planwarden.agent.common.struct import JsonValue
 
@@ -17,7 +17,12 @@ MAX_TEXT_CHARS = 10_000
 """A longer text is not searched."""
 MAX_VALUES = 10_000
 """Texts that one search looks at."""
+MAX_SEARCHED_CHARS = 60_000
+"""Of all texts of one search that may hold a placeholder, because planwarden does nothing else during it."""
 MAX_QUOTED = 80
+
+
+Owner = TypeVar("Owner")
 
 
 class _Pattern(NamedTuple):
@@ -125,15 +130,23 @@ def find_placeholders(arguments: JsonValue) -> Iterator[str]:
     A URL on example.com is a placeholder, and a sentence that mentions example.com is text. Bindings are skipped,
     because their values come from a tool.
     """
-    for path, text in islice(list_texts(arguments), MAX_VALUES):
-        if (said := describe_placeholder(path, text)) is not None:
-            yield said
+    return (said for _, said in search((None, path, text) for path, text in list_texts(arguments)))
 
 
-def describe_placeholder(path: str, text: str) -> str | None:
-    """Return what is wrong with the text at the path, as a sentence without its end; None if it is no placeholder."""
-    said = _find_in(path, text.strip()) if len(text) <= MAX_TEXT_CHARS and _HINT.search(text) else None
-    return None if said is None else f"{path} {said}"
+def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str]]:
+    """Yield whose text is a placeholder and what is wrong with it, as a sentence without its end, within the limits.
+
+    `texts` have whose each is, its path and itself.
+    """
+    left = MAX_SEARCHED_CHARS
+    for owner, path, text in islice(texts, MAX_VALUES):
+        if len(text) > MAX_TEXT_CHARS or not _HINT.search(text):
+            continue
+        left -= len(text)
+        if left < 0:
+            return
+        if (said := _find_in(path, text.strip())) is not None:
+            yield owner, f"{path} {said}"
 
 
 def _find_in(path: str, text: str) -> str | None:

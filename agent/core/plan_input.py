@@ -176,7 +176,7 @@ class StepInput(BaseModel):
     ] = None
     """A binding to a list, or a list: `toolCalls` are made once for each item, see [loops](#loops)."""
     maxItems: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Items of `forEach` at most; default 100, at most 10,000."""
+    """Items of `forEach` at most; default 100, at most 10,000. A loop makes at most 20,000 calls in all."""
     maxConcurrent: Annotated[int, Field(ge=1, le=32)] | None = None
     """Items of `forEach` at the same time; default 1, at most 32."""
     onItemFailure: OnItemFailure | None = None

@@ -1,7 +1,8 @@
 """Revises a plan while it runs: a patch changes steps that have not begun, and the result is checked like any plan.
 
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun, nor a confirmation step
-(one that asks a person or confirms others), nor remove a step's dependency on a confirmation step.
+(one that asks a person or confirms others), nor remove a step's dependency on a confirmation step, nor touch what a
+person was asked about once a confirmation has begun: the steps that it covers and those that these rest on.
 """
 
 from collections.abc import Collection, Mapping
@@ -76,7 +77,7 @@ def revise(
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
     confirmations = _find_confirmation_steps(plan, tools)
-    draft = _Draft(plan, frozenset(pending), confirmations)
+    draft = _Draft(plan, frozenset(pending), confirmations, _find_confirmed_steps(plan, pending))
     for operation in patch:
         draft.apply(operation)
     if hidden := sorted({*taken}.intersection(draft.difference.added)):
@@ -99,13 +100,16 @@ def revise(
 class _Draft:
     """The steps as JSON between operations."""
 
-    def __init__(self, plan: Plan, pending: frozenset[str], confirmations: frozenset[str]) -> None:
+    def __init__(
+        self, plan: Plan, pending: frozenset[str], confirmations: frozenset[str], confirmed: Mapping[str, str]
+    ) -> None:
         listed = plan_to_json(plan)["todoList"]
         assert isinstance(listed, list)
         self.steps: list[dict[str, JsonValue]] = [step for step in listed if isinstance(step, dict)]
         self.difference = Difference()
         self._pending = pending
         self._confirmations = confirmations
+        self._confirmed = confirmed
 
     def apply(self, operation: JsonValue) -> None:
         name = operation.get("op") if isinstance(operation, dict) else None
@@ -153,6 +157,10 @@ class _Draft:
             raise InvalidPlan(f"step {step_id!r} asks a person or confirms others and cannot be revised")
         if step_id not in self._pending:
             raise InvalidPlan(f"step {step_id!r} has begun and cannot be revised")
+        if (covered := self._confirmed.get(step["id"])) is not None:
+            raise InvalidPlan(
+                f"step {step_id!r} cannot be revised: a person was asked about step {covered!r}, with what it rests on"
+            )
         return step
 
     def _find_place(self, after: JsonValue) -> int:
@@ -170,6 +178,23 @@ def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> froz
         for step in plan.steps
         if step.confirms or any(name in tools and tools[name].is_blocking for name in list_step_tools(step))
     )
+
+
+def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str]:
+    """Return the steps that a confirmation which has begun covers, and those they rest on, each with the covered one.
+
+    Conditions, loops and what comes before them are part of what the person said yes to.
+    """
+    by_id = {step.step_id: step for step in plan.steps}
+    asked = [step for step in plan.steps if step.confirms and step.step_id not in pending]
+    left = [(name, name) for step in asked for name in step.confirms]
+    confirmed: dict[str, str] = {}
+    while left:
+        step_id, covered = left.pop()
+        if step_id in by_id and step_id not in confirmed:
+            confirmed[step_id] = covered
+            left.extend((name, covered) for name in by_id[step_id].dependencies)
+    return confirmed
 
 
 def _check_dependencies_on(confirmations: frozenset[str], before: Plan, after: Plan) -> None:

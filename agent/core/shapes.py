@@ -38,6 +38,9 @@ class Shapes:
 
     def find(self, reference: Reference, step: PlanStep) -> Shape:
         """Return what is known of the value that a binding of the step takes."""
+        if reference.call is not None:
+            called = step.tool_calls[reference.call].tool_name if 0 <= reference.call < len(step.tool_calls) else ""
+            return _follow(self._find_returned(called), reference)
         return _follow(self._find_source(reference.step_id, step), reference)
 
     def _find_source(self, name: str, step: PlanStep) -> JsonSchema | None:

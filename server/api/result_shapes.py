@@ -4,6 +4,7 @@ A shape has names and kinds of values, and no value: `{"invoices": [{"number": "
 from the newest successful call in an execution of the same principal, and is bounded like everything from outside.
 """
 
+import json
 from collections.abc import Awaitable, Callable
 from itertools import islice
 
@@ -20,6 +21,8 @@ MAX_EXECUTIONS = 3
 MAX_DEPTH = 5
 MAX_KEYS = 30
 MAX_KEY_CHARS = 40
+MAX_SHAPE_CHARS = 4_000
+"""Of a shape as JSON; what is deeper is left out."""
 MAX_TEXT_CHARS = 100_000
 """Longer text is not read as JSON."""
 
@@ -38,8 +41,18 @@ async def find_seen_shape(
     return None
 
 
-def describe_shape(value: JsonValue, depth: int = MAX_DEPTH) -> JsonValue:
-    """Return the names and kinds in a value; of a list the shape of its first entry."""
+def describe_shape(value: JsonValue) -> JsonValue:
+    """Return the names and kinds in a value, as deep as `MAX_SHAPE_CHARS` allow; of a list those of its first entry."""
+    shape = _describe(value, 0)
+    for depth in range(1, MAX_DEPTH + 1):
+        deeper = _describe(value, depth)
+        if len(json.dumps(deeper)) > MAX_SHAPE_CHARS:
+            break
+        shape = deeper
+    return shape
+
+
+def _describe(value: JsonValue, depth: int) -> JsonValue:
     match value:
         case None:
             return "null"
@@ -50,18 +63,18 @@ def describe_shape(value: JsonValue, depth: int = MAX_DEPTH) -> JsonValue:
         case str():
             return _describe_text(value, depth)
         case list():
-            return [describe_shape(value[0], depth - 1)] if value and depth else []
+            return [_describe(value[0], depth - 1)] if value and depth else []
         case dict() if is_stand_in(value):
             return "a large result, of which only a part is known"
         case dict():
             keys = islice(value, MAX_KEYS if depth else 0)
-            return {key[:MAX_KEY_CHARS]: describe_shape(value[key], depth - 1) for key in keys}
+            return {key[:MAX_KEY_CHARS]: _describe(value[key], depth - 1) for key in keys}
 
 
 def _describe_text(text: str, depth: int) -> JsonValue:
     if depth and len(text) <= MAX_TEXT_CHARS and text.lstrip()[:1] in ("{", "["):
         try:
-            return {'text with JSON, for "parse": "json"': describe_shape(read_json(text), depth - 1)}
+            return {'text with JSON, for "parse": "json"': _describe(read_json(text), depth - 1)}
         except PlanwardenError:
             pass
     return "text"

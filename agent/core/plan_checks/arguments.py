@@ -20,7 +20,7 @@ from planwarden.agent.core.bindings import (
     is_plain,
     leave_out_bindings,
 )
-from planwarden.agent.core.placeholders import MAX_VALUES, describe_placeholder, list_texts
+from planwarden.agent.core.placeholders import list_texts, search
 from planwarden.agent.core.plan import ArgumentCheck
 from planwarden.agent.core.plan_checks.bindings import suggest_binding
 
@@ -68,8 +68,7 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
 def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
     """Returns a sentence for each value that stands for something the writer did not know, at most `MAX_FAULTS`."""
     texts = ((call, path, text) for call in calls for path, text in list_texts(call.arguments))
-    found = ((call, describe_placeholder(path, text)) for call, path, text in islice(texts, MAX_VALUES))
-    return list(islice((f"{call}: {said}" for call, said in found if said is not None), MAX_FAULTS))
+    return list(islice((f"{call}: {said}" for call, said in search(texts)), MAX_FAULTS))
 
 
 def find_foreign_faults(

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.placeholders import MAX_SEARCHED_CHARS, MAX_TEXT_CHARS, find_placeholders
 from tests.requirements import requirement
 
 PLACEHOLDERS = (
@@ -128,3 +128,11 @@ def test_an_argument_that_is_named_as_code_may_hold_what_looks_like_a_placeholde
 def test_values_of_bindings_and_templates_are_no_placeholders() -> None:
     bound: JsonValue = {"$from": "find", "pointer": "/{name}"}
     assert list(find_placeholders({"to": bound, "body": {"$text": "Dear {n}", "with": {"n": bound}}})) == []
+
+
+def test_a_search_ends_after_so_many_characters_that_may_hold_a_placeholder() -> None:
+    texts: dict[str, JsonValue] = {
+        str(n): "your " * (MAX_TEXT_CHARS // 5) for n in range(MAX_SEARCHED_CHARS // MAX_TEXT_CHARS)
+    }
+    assert list(find_placeholders({"first": "TODO", **texts})) != []
+    assert list(find_placeholders({**texts, "last": "TODO"})) == []
