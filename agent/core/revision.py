@@ -157,7 +157,7 @@ class _Draft:
             raise InvalidPlan(f"step {step_id!r} asks a person or confirms others and cannot be revised")
         if step_id not in self._pending:
             raise InvalidPlan(f"step {step_id!r} has begun and cannot be revised")
-        if (covered := self._confirmed.get(step["id"])) is not None:
+        if (covered := self._confirmed.get(str(step["id"]))) is not None:
             raise InvalidPlan(
                 f"step {step_id!r} cannot be revised: a person was asked about step {covered!r}, with what it rests on"
             )

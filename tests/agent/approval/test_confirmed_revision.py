@@ -55,7 +55,8 @@ async def test_a_covered_call_that_a_review_turned_into_a_loop_is_asked_about_ag
     steps = plan(model_step("think", "note"), tool_step("wipe", "erase", {"ids": [7]}))
     async with warden(ledger, script=[_reply(patch)]) as opened:
         asked = await opened.execute_plan(steps, options={"review": "person"}, wait_seconds=30)
-        for content in ({"cover": True}, None):
+        contents: list[JsonValue] = [{"cover": True}, None]
+        for content in contents:
             [question] = asked.suspensions
             answer = Decision(approved=True, content=content)
             asked = await opened.service.answer(

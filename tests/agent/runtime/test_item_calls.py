@@ -196,7 +196,9 @@ async def test_a_loop_over_literal_texts_takes_the_result_of_a_look_up() -> None
     office = Office({"a": "a@x", "b": "b@x"})
     look_up: Json = {"toolName": "customer", "arguments": {"id": {"$from": "item"}}}
     async with warden(tools=office.tools()) as w:
-        asked = await w.execute_plan(remind(forEach=["a", "b"], toolCalls=[look_up, mail_call(body="hello")]), wait_seconds=60)
+        asked = await w.execute_plan(
+            remind(forEach=["a", "b"], toolCalls=[look_up, mail_call(body="hello")]), wait_seconds=60
+        )
         assert [row["to"] for row in map(dict, [call.arguments for call in asked.suspensions[0].calls])] == [
             "a@x",
             "b@x",
@@ -206,8 +208,9 @@ async def test_a_loop_over_literal_texts_takes_the_result_of_a_look_up() -> None
 async def test_a_loop_of_more_calls_than_its_limit_makes_none() -> None:
     office = Office({"a": "a@x"})
     many: list[JsonValue] = [LOOK_UP] * 50
+    items: list[JsonValue] = [{"id": "a", "owes": 1}] * 401
     async with warden(tools=office.tools()) as w:
-        failed = await w.execute_plan(remind(forEach=[{"id": "a", "owes": 1}] * 401, maxItems=500, toolCalls=many))
+        failed = await w.execute_plan(remind(forEach=items, maxItems=500, toolCalls=many))
         assert failed.status == "failed" and "at most 20000 calls" in failed.next_action + str(failed.error)
         assert office.lines == []
 
