@@ -25,10 +25,6 @@ async def _let_pass(arguments: dict[str, JsonValue], context: CallContext) -> ob
     return {"passes": "once", "withinSeconds": PASS_S}
 
 
-def is_host_tool(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
-
-
 @lru_cache(maxsize=256)
 def find_host_tool(name: str) -> Tool | None:
     """Returns the tool of a host; None for any other name."""
