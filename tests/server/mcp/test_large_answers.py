@@ -73,10 +73,11 @@ async def test_while_a_large_plan_is_checked_other_requests_are_answered() -> No
             turns += 1
 
     zeros: list[JsonValue] = [0] * 1_000
-    steps = [tool_step(f"s{number}", "find", {"topic": [zeros]}) for number in range(18)]
+    steps = [tool_step(f"s{number}", "find", {"topic": [zeros]}) for number in range(45)]
     async with warden(Ledger()) as w, anyio.create_task_group() as tasks:
         tasks.start_soon(count)
         with pytest.raises(InvalidPlan):
             await w.execute_plan(plan(*steps))
         tasks.cancel_scope.cancel()
-    assert turns > 100
+    # On the loop there would be none; a thread hands over every few milliseconds, more or less by version.
+    assert turns > 5
