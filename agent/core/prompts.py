@@ -32,7 +32,7 @@ from planwarden.agent.core.prompt_texts import (
     TOOL_STEP,
 )
 from planwarden.agent.core.state import ExecutionState, StepState
-from planwarden.agent.core.thread_effects import describe_effect
+from planwarden.agent.core.thread_effects import list_effects
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.verify import find_missing_tools
 
@@ -214,14 +214,14 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
 
 def build_synthesis_prompt(execution: ExecutionState) -> Prompt:
     """Return the prompt for the final text about what the log proves."""
-    effects = [f"{effect.tool_name} {effect.shown} {describe_effect(effect)}" for effect in execution.thread_effects]
+    effects = list_effects(execution.thread_effects, MAX_COVERED)
     return Prompt(
         purpose="synthesize",
         system=execution.options.prompt_synthesis or SYNTHESIS,
         goal=execution.goal or "",
         task=join(
             fence("record", join(summarize(execution), describe_edits(execution))),
-            fence("done by earlier plans of this thread", "\n".join(effects[-MAX_COVERED:])) if effects else "",
+            fence("done by earlier plans of this thread", effects) if effects else "",
         ),
         results=write_results(execution, None),
         form='Answer with {"content": "..."}.',

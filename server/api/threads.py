@@ -10,7 +10,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import FINISHED, ExecutionState
-from planwarden.agent.core.thread_effects import describe_effect, list_thread_effects
+from planwarden.agent.core.thread_effects import list_effects, list_thread_effects
 from planwarden.agent.ports.store import Header
 from planwarden.server.settings.combining import combine_options
 
@@ -94,8 +94,7 @@ class Threads:
             outcome = execution.synthesis or summarize(execution)
             parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
         if effects:
-            lines = [f"{effect.tool_name} {effect.shown} {describe_effect(effect)}" for effect in effects]
-            parts.append("completed, do not repeat:\n" + "\n".join(lines[-_CONTEXT_EFFECTS:]))
+            parts.append("completed, do not repeat:\n" + list_effects(effects, _CONTEXT_EFFECTS))
         return "\n\n".join(parts)
 
 

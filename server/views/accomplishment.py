@@ -80,7 +80,7 @@ def _describe_exceptions(promising: Iterable[StepState], steps: Iterable[StepSta
             yield f"Step {named}{more} {way}." if len(states) == 1 else f"Each of steps {named}{more} {way}."
 
 
-def describe_rejection(state: ExecutionState) -> str:
+def advise_after_rejection(state: ExecutionState) -> str:
     """Return who rejected part of the execution, and what the caller should do now."""
     closed = [found for found in state.suspensions.values() if found.decision and not found.decision.approved]
     if any(found.assurance not in ("claimed", "caller", "timeout", None) for found in closed):

@@ -20,8 +20,8 @@ from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.server.views.accomplishment import (
     MAX_NAMED,
     EarlierEffect,
+    advise_after_rejection,
     describe_proof,
-    describe_rejection,
     list_earlier_effects,
 )
 from planwarden.server.views.instants import format_instant, to_utc
@@ -219,7 +219,7 @@ def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> 
     if state.status == "suspended":
         return _describe_waiting(state, pending)
     if state.status == "rejected":
-        return describe_rejection(state) + _describe_done(state)
+        return advise_after_rejection(state) + _describe_done(state)
     if state.status == "incomplete":
         return _describe_incomplete(state)
     if state.status == "cancelled":
