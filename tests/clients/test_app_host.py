@@ -30,7 +30,6 @@ def stage(tmp_path: Path) -> Stage:
 
 @requirement("app:view", "hosts:person")
 async def test_approve_in_the_view_runs_the_call_and_the_sandbox_blocks_the_network(stage: Stage) -> None:
-    """spec: the shown call runs; the policy of our resource applies to the view."""
     assert BROWSER is not None
     thread_id = run_to_question(stage, REMIND)
     try:
@@ -52,7 +51,6 @@ async def test_approve_in_the_view_runs_the_call_and_the_sandbox_blocks_the_netw
 
 @requirement("app:view", "app:assurance")
 async def test_a_dangerous_call_has_one_button_in_the_view_and_the_host_opens_the_inbox(stage: Stage) -> None:
-    """spec: no host can decide it; the page that opens asks who the person is."""
     assert BROWSER is not None
     thread_id = run_to_question(stage, CLOSE)
     try:

@@ -28,7 +28,6 @@ def matrix() -> Generator[Matrix]:
 def test_a_client_finds_its_question_again_after_the_server_was_killed(
     client: Client, tmp_path: Path, matrix: Matrix
 ) -> None:
-    """spec: no call runs twice, and no call behind the question runs before a person decided."""
     row = Row(client.name, client.version)
     matrix.rows.append(row)
     try:

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.clients
 
 @pytest.mark.parametrize("host", PLAN_HOSTS, ids=lambda host: host.name)
 def test_a_saved_plan_runs_from_the_commands_of_a_host(host: PlanHost, tmp_path: Path) -> None:
-    """spec: plans, saved plans; one MCP prompt per plan, so that hosts offer it as a command"""
     stage = Stage(tmp_path, kills=False)
     try:
         seen = run_plan_in_host(host, stage)

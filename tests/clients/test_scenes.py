@@ -17,7 +17,6 @@ pytestmark = pytest.mark.clients
 @requirement("hosts:person")
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_person_answers_in_a_real_host_and_the_plan_continues(scene: Scene, tmp_path: Path) -> None:
-    """spec: the host shows the question, and no call behind it runs before the person has decided."""
     try:
         scene(Stage(tmp_path, tools=TOOLS, kills=False), _check_not_empty)
     except Unavailable as error:

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.clients
 
 
 def test_a_saved_plan_is_run_killed_retried_scheduled_and_granted_as_the_page_says(tmp_path: Path) -> None:
-    """spec: issue, show"""
     try:
         page = run_show(tmp_path)
     except Unavailable as error:

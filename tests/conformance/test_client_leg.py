@@ -25,7 +25,6 @@ def build_result(
 
 
 def test_a_run_without_problems_has_no_faults(suite: Suite) -> None:
-    """ours"""
     assert find_faults(suite, [("2026-07-28", Outcome(0, (build_result(),), ""))]) == []
 
 
@@ -41,6 +40,5 @@ def test_a_run_without_problems_has_no_faults(suite: Suite) -> None:
     ],
 )
 def test_every_unexpected_result_is_a_fault(suite: Suite, outcome: Outcome, why: str) -> None:
-    """ours"""
     [found_faults] = find_faults(suite, [("2026-07-28", outcome)])
     assert why in found_faults

@@ -239,7 +239,6 @@ async def broken_by_kills(
 async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
     tmp_path: Path, name: str, when: When, back_end: MakeBackEnd
 ) -> None:
-    """spec: style, 35; issue 15, over PostgreSQL too"""
     crashes, broken = await broken_by_crashes(tmp_path, SCENARIOS[name], when, back_end=back_end)
     assert broken == []
     assert crashes > 10
@@ -250,7 +249,6 @@ async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
 async def test_a_kill_at_any_store_call_repeats_no_effect_and_loses_nothing(
     tmp_path: Path, name: str, when: When
 ) -> None:
-    """spec: style, 35"""
     kills, broken = await broken_by_kills(tmp_path, SCENARIOS[name], when)
     assert broken == []
     assert kills > 10
@@ -261,7 +259,6 @@ async def test_a_kill_at_any_store_call_repeats_no_effect_and_loses_nothing(
 async def test_a_second_crash_at_any_store_call_of_the_recovery_repeats_no_effect_either(
     tmp_path: Path, at: int
 ) -> None:
-    """ours: recovery is idempotent, and a person's word about one outcome does not count for the next"""
     kills, broken = await broken_by_kills(tmp_path, SCENARIOS["plan"], "before", first=[Point(at, "after")])
     assert broken == []
     assert kills > 0
@@ -271,7 +268,6 @@ async def test_a_second_crash_at_any_store_call_of_the_recovery_repeats_no_effec
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 async def test_two_crashes_at_any_two_store_calls_repeat_no_effect_and_lose_nothing(tmp_path: Path, name: str) -> None:
-    """ours: every pair of moments"""
     moments: tuple[When, ...] = ("before", "after")
     points = [Point(at, when) for at in range(1, 16) for when in moments]
     pairs: list[tuple[Point, When]] = [(first, when) for first in points for when in moments]
@@ -287,7 +283,6 @@ async def test_two_crashes_at_any_two_store_calls_repeat_no_effect_and_lose_noth
 
 @requirement("crash:control")
 async def test_the_check_fails_on_a_store_that_acknowledges_before_it_commits(tmp_path: Path) -> None:
-    """spec: issue, planted-bug control"""
     _, broken = await broken_by_crashes(tmp_path, SCENARIOS["plan"], "after", lies=True)
     assert [what for what in broken if "times" in what], "no effect happened twice"
     assert [what for what in broken if "lost" in what], "nothing acknowledged was lost"
@@ -295,6 +290,5 @@ async def test_the_check_fails_on_a_store_that_acknowledges_before_it_commits(tm
 
 @requirement("crash:control")
 async def test_the_check_fails_on_an_engine_that_dispatches_before_it_commits(tmp_path: Path) -> None:
-    """spec: issue, planted-bug control"""
     _, broken = await broken_by_crashes(tmp_path, SCENARIOS["plan"], "before", eager=True)
     assert [what for what in broken if "dispatched early" in what and "times" in what]

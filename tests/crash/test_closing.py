@@ -21,7 +21,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_an_engine_that_was_brought_down_waits_for_no_call() -> None:
-    """ours: what brought it down has stopped every call, so none of them will ever report that it has ended"""
     gate = PausingTool()
     store = CrashingStore(MemoryStore(), at=1_000_000, when="before")
     tools = build_registry(Settings(home=Path("/nonexistent")), [gate.tool()])

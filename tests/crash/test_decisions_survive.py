@@ -93,7 +93,6 @@ async def answer(engine: Engine, execution: ExecutionState, decision: Decision, 
 async def test_an_answer_about_a_lost_call_does_not_count_for_the_call_that_it_causes(
     world: World, happened: bool
 ) -> None:
-    """ours: every dispatch that is lost is asked about, however often"""
     dies = anyio.Event()
     async with world.live(dies) as engine:
         execution = await start(engine)
@@ -118,7 +117,6 @@ async def test_an_answer_about_a_lost_call_does_not_count_for_the_call_that_it_c
 @requirement("crash:one-word")
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_confirmation_covers_its_call_once_also_when_that_call_was_lost(world: World, is_lost: bool) -> None:
-    """spec: wire.md, a gated effect is asked for each time"""
     dies = anyio.Event()
     async with world.live(dies if is_lost else None, after=True) as engine:
         execution = await start(engine)

@@ -78,7 +78,6 @@ async def kinds(store: Store, execution: ExecutionState) -> list[str]:
 async def test_a_result_that_cannot_be_stored_is_kept_and_stored_when_there_is_space(
     inner: MemoryStore, ledger: EffectLedger
 ) -> None:
-    """spec: design.md, an effect is at most once"""
     attempts = iter(range(100))
     store = RefusingStore(inner, lambda append: has_result_of(append, "a:1") and next(attempts) < 5)
     async with engine_on(store, Registry([recording_tool(ledger, "mail")]), CallerModel()) as engine:
@@ -91,7 +90,6 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_stored_when_there_is_s
 async def test_a_result_that_waits_to_be_stored_is_not_taken_for_a_lost_one_by_another_branch(
     inner: MemoryStore, ledger: EffectLedger
 ) -> None:
-    """ours: the call is over, only its record is late"""
     may_find = anyio.Event()
     found: list[bool] = []
 
@@ -114,7 +112,6 @@ async def test_a_result_that_waits_to_be_stored_is_not_taken_for_a_lost_one_by_a
 async def test_a_result_that_arrives_while_the_log_is_read_again_is_not_taken_for_a_lost_one(
     inner: MemoryStore, ledger: EffectLedger, clock: ManualClock
 ) -> None:
-    """ours: another process wrote, so the state is read once more; meanwhile a call ends"""
     may_mail, has_mailed = anyio.Event(), anyio.Event()
 
     async def watch(moment: StoreCall) -> None:
@@ -145,7 +142,6 @@ async def test_a_result_that_arrives_while_the_log_is_read_again_is_not_taken_fo
 async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_given_again(
     inner: MemoryStore, ledger: EffectLedger
 ) -> None:
-    """spec: ports.Store, acknowledged means committed"""
     is_full = False
     store = RefusingStore(inner, lambda append: is_full)
     tools = Registry([recording_tool(ledger, "book", risk="dangerous")])
@@ -166,7 +162,6 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_given_again
 async def test_an_execution_that_was_taken_over_while_the_disk_was_full_goes_on_when_there_is_space(
     inner: MemoryStore, ledger: EffectLedger
 ) -> None:
-    """ours: an owner that cannot write tries again; nobody else will"""
     scribe = Scribe.on(inner, "e1", principal=PRINCIPAL)
     await scribe.start()
     assert scribe.lease is not None
@@ -202,7 +197,6 @@ async def test_who_waits_is_told_that_the_disk_is_full_and_the_execution_goes_on
 
 @requirement("crash:disk")
 async def test_many_refused_callers_do_not_make_many_retries(inner: MemoryStore, ledger: EffectLedger) -> None:
-    """ours: a full disk is not made worse"""
     may_end, is_full = anyio.Event(), False
     store = RefusingStore(inner, lambda append: is_full)
     tools = Registry([recording_tool(ledger, "mail", after=may_end.wait), DISPLAY_CONFIRMATION])
@@ -225,7 +219,6 @@ async def test_many_refused_callers_do_not_make_many_retries(inner: MemoryStore,
 async def test_a_damaged_execution_does_not_keep_the_deadlines_of_others_from_passing(
     tmp_path: Path, clock: ManualClock, ledger: EffectLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """spec: design.md, damaged storage fails closed, for the damaged execution"""
     store = SqliteStore.open(tmp_path / "planwarden.db", clock=clock)
     expires_at = clock.now() + 60
     for name in ("damaged", "whole"):
@@ -256,7 +249,6 @@ async def test_a_damaged_execution_does_not_keep_the_deadlines_of_others_from_pa
 @requirement("crash:disk")
 @pytest.mark.slow
 async def test_an_execution_survives_a_disk_that_its_own_tool_filled(tmp_path: Path) -> None:
-    """spec: design.md; a file system of 1 MB that really is full when the result arrives"""
     said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=1m tmpfs {tmp_path}", "run_on_a_full_disk")
     assert "the disk is full" in str(said["errors"])
     assert said["status"] == "completed"

@@ -67,7 +67,6 @@ async def drive(person: Person, execution: ExecutionState) -> None:
 async def test_a_lost_answer_to_any_append_repeats_no_effect_stops_nothing_and_asks_nobody(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: scale.md, an effect whose worker lives never becomes a reconcile question"""
     monkeypatch.setattr(planwarden.agent.runtime.run, "RETRY_S", 0.001)
     expected = await undisturbed(tmp_path / "undisturbed", SCENARIOS[name])
     for at in count(1):

@@ -81,7 +81,6 @@ async def is_usable(location: StoreLocation) -> bool:
 @requirement("move:crash")
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_killed_move_leaves_no_two_stores_and_the_next_run_finishes_it(places: list[str], moment: str) -> None:
-    """spec: issue 15, kill at any moment"""
     source, target = map(read_location, places)
     async with open_store(source) as store:
         await fill(store)
@@ -107,7 +106,6 @@ async def test_a_killed_move_leaves_no_two_stores_and_the_next_run_finishes_it(p
 
 @requirement("move:crash")
 async def test_only_the_same_source_empties_what_a_killed_move_left(places: list[str], tmp_path: Path) -> None:
-    """ours: another source would destroy the only copy that can still be used"""
     source, target = map(read_location, places)
     async with open_store(source) as store:
         await fill(store)

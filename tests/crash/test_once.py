@@ -98,7 +98,6 @@ async def finish(till: Till, back_end: Memory | Sqlite | Postgres, made: planwar
 async def test_a_crash_at_any_store_call_doubles_no_effect_and_refills_no_budget(
     tmp_path: Path, when: Literal["before", "after"], kind: type[Memory | Sqlite | Postgres]
 ) -> None:
-    """spec: rules; style, 35"""
     for at in count(1):
         folder = tmp_path / str(at)
         folder.mkdir()

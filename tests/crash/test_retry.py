@@ -92,7 +92,6 @@ async def finish(workshop: Workshop, back_end: Memory | Sqlite | Postgres, threa
 async def test_a_crash_at_any_store_call_of_a_retry_doubles_and_loses_nothing(
     tmp_path: Path, when: Literal["before", "after"], kind: type[Memory | Sqlite | Postgres]
 ) -> None:
-    """spec: plans, retry; style, 35"""
     for at in count(1):
         folder = tmp_path / str(at)
         folder.mkdir()

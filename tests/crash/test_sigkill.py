@@ -16,7 +16,6 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", first_only(4, 12))
 async def test_killed_processes_break_nothing(tmp_path: Path, processes: int) -> None:
-    """spec: issue, SIGKILL of a real process in a loop; `make campaign PART=kills` goes on"""
     expected = await undisturbed(tmp_path / "undisturbed", SCENARIOS["plan"])
     report = await kill_again_and_again(tmp_path, processes, seed=12, expected=expected)
     assert report.broken == []

@@ -20,7 +20,6 @@ LEFT_OUT = frozenset({"process", "sockets", "downstream", "rows", *([] if is_pos
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", [name for name in ENTRANCES if name not in LEFT_OUT])
 async def test_broken_input_breaks_no_entrance(name: str) -> None:
-    """spec: a known code and a sentence for each refusal, no traceback in the log, and still at work afterwards."""
     inputs = MORE.get(name, INPUTS)
     part = await run_part(name, inputs=inputs, seed=1, until=math.inf)
     assert part.examples == [] and part.inputs == inputs

@@ -32,7 +32,6 @@ BUILD_S = 300.0
 
 
 def _expanded(value: str, variables: dict[str, str]) -> str:
-    """spec: MCPB 0.4, variable substitution; an unset variable stays as it is."""
     return re.sub(r"\$\{([^}]+)\}", lambda found: variables.get(found[1], found[0]), value)
 
 
@@ -48,14 +47,12 @@ def _launch(manifest: dict[str, Any], folder: Path, filled_in: dict[str, str]) -
 @requirement("bundle:generated")
 @pytest.mark.anyio
 async def test_the_manifest_lists_what_the_server_offers() -> None:
-    """ours: `make bundle` writes it"""
     manifest, live = read_manifest(), await generate_parts()
     assert len(live["tools"]) == len(TOOLS)
     assert {key: manifest[key] for key in live} == live
 
 
 def test_the_manifest_has_the_version_of_the_package() -> None:
-    """ours"""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     manifest = read_manifest()
     assert (manifest["name"], manifest["version"]) == (project["name"], project["version"])
@@ -64,7 +61,6 @@ def test_the_manifest_has_the_version_of_the_package() -> None:
 
 
 def test_a_bundle_with_nothing_filled_in_uses_the_home_and_model_of_every_other_host(tmp_path: Path) -> None:
-    """ours: one store for all hosts"""
     _, env = _launch(read_manifest(), tmp_path, {})
     assert not any("${" in text for text in env.values())
     assert load_settings(environment=env).model == "caller"
@@ -72,7 +68,6 @@ def test_a_bundle_with_nothing_filled_in_uses_the_home_and_model_of_every_other_
 
 
 def test_what_is_filled_in_arrives_and_the_key_is_kept_secret(tmp_path: Path) -> None:
-    """ours"""
     manifest = read_manifest()
     filled_in = {"home": str(tmp_path / "h"), "model": "anthropic:m", "key": "k"}
     _, env = _launch(manifest, tmp_path, filled_in)
@@ -99,7 +94,6 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.exhaustive
 def test_only_what_belongs_to_the_server_is_packed(packed: Path) -> None:
-    """ours: people who install a bundle read it"""
     names = set(zipfile.ZipFile(packed).namelist())
     expected = {
         str(path.relative_to(ROOT))
@@ -186,7 +180,6 @@ PLAN = {
 @pytest.mark.exhaustive
 @pytest.mark.anyio
 async def test_the_unpacked_bundle_starts_in_an_empty_home_and_runs_a_plan(unpacked: Unpacked, tmp_path: Path) -> None:
-    """spec: what a host does with it, by the manifest that is in it"""
     filled_in = {"home": str(tmp_path / "data"), "model": "caller", "key": "k"}
 
     with anyio.fail_after(120):

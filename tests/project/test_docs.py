@@ -35,14 +35,12 @@ def blocks(language: str, page: str) -> list[str]:
 
 
 def test_the_program_of_the_python_page_runs_and_deletes_after_the_decision(tmp_path: Path) -> None:
-    """ours"""
     [program] = blocks("python", "docs/python.md")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "completed {'deleted': 2}"
 
 
 def test_the_tools_and_settings_of_the_first_plan_load_beside_those_that_init_makes(tmp_path: Path) -> None:
-    """ours"""
     create_home(tmp_path)
     [tools] = blocks("python", "docs/first-plan.md")
     [settings] = blocks("toml", "docs/first-plan.md")
@@ -57,7 +55,6 @@ def test_the_tools_and_settings_of_the_first_plan_load_beside_those_that_init_ma
 
 @pytest.mark.anyio
 async def test_the_first_plan_is_the_one_that_init_makes_and_runs_up_to_its_question(tmp_path: Path) -> None:
-    """ours"""
     create_home(tmp_path)
     [plan] = [json.loads(block) for block in blocks("json", "docs/first-plan.md")]
     assert plan == json.loads((tmp_path / "plans" / "first.json").read_text(encoding="utf-8"))
@@ -91,7 +88,6 @@ async def test_the_tools_of_the_page_about_them_read_ask_and_act_in_its_plan(tmp
 async def test_the_plan_and_the_settings_of_the_page_of_saved_plans_are_those_that_its_show_runs(
     tmp_path: Path,
 ) -> None:
-    """ours: `make clients` holds what was printed"""
     page = "docs/saved-plans.md"
     assert blocks("yaml", page) == [PLAN] and blocks("toml", page) == [SETTINGS] and blocks("python", page) == [PROGRAM]
     (tmp_path / "plans").mkdir()
@@ -105,7 +101,6 @@ async def test_the_plan_and_the_settings_of_the_page_of_saved_plans_are_those_th
 
 
 def test_the_block_to_paste_starts_the_command_that_exists() -> None:
-    """ours"""
     [host] = [json.loads(block) for block in blocks("json", "README.md")]
     assert host == {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}}
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
@@ -113,12 +108,10 @@ def test_the_block_to_paste_starts_the_command_that_exists() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """ours: what is longer belongs to a page"""
     assert len(read("README.md").splitlines()) <= 80
 
 
 def test_the_first_screen_of_the_readme_has_a_picture_and_commands_that_work_before_the_block_of_the_release() -> None:
-    """spec: issue, English; console.md, the first block works today"""
     screen = read("README.md").split("\n## ")[0]
     assert screen.count("![") == 1
     first, second = re.findall(r"```console\n\$ (.*?)\n```", screen)
@@ -129,7 +122,6 @@ def test_the_first_screen_of_the_readme_has_a_picture_and_commands_that_work_bef
 
 
 def test_every_command_is_in_the_table_of_commands() -> None:
-    """ours"""
     names = re.findall(r"^    ([a-z-]+) ", build_parser().format_help(), re.MULTILINE)
     assert {"serve", "approve", "doctor", "config"} <= set(names)
     table = _section("docs/reference/commands.md", "The commands at a glance")
@@ -137,14 +129,12 @@ def test_every_command_is_in_the_table_of_commands() -> None:
 
 
 def test_every_mcp_tool_is_in_the_table_of_mcp_tools() -> None:
-    """ours: another test holds the manifest to the live server"""
     table = _section("docs/reference/mcp.md", "Tools").split("<!-- generated: tools -->")[0]
     listed = [tool["name"] for tool in json.loads(read("manifest.json"))["tools"]]
     assert sorted(re.findall(r"`(\w+)`", table)) == sorted(listed)
 
 
 def test_the_tests_that_the_security_page_names_exist() -> None:
-    """ours"""
     named = set(re.findall(r"`(test_\w+)`", read("docs/security.md")))
     written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 15
@@ -152,7 +142,6 @@ def test_the_tests_that_the_security_page_names_exist() -> None:
 
 
 def test_folders_and_modules_that_documents_name_exist() -> None:
-    """ours"""
     path = re.compile(r"`((?:agent|benchmarks|dev|docs|server|src|storage|tests|tools)/[\w./-]*(?:/|\.\w+))`")
     named = {(page.name, found) for page in DOCUMENTS for found in path.findall(page.read_text(encoding="utf-8"))}
     assert len(named) > 40
@@ -160,7 +149,6 @@ def test_folders_and_modules_that_documents_name_exist() -> None:
 
 
 def test_links_between_documents_lead_to_files_and_headings() -> None:
-    """ours: also to images, which the site's own check does not know"""
     broken = [
         f"{document.relative_to(ROOT)}: {target}"
         for document in DOCUMENTS
@@ -171,7 +159,6 @@ def test_links_between_documents_lead_to_files_and_headings() -> None:
 
 
 def test_addresses_on_the_web_are_written_as_addresses() -> None:
-    """ours: only their form is checked, because the tests have no network"""
     addresses = [(document, target) for document in DOCUMENTS for target in _links(document) if "://" in target]
     assert len(addresses) > 20
     wrong = [
@@ -183,7 +170,6 @@ def test_addresses_on_the_web_are_written_as_addresses() -> None:
 
 
 def test_a_list_has_an_empty_line_before_it() -> None:
-    """ours: GitHub reads it without an empty line too, the site does not"""
     joined = [
         f"{document.relative_to(ROOT)}: {line}"
         for document in DOCUMENTS
@@ -194,7 +180,6 @@ def test_a_list_has_an_empty_line_before_it() -> None:
 
 
 def test_every_page_is_in_the_menu_of_the_site() -> None:
-    """ours"""
     menu = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
     listed = [
         place for section in menu for entries in section.values() for entry in entries for place in entry.values()
@@ -203,7 +188,6 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
 
 
 def test_a_staged_page_links_to_places_on_the_site() -> None:
-    """ours"""
     source = ROOT / "docs" / "hosts" / "zed.md"
     text = "[a](../hosts.md#as-a-bundle) [b](../../README.md) [c](../../pyproject.toml) [d](https://zed.dev) `x\\|y`\n"
     assert site.stage_page(text, source, "hosts/zed.md") == (
@@ -216,7 +200,6 @@ def test_a_staged_page_links_to_places_on_the_site() -> None:
 
 
 def test_a_page_that_fetches_something_from_elsewhere_is_found(tmp_path: Path) -> None:
-    """ours"""
     page = '<a href="https://x.example">x</a><link rel="stylesheet" href="site.css"><script src="a.js"></script>'
     (tmp_path / "good.html").write_text(page, encoding="utf-8")
     assert site.find_remote_fetches(tmp_path) == []
@@ -225,7 +208,6 @@ def test_a_page_that_fetches_something_from_elsewhere_is_found(tmp_path: Path) -
 
 
 def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
-    """spec: https://llmstxt.org: a title, a summary, lists of links with what is behind them"""
     index = read("llms.txt")
     assert index.startswith("# planwarden\n\n> ")
     links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", index, re.MULTILINE)

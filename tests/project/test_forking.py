@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("words", first_only(["tools", "--json"], ["call", "nosuch"], ["nosuch"], ["--version"]))
 def test_a_forked_command_says_and_returns_what_the_command_does(tmp_path: Path, words: list[str]) -> None:
-    """ours"""
     environment = clean_environment({"PLANWARDEN_HOME": str(make_home(tmp_path / "home"))})
     forked, started = (
         subprocess.run(start(*words), capture_output=True, env=environment, cwd=tmp_path, timeout=120, check=False)
@@ -27,7 +26,6 @@ def test_a_forked_command_says_and_returns_what_the_command_does(tmp_path: Path,
 
 @pytest.mark.parametrize("number", first_only(signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
 def test_a_signal_ends_a_forked_server_as_it_ends_one_that_was_started(tmp_path: Path, number: signal.Signals) -> None:
-    """ours; its standard output ends when it is gone"""
     home = make_home(tmp_path / "home")
     ends: list[int] = []
     for start in (forked_command_line, command_line):

@@ -18,7 +18,6 @@ def modules() -> Iterator[Path]:
 
 @requirement("names:one-class")
 def test_a_public_class_name_stands_for_one_class_in_the_whole_package() -> None:
-    """spec: issue, words"""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path in modules():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -30,7 +29,6 @@ def test_a_public_class_name_stands_for_one_class_in_the_whole_package() -> None
 
 @requirement("names:rooms")
 def test_every_folder_says_what_lives_there_and_its_package_file_holds_no_code() -> None:
-    """spec: issue, rooms"""
     folders = {path.parent for path in modules()}
     assert len(folders) > 20
     for folder in folders:

@@ -46,7 +46,6 @@ def deployed_commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_of_a_page_is_one_that_planwarden_takes(page: Path) -> None:
-    """spec: console.md, an operator's page, each tried"""
     found = [words for line in console_lines(page) if (words := own_arguments(line)) is not None]
     assert len(found) >= 2
     for words in found:
@@ -56,14 +55,12 @@ def test_every_command_of_a_page_is_one_that_planwarden_takes(page: Path) -> Non
 
 @pytest.mark.parametrize(("name", "words"), [*deployed_commands()], ids=lambda value: str(value))
 def test_what_is_deployed_starts_a_server_over_http(name: str, words: list[str]) -> None:
-    """ours: on a port that the other files and the pages know"""
     arguments = build_parser().parse_args(words)
     assert arguments.http and arguments.port == 8765
     assert (arguments.host == "127.0.0.1") is (name == "planwarden.service")
 
 
 def test_the_files_in_deploy_agree_about_the_port_and_name_our_variables() -> None:
-    """ours"""
     texts = {path.name: path.read_text(encoding="utf-8") for path in DEPLOY.iterdir()}
     assert all(
         "8765" in texts[name]
@@ -75,7 +72,6 @@ def test_the_files_in_deploy_agree_about_the_port_and_name_our_variables() -> No
 
 
 def test_the_image_has_every_folder_of_the_package() -> None:
-    """ours: the build sees only what the list names"""
     listed = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
     packed = re.findall(r'"([^"]+)" = "planwarden', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert {name for name in packed if not name.startswith("src/")} <= listed
@@ -84,7 +80,6 @@ def test_the_image_has_every_folder_of_the_package() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_is_short_and_its_settings_are_ones_that_planwarden_takes(page: Path, tmp_path: Path) -> None:
-    """spec: issue, at most 250 words"""
     text = page.read_text(encoding="utf-8")
     assert len(text.split()) <= MAX_WORDS
     for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL):
@@ -94,5 +89,4 @@ def test_a_page_is_short_and_its_settings_are_ones_that_planwarden_takes(page: P
 
 
 def test_there_is_a_page_for_each_thing_that_an_operator_does() -> None:
-    """spec: console.md"""
     assert [page.stem for page in PAGES] == ["docker", "proxy", "restore", "several", "systemd", "uninstall", "upgrade"]

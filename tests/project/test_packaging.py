@@ -14,14 +14,12 @@ FOLDERS = ("agent", "server", "storage", "tools")
 
 
 def test_every_folder_is_linked_into_the_import_package() -> None:
-    """ours: style.md packaging"""
     for name in FOLDERS:
         link = ROOT / "src" / "planwarden" / name
         assert link.is_symlink() and link.resolve() == ROOT / name
 
 
 def test_nothing_is_imported_under_its_bare_name() -> None:
-    """ours: a second copy of a module would have its own classes"""
     code = (
         "import sys, planwarden.server.main, planwarden.storage.sqlite.store;"
         f"print([n for n in sys.modules if n.split('.')[0] in {FOLDERS!r}])"
@@ -30,7 +28,6 @@ def test_nothing_is_imported_under_its_bare_name() -> None:
 
 
 def test_importing_planwarden_imports_neither_mcp_nor_a_provider_nor_an_http_client() -> None:
-    """spec: issue, figures to reach"""
     heavy = (
         "mcp",
         "httpx2",
@@ -51,7 +48,6 @@ def test_importing_planwarden_imports_neither_mcp_nor_a_provider_nor_an_http_cli
 
 @pytest.mark.slow
 def test_the_wheel_has_one_package_with_every_module_and_data_file(tmp_path: Path) -> None:
-    """ours: links and data files get lost silently"""
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:
         pytest.skip("uv is not installed, so the wheel cannot be built")

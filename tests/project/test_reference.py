@@ -20,7 +20,6 @@ CODE = re.compile(r"\bcode=\"(\w+)\"|_fail\(\s*call, \"(\w+)\"(?: if is_late els
 @requirement("docs:reference")
 @pytest.mark.parametrize("page", reference.pages(), ids=lambda page: page.relative_to(reference.DOCS).as_posix())
 def test_the_generated_parts_of_a_page_are_as_the_code_has_them(page: Path) -> None:
-    """ours"""
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- generated: ") == text.count("<!-- end -->") == len(reference.block_names(text))
     assert reference.fill(text) == text, f"{page.name} is not up to date; run `python -m dev.reference`"
@@ -28,7 +27,6 @@ def test_the_generated_parts_of_a_page_are_as_the_code_has_them(page: Path) -> N
 
 @requirement("docs:reference")
 def test_every_generated_block_is_in_exactly_one_page() -> None:
-    """ours"""
     shown = [name for page in reference.pages() for name in reference.block_names(page.read_text(encoding="utf-8"))]
     assert set(shown) == set(reference.BLOCKS)
     assert [name for name in shown if shown.count(name) > 1] == []
@@ -36,7 +34,6 @@ def test_every_generated_block_is_in_exactly_one_page() -> None:
 
 @requirement("docs:reference")
 def test_every_code_that_the_engine_records_is_explained() -> None:
-    """ours"""
     texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "agent").rglob("*.py"))]
     recorded = {code for text in texts for found in CODE.findall(text) for code in found if code}
     assert {"tools_not_called", "timeout", "digest_mismatch"} <= recorded
@@ -45,7 +42,6 @@ def test_every_code_that_the_engine_records_is_explained() -> None:
 
 
 def test_a_page_that_differs_from_the_code_is_found_and_written_again() -> None:
-    """ours"""
     good = "by hand\n<!-- generated: exit codes -->\n" + reference.BLOCKS["exit codes"]() + "\n<!-- end -->\nby hand\n"
     assert reference.fill(good) == good
     stale = good.replace("interrupted", "in trouble")
@@ -55,18 +51,15 @@ def test_a_page_that_differs_from_the_code_is_found_and_written_again() -> None:
 
 
 def test_our_variables_are_found_in_the_code() -> None:
-    """ours"""
     assert {"PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH", "PLANWARDEN_LOG_FORMAT"} <= variables().keys()
 
 
 def test_a_cell_that_would_break_its_table_is_refused() -> None:
-    """ours"""
     with pytest.raises(ValueError, match="does not fit into a cell"):
         table(("a",), (("one | two",),))
 
 
 def test_every_host_has_a_guide_with_its_block() -> None:
-    """ours"""
     guides = {page.stem: page.read_text(encoding="utf-8") for page in (reference.DOCS / "hosts").glob("*.md")}
     assert [
         client for client in CLIENTS if f"config {client}" not in reference.block_names(guides.get(client, ""))
@@ -74,7 +67,6 @@ def test_every_host_has_a_guide_with_its_block() -> None:
 
 
 def test_the_guides_of_driven_hosts_name_what_is_driven() -> None:
-    """ours"""
     driven = {"claude-code": "Claude Code", "codex": "Codex CLI", "gemini": "Gemini CLI", "opencode": "opencode"}
     hosts = {client.name: client for client in DRIVEN}
     overview = (reference.DOCS / "hosts.md").read_text(encoding="utf-8")

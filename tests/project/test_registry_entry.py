@@ -62,7 +62,6 @@ class _Entry(_Strict):
 
 @requirement("registry:entry")
 def test_the_registry_entry_has_the_form_that_the_registry_takes() -> None:
-    """spec: server.json 2025-12-11"""
     assert _Entry.model_validate_json(ENTRY).schema_ == SCHEMA
     document = json.loads(ENTRY)
     changes: list[dict[str, object]] = [
@@ -78,7 +77,6 @@ def test_the_registry_entry_has_the_form_that_the_registry_takes() -> None:
 
 @requirement("registry:entry")
 def test_the_registry_entry_is_about_this_package() -> None:
-    """spec: versions in it are those that are published; the marker is in the package's README"""
     entry = _Entry.model_validate_json(ENTRY)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     [package] = entry.packages
@@ -92,7 +90,6 @@ def test_the_registry_entry_is_about_this_package() -> None:
 
 
 def test_what_the_registry_starts_is_the_command_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: `uvx IDENTIFIER` needs a command of that name, which serves over stdio when it has no arguments"""
     entry = _Entry.model_validate_json(ENTRY)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     [package] = entry.packages

@@ -32,15 +32,12 @@ def _names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 def test_every_requirement_has_a_test() -> None:
-    """spec: style, 31"""
     assert REQUIREMENTS.keys() - _marked().keys() == set()
 
 
 def test_every_marker_names_a_requirement() -> None:
-    """spec: style, 31"""
     assert {name: tests for name, tests in _marked().items() if name not in REQUIREMENTS} == {}
 
 
 def test_every_requirement_says_where_it_comes_from_and_what_is_observable() -> None:
-    """spec: style, 31"""
     assert [name for name, entry in REQUIREMENTS.items() if not (entry.source and entry.behaviour.endswith("."))] == []

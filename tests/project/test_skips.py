@@ -28,13 +28,11 @@ def run_pytest(folder: Path, content: str, *options: str) -> tuple[int, str]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [["-n", "1"], []])
 def test_a_skipped_test_fails_a_session_that_allows_none_and_is_named(tmp_path: Path, workers: list[str]) -> None:
-    """spec: issue, no leg passes by skipping"""
     code, said = run_pytest(tmp_path, SKIPPED, "--no-skips", *workers)
     assert (code, "there is no such program" in said) == (pytest.ExitCode.TESTS_FAILED, True)
 
 
 @pytest.mark.exhaustive
 def test_a_skipped_test_fails_no_session_that_was_not_told_so(tmp_path: Path) -> None:
-    """ours: people have machines without Chromium"""
     assert run_pytest(tmp_path, SKIPPED)[0] == pytest.ExitCode.OK
     assert run_pytest(tmp_path, PASSED, "--no-skips")[0] == pytest.ExitCode.OK

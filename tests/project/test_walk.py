@@ -12,7 +12,6 @@ pytestmark = pytest.mark.anyio
 
 @requirement("approval:walk")
 async def test_a_model_cannot_approve_itself_and_a_person_who_edits_gets_exactly_that_once(tmp_path: Path) -> None:
-    """spec: issue, show"""
     taken = await walk(tmp_path)
     assert taken.ledger == ["erase [9]"]
     counts = [count for _, _, count in taken.rows]

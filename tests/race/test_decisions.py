@@ -11,7 +11,6 @@ from tests.requirements import requirement
 @requirement("race:decision", "store:one-winner")
 @pytest.mark.slow
 def test_every_question_has_one_winner_and_at_most_one_effect(tmp_path: Path) -> None:
-    """spec: approvals.md, must hold; `make campaign PART=decisions` goes on"""
     report = race_again_and_again(tmp_path, 40, seed=40)
     assert report.broken == []
     assert report.won.keys() == {"approved", "rejected", "timed_out"}

@@ -142,7 +142,6 @@ async def until_step(engine: Engine, execution: ExecutionState, step_id: str, st
 
 @requirement("engine:two-processes")
 async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_branch_still_runs(world: World) -> None:
-    """spec: design.md, whoever records the decision continues it, or tells its owner"""
     gate = Gate()
     async with world.process(gate) as owner, world.process() as other:
         running = await start(owner, SLOW, ASK, MAIL)
@@ -161,7 +160,6 @@ async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_bran
 async def test_an_answer_for_an_execution_that_another_process_owns_is_recorded_before_anything_else_is_asked(
     world: World,
 ) -> None:
-    """ours: it tried to own the execution first, and the effect waited for that"""
     gate = Gate()
     watched: list[WatchedStore] = []
 
@@ -188,7 +186,6 @@ async def test_an_answer_for_an_execution_that_another_process_owns_is_recorded_
 
 @requirement("engine:two-processes")
 async def test_an_answer_for_an_execution_whose_owner_has_just_gone_is_carried_out_here(world: World) -> None:
-    """ours: a command takes over nothing else, and nobody else may live who does"""
     gate, store = Gate(), world.back_end.connect()
     async with world.process(gate, effect="read") as gone:
         running = await start(gone, SLOW, ASK, MAIL)
@@ -210,7 +207,6 @@ async def test_an_answer_for_an_execution_whose_owner_has_just_gone_is_carried_o
 
 @requirement("engine:two-processes")
 async def test_an_answer_to_a_suspended_execution_is_continued_by_whoever_took_it(world: World) -> None:
-    """spec: design.md, a suspended execution has no owner"""
     async with world.process() as first, world.process() as second:
         asked = await first.wait(await start(first, ASK, MAIL), 60)
         assert asked.status == "suspended"
@@ -222,7 +218,6 @@ async def test_an_answer_to_a_suspended_execution_is_continued_by_whoever_took_i
 
 @requirement("engine:two-processes")
 async def test_a_watcher_in_another_process_is_woken_by_the_end(world: World) -> None:
-    """ours: a client may watch through any process"""
     gate = Gate()
     async with world.process(gate) as owner, world.process() as other:
         running = await start(owner, SLOW)
@@ -245,7 +240,6 @@ async def test_a_watcher_in_another_process_is_woken_by_the_end(world: World) ->
 
 @requirement("engine:two-processes")
 async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) -> None:
-    """ours: the watch begins before the state is read"""
     gate = Gate()
     finish = anyio.Event()
 
@@ -274,7 +268,6 @@ async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) 
 async def test_what_another_process_acknowledged_is_shown_although_something_of_ones_own_is_being_committed(
     world: World,
 ) -> None:
-    """ours: a state may never be older than what somebody was told"""
     late = Gate()
 
     async def watch(moment: StoreCall) -> None:
@@ -296,7 +289,6 @@ async def test_what_another_process_acknowledged_is_shown_although_something_of_
 
 @requirement("engine:two-processes")
 async def test_a_cancellation_from_another_process_stops_the_owners_call(world: World) -> None:
-    """spec: issue, cancel; what a stopped effect did is not known"""
     gate = Gate()
     async with world.process(gate) as owner, world.process() as other:
         running = await start(owner, SLOW, ASK, MAIL)
@@ -312,7 +304,6 @@ async def test_a_cancellation_from_another_process_stops_the_owners_call(world: 
 
 @requirement("engine:two-processes")
 async def test_a_deadline_that_another_process_saw_pass_reaches_the_owner(world: World) -> None:
-    """spec: issue, time-outs are swept in every process"""
     gate = Gate()
     async with world.process(gate) as owner, world.process() as other:
         running = await start(owner, SLOW, ASK_SOON, MAIL)
@@ -329,7 +320,6 @@ async def test_a_deadline_that_another_process_saw_pass_reaches_the_owner(world:
 
 @requirement("engine:two-processes")
 async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(world: World) -> None:
-    """ours: the owner releases the execution between the other's two looks at it"""
     gate = Gate()
 
     async def watch(moment: StoreCall) -> None:
@@ -351,7 +341,6 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(wor
 
 @requirement("engine:two-processes")
 async def test_an_owner_does_not_give_up_what_it_took_again_since_it_asked_who_owns_it(world: World) -> None:
-    """ours: the store answers with the lease of a moment ago, which the owner itself has released and followed"""
     first, second = Gate(), Gate()
     slow = recording_tool(world.ledger, "slow", before=first.hold)
     late = recording_tool(world.ledger, "late", before=second.hold)
@@ -394,7 +383,6 @@ async def test_an_owner_does_not_give_up_what_it_took_again_since_it_asked_who_o
 
 @requirement("engine:fenced", "store:takeover")
 async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_settles_nothing(world: World) -> None:
-    """spec: design.md, a lease with a fencing number"""
     gate = Gate()
     async with world.process(gate, on=SilentStore) as silent, world.process() as other:
         running = await start(silent, SLOW)
@@ -415,7 +403,6 @@ async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_se
 
 @requirement("engine:fenced")
 async def test_a_read_of_a_silent_owner_is_repeated_and_recorded_once(world: World) -> None:
-    """spec: design.md, reads may be repeated"""
     gate = Gate()
     async with world.process(gate, effect="read", on=SilentStore) as silent, world.process(effect="read") as other:
         running = await start(silent, SLOW)
@@ -432,7 +419,6 @@ async def test_a_read_of_a_silent_owner_is_repeated_and_recorded_once(world: Wor
 
 @requirement("engine:fenced")
 async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_not_recorded(world: World) -> None:
-    """ours: of two branches the first finds out, the second must not write after it"""
     first, second = Gate(), Gate()
 
     async def watch(moment: StoreCall) -> None:
@@ -468,7 +454,6 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
 
 @requirement("store:takeover")
 async def test_of_many_processes_one_takes_over(world: World) -> None:
-    """spec: design.md, one owner"""
     gate = Gate()
     async with world.process(gate, on=SilentStore) as silent:
         running = await start(silent, SLOW)
@@ -492,7 +477,6 @@ async def test_of_many_processes_one_takes_over(world: World) -> None:
 
 @requirement("engine:shutdown")
 async def test_an_effect_cut_off_by_shutdown_is_asked_about_by_the_next_process(world: World) -> None:
-    """spec: design.md, outcome_unknown"""
     gate = Gate()
     async with world.process(gate) as engine:
         running = await start(engine, SLOW)
@@ -509,7 +493,6 @@ async def test_an_effect_cut_off_by_shutdown_is_asked_about_by_the_next_process(
 
 @requirement("engine:shutdown")
 async def test_a_reconciliation_that_is_rejected_gives_the_step_up(world: World) -> None:
-    """spec: wire.md, rejecting a reconcile gives the step up"""
     gate = Gate()
     async with world.process(gate) as engine:
         running = await start(engine, SLOW, step("after", "mail", "slow"))
@@ -524,7 +507,6 @@ async def test_a_reconciliation_that_is_rejected_gives_the_step_up(world: World)
 
 @requirement("engine:shutdown")
 async def test_a_read_cut_off_by_shutdown_is_repeated_by_the_next_process(world: World) -> None:
-    """spec: design.md, reads may be repeated"""
     gate = Gate()
     async with world.process(gate, effect="read") as engine:
         running = await start(engine, SLOW, MAIL, ASK)
@@ -538,7 +520,6 @@ async def test_a_read_cut_off_by_shutdown_is_repeated_by_the_next_process(world:
 
 @requirement("engine:shutdown")
 async def test_a_call_that_ends_within_the_grace_of_shutdown_is_recorded(world: World) -> None:
-    """ours: closing is polite"""
     gate = Gate()
     slow = recording_tool(world.ledger, "slow", before=gate.hold)
     async with anyio.create_task_group() as tasks:

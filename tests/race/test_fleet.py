@@ -87,7 +87,6 @@ async def decline(params: dict[str, Any]) -> dict[str, Any]:
 
 @requirement("scale:takeover")
 async def test_what_a_killed_and_a_stopped_worker_left_is_taken_over_and_nothing_happens_twice(tmp_path: Path) -> None:
-    """spec: scale, settled"""
     database, known = SharedDatabase(shared_server()), testimony.Testimony()
     try:
         with Nursery() as nursery, anyio.fail_after(120):

@@ -169,7 +169,6 @@ GIVE_UP = Decision(approved=False)
 @requirement("lease:effect")
 @pytest.mark.parametrize("decision", [DID_NOT_HAPPEN, GIVE_UP], ids=["did not happen", "give up"])
 async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: Place, decision: Decision) -> None:
-    """spec: approvals.md, asks for its lease again after every wait"""
     async with place.processes() as (_, other, running):
         asked = await place.take_over(other, running)
         [question] = [found.question for found in asked.open_suspensions]
@@ -186,7 +185,6 @@ async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: P
 @requirement("lease:effect")
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
 async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> None:
-    """ours: a machine stood still while the database gave up its connections, and woke after another one took over"""
     async with place.processes() as (owner, other, running):
         assert isinstance(place.back_end, Postgres)
         with psycopg.connect(place.back_end.url) as connection:
@@ -204,7 +202,6 @@ async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> N
 
 @requirement("lease:effect")
 async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -> None:
-    """spec: issue; a foreign fence is noticed, not only a newer version"""
     async with place.processes() as (owner, other, running):
         await place.take_over(other, running)
         place.store.is_awake = True
@@ -215,7 +212,6 @@ async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -
 
 @requirement("lease:late-report")
 async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place) -> None:
-    """spec: issue, never thrown away"""
     place.mail.may_send.set()
     async with place.processes() as (_, other, running):
         while not place.mail.sent:
@@ -235,7 +231,6 @@ async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place
 
 @requirement("lease:living")
 async def test_a_living_owner_keeps_its_execution_when_the_time_jumps(place: Place) -> None:
-    """spec: issue, as after sleep or when somebody sets the time"""
     place.store.is_awake = True
     async with place.processes() as (owner, other, running):
         for seconds in (60, -3_600, 86_400):
@@ -251,7 +246,6 @@ async def test_a_living_owner_keeps_its_execution_when_the_time_jumps(place: Pla
 
 @requirement("lease:living")
 async def test_a_living_owner_keeps_its_execution_when_all_processes_slept(place: Place) -> None:
-    """ours: on machines whose steady clock counts sleep, every lease has run out when they wake"""
     place.store.is_awake = True
     async with place.processes() as (owner, other, running):
         place.clock.advance(LEASE_S + UNLIMITED_S)
@@ -265,7 +259,6 @@ async def test_a_living_owner_keeps_its_execution_when_all_processes_slept(place
 
 @requirement("lease:living")
 async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_longer_begin(place: Place) -> None:
-    """spec: issue, a reconcile is not offered before that"""
     async with place.processes() as (_, other, running):
         for seconds in (LEASE_S, SILENT_S, LIMIT_S - SILENT_S - RENEW_S):
             place.clock.advance(seconds)
@@ -283,7 +276,6 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
 async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
     place: Place, turns_before: int
 ) -> None:
-    """spec: scale.md, takeover after a stop: the lease, and no two looks after it; wherever the looks fall"""
     begun, never = anyio.Event(), anyio.Event()
 
     async def hold() -> None:
@@ -314,7 +306,6 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_a_lease_that_ends_while_a_look_lasts_is_due_at_the_next_turn(place: Place) -> None:
-    """ours: a slow look at many late leases must not postpone those that it watched first"""
     begun, never = [anyio.Event(), anyio.Event()], anyio.Event()
 
     async def hold() -> None:
@@ -391,7 +382,6 @@ class Turns:
 async def test_what_is_cancelled_while_it_is_taken_over_ends_without_a_question(
     place: Place, sees_owner_commit: bool
 ) -> None:
-    """ours: the takeover asked what became of the call and gave the execution up; nobody followed the command"""
     async with engine_on(place.back_end.connect(), place.mail.tools(), CallerModel()) as owner:
         running = await start_mail(owner, "t")
         await place.mail.is_waiting.wait()
@@ -411,7 +401,6 @@ async def test_what_is_cancelled_while_it_is_taken_over_ends_without_a_question(
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_takeover_repeats(place: Place) -> None:
-    """ours: the store tells a process only of what others commit, and the command was its own"""
     is_repeated, never = anyio.Event(), anyio.Event()
 
     async def hold() -> None:
@@ -458,7 +447,6 @@ async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_a_command_that_changes_nothing_takes_nothing_from_a_living_owner(place: Place) -> None:
-    """ours: after a sleep all leases have run out, and only those who watched an owner may replace it"""
     begun, never = anyio.Event(), anyio.Event()
 
     async def hold() -> None:
@@ -485,7 +473,6 @@ async def test_a_command_that_changes_nothing_takes_nothing_from_a_living_owner(
 async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_ended(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: a look went by the age of the executions, and always came to the same ones"""
     monkeypatch.setattr(scheduler, "MAX_ROWS", 2)
     begun, never = [anyio.Event() for _ in range(3)], anyio.Event()
 
@@ -518,7 +505,6 @@ async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_end
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_a_full_process_leaves_what_a_silent_one_had_to_one_that_has_room(place: Place) -> None:
-    """ours: it took over what it had no room for"""
     begun, never = [anyio.Event(), anyio.Event()], anyio.Event()
 
     async def hold() -> None:
@@ -550,7 +536,6 @@ async def test_a_full_process_leaves_what_a_silent_one_had_to_one_that_has_room(
 
 @requirement("lease:living")
 async def test_a_busy_process_takes_again_what_it_took_without_noticing(place: Place) -> None:
-    """ours: the answer to the takeover was lost, and only what really runs here may be renewed"""
     store = ForgetfulStore(place.back_end.connect())
     front = Engine(
         place.back_end.connect(), place.mail.tools(), CallerModel(), OperatorPolicy(), adopts=False, follows=False
@@ -576,7 +561,6 @@ async def test_a_busy_process_takes_again_what_it_took_without_noticing(place: P
 async def test_what_a_person_gave_up_is_told_when_the_call_still_comes_back(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ours: the execution is over, so the log of the server says it"""
     place.mail.may_send.set()
     async with place.processes() as (_, other, running):
         while not place.mail.sent:

@@ -19,7 +19,6 @@ ROUNDS = 4
 @pytest.mark.slow
 @pytest.mark.parametrize("database", first_only("postgres", "sqlite"))
 def test_two_processes_have_one_effect_a_key_and_never_exceed_a_budget(tmp_path: Path, database: str) -> None:
-    """spec: rules, races of 16 tasks and 2 processes"""
     url = make_url() if database == "postgres" else f"sqlite:///{tmp_path / 'home' / 'planwarden.db'}"
     workers: list[Worker] = []
     try:

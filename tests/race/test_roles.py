@@ -116,7 +116,6 @@ async def until(engine: Engine, execution: ExecutionState, status: str) -> Execu
 
 @requirement("scale:roles")
 async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(team: Team) -> None:
-    """spec: scale, roles; started and answered at the front, run elsewhere"""
     async with team.member("mail", front=True) as front:
         running = await start(front, "t", ASK, MAIL)
         header = await front.store.header(running.execution_id)
@@ -137,7 +136,6 @@ async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(
 
 @requirement("scale:roles")
 async def test_what_a_front_recorded_costs_a_worker_one_claim_and_one_read_before_it_goes_on(team: Team) -> None:
-    """ours: whoever decided waits for each call that the worker makes to a database elsewhere"""
     calls: list[str] = []
     async with team.member("mail", front=True) as front:
         running = await start(front, "t", step("mail", "mail"))
@@ -148,7 +146,6 @@ async def test_what_a_front_recorded_costs_a_worker_one_claim_and_one_read_befor
 
 @requirement("scale:roles")
 async def test_a_front_cancels_what_a_worker_runs(team: Team) -> None:
-    """spec: scale, roles"""
     async with team.member("mail", front=True) as front, team.member("mail"):
         asked = await until(front, await start(front, "t", ASK, MAIL), "suspended")
         await front.cancel(asked, "no longer wanted")
@@ -158,7 +155,6 @@ async def test_a_front_cancels_what_a_worker_runs(team: Team) -> None:
 
 @requirement("scale:tools")
 async def test_work_goes_to_the_process_that_has_the_tools_and_waits_until_there_is_one(team: Team) -> None:
-    """spec: scale, settled: what no process can run stays `running`; it neither fails nor asks"""
     async with team.member("mail", front=True) as front, team.member() as poor:
         running = await start(front, "t", step("mail", "mail"))
         for _ in range(3):
@@ -172,7 +168,6 @@ async def test_work_goes_to_the_process_that_has_the_tools_and_waits_until_there
 
 @requirement("scale:tools")
 async def test_an_answer_given_where_the_tool_is_missing_is_recorded_and_carried_out_elsewhere(team: Team) -> None:
-    """spec: scale, processes with different tools"""
     async with team.member("mail") as rich:
         asked = await until(rich, await start(rich, "t", ASK, MAIL), "suspended")
     async with team.member() as poor:
@@ -190,7 +185,6 @@ async def test_an_answer_given_where_the_tool_is_missing_is_recorded_and_carried
 
 @requirement("scale:roles")
 async def test_workers_share_what_waits_and_take_no_more_than_they_may(team: Team) -> None:
-    """spec: scale, claim_many"""
     async with team.member("mail", front=True) as front:
         started = [await start(front, f"t{number}", step("mail", "mail")) for number in range(40)]
         async with team.member("mail", concurrency=2), team.member("mail", concurrency=3):
@@ -201,7 +195,6 @@ async def test_workers_share_what_waits_and_take_no_more_than_they_may(team: Tea
 
 @requirement("scale:policy")
 async def test_a_process_with_an_older_policy_hands_over_what_it_runs_when_its_calls_have_ended(team: Team) -> None:
-    """spec: scale, a policy that differs drains"""
     old_peers, gate = KnownPeers(), Gate()
     async with team.member("mail", front=True) as front, team.member("mail", gate=gate, peers=old_peers):
         running = await start(front, "t", step("one", "mail"), step("two", "mail", "one"))
@@ -219,7 +212,6 @@ async def test_a_process_with_an_older_policy_hands_over_what_it_runs_when_its_c
 
 @requirement("scale:policy")
 async def test_a_process_with_an_older_policy_lets_people_reject_but_not_approve(team: Team) -> None:
-    """spec: scale, instead of revising questions to and fro"""
     peers = KnownPeers()
     async with team.member("mail", peers=peers) as engine:
         asked = await until(engine, await start(engine, "t", ASK, MAIL), "suspended")
@@ -236,7 +228,6 @@ async def test_a_process_with_an_older_policy_lets_people_reject_but_not_approve
 
 @requirement("scale:tools")
 async def test_work_goes_to_the_process_whose_tool_is_the_newest(team: Team) -> None:
-    """spec: scale, processes with different tools; else two versions of a tool would ask to and fro"""
     peers = KnownPeers()
     peers.change(mail="digest of a newer version")
     async with team.member("mail", front=True) as front, team.member("mail", peers=peers) as old:

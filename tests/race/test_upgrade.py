@@ -144,7 +144,6 @@ async def execute(front: HttpHost, *calls: dict[str, Any], goal: str | None = No
 
 @requirement("scale:upgrade")
 async def test_older_processes_go_on_with_what_they_can_read_and_leave_the_rest_to_newer_ones(upgrade: Upgrade) -> None:
-    """spec: scale, a rolling upgrade of two versions loses and doubles nothing"""
     old_front, old_worker = await upgrade.start_front(), await upgrade.start_worker()
     held = await execute(old_front, {"toolName": "hold", "arguments": {"to": "go"}}, jot(1))
     stopped = await execute(old_front, {"toolName": "hold", "arguments": {"to": "go"}}, jot(2))

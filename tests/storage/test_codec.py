@@ -33,7 +33,6 @@ def row(*stored: JsonValue) -> str:
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=NAMES)
 @given(data=st.data())
 def test_an_event_decodes_to_what_was_encoded(kind: type[ev.Event], data: st.DataObject) -> None:
-    """spec: ports.Store, round trip"""
     event = data.draw(values_of(kind))
     [decoded] = decode_events(encode_events([event]))
     # Also the types: 1, 1.0 and true are equal in Python and different in JSON.
@@ -43,7 +42,6 @@ def test_an_event_decodes_to_what_was_encoded(kind: type[ev.Event], data: st.Dat
 @requirement("codec:round-trip")
 @given(st.lists(EVENTS, max_size=4))
 def test_a_transaction_keeps_the_order_of_its_events(events: list[ev.Event]) -> None:
-    """spec: ports.Store, ordering; the text is one line of UTF-8, so any tool can show a row"""
     text = encode_events(events)
     assert decode_events(text) == tuple(events)
     assert "\n" not in text and text.encode().decode() == text
@@ -52,7 +50,6 @@ def test_a_transaction_keeps_the_order_of_its_events(events: list[ev.Event]) -> 
 @requirement("codec:round-trip")
 @pytest.mark.parametrize("text", ["\ud800", "a\udcffb.txt"])
 def test_text_that_has_no_utf8_is_kept_as_a_tool_returned_it(text: str) -> None:
-    """ours: names of files may be undecodable"""
     event = ev.ToolReturned(call_id="a:1", value={text: [text, 10**30, 1.0, "\N{ROCKET}"]})
     [decoded] = decode_events(encode_events([event]))
     assert repr(decoded) == repr(event)
@@ -62,7 +59,6 @@ def test_text_that_has_no_utf8_is_kept_as_a_tool_returned_it(text: str) -> None:
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("text", ["a", "\ud800"])
 def test_a_number_that_json_does_not_have_is_never_stored_as_something_else(number: float, text: str) -> None:
-    """ours: what is read back is what was written, or nothing is written"""
     events: list[ev.Event] = [
         ev.ToolReturned(call_id="a:1", value=[text, {"x": number}]),
         ev.ExecutionCreated(goal=text, options=ev.Options(budget_seconds=number)),
@@ -75,15 +71,12 @@ def test_a_number_that_json_does_not_have_is_never_stored_as_something_else(numb
 
 @requirement("codec:round-trip")
 def test_a_tuple_among_values_is_stored_as_the_list_that_json_has() -> None:
-    """ours: a program may answer with one"""
     [decoded] = decode_events(encode_events([ev.ToolReturned(call_id="a:1", value=cast("JsonValue", {"x": (1, 2)}))]))
     assert decoded == ev.ToolReturned(call_id="a:1", value={"x": [1, 2]})
 
 
 @requirement("codec:round-trip")
 def test_subclasses_of_text_and_numbers_are_stored_as_what_they_hold() -> None:
-    """ours: a tool may return any of them"""
-
     class Name(str):
         __slots__ = ()
 
@@ -97,7 +90,6 @@ def test_subclasses_of_text_and_numbers_are_stored_as_what_they_hold() -> None:
 
 @requirement("codec:round-trip")
 def test_empty_fields_at_the_end_of_an_event_are_not_stored() -> None:
-    """ours: most fields of most events are empty"""
     events: list[ev.Event] = [ev.ExecutionCreated(), ev.ToolReturned(call_id="a:1", value=["x"])]
     assert (
         encode_events(events)
@@ -119,7 +111,6 @@ LOOKS_EMPTY: list[JsonValue] = [
 @requirement("codec:round-trip")
 @pytest.mark.parametrize("value", LOOKS_EMPTY)
 def test_what_only_looks_like_an_empty_field_is_stored(value: JsonValue) -> None:
-    """ours: a tool's result may be such a list, or a text with one in it"""
     event = ev.ToolReturned(call_id="a:1", value=value)
     [decoded] = decode_events(encode_events([event, ev.ExecutionCreated()]))[:1]
     assert repr(decoded) == repr(event)
@@ -128,7 +119,6 @@ def test_what_only_looks_like_an_empty_field_is_stored(value: JsonValue) -> None
 @requirement("codec:round-trip")
 @given(JSON)
 def test_what_is_not_an_event_is_a_store_error(value: JsonValue) -> None:
-    """ours: a stored row is input"""
     if isinstance(value, list) and value and value[0] in list(TYPE_OF):
         return
     with pytest.raises(StoreError):
@@ -168,7 +158,6 @@ def test_what_is_not_an_event_is_a_store_error(value: JsonValue) -> None:
     ],
 )
 def test_a_damaged_row_is_a_store_error(text: str) -> None:
-    """spec: design.md, damaged storage fails closed"""
     with pytest.raises(StoreError):
         decode_events(text)
 
@@ -176,14 +165,12 @@ def test_a_damaged_row_is_a_store_error(text: str) -> None:
 @requirement("codec:golden")
 @pytest.mark.parametrize("stored", GOLDEN, ids=lambda stored: str(stored[0]))
 def test_the_stored_form_decodes_and_encodes_to_itself(stored: list[JsonValue]) -> None:
-    """spec: style, 34; from the first release on, append to the golden file and never edit it"""
     assert json.loads(encode_events(decode_events(row(stored)))) == [stored]
 
 
 @requirement("codec:golden")
 @given(EVENTS)
 def test_a_field_that_a_row_does_not_have_yet_takes_its_default(event: ev.Event) -> None:
-    """ours: a new field goes to the end and has a default"""
     kind = type(event)
     optional = [field for field in msgspec.structs.fields(kind) if not field.required]
     stored = cast("list[JsonValue]", msgspec.to_builtins(event, enc_hook=plain_value))
@@ -195,7 +182,6 @@ def test_a_field_that_a_row_does_not_have_yet_takes_its_default(event: ev.Event)
 
 @requirement("codec:golden")
 def test_the_golden_file_shows_every_event() -> None:
-    """ours: a new event or field gets its stored form recorded before it is released"""
     longest = dict.fromkeys(TYPE_OF, 0)
     for stored in GOLDEN:
         longest[str(stored[0])] = max(longest[str(stored[0])], len(stored) - 1)

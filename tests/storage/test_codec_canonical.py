@@ -35,7 +35,6 @@ def shuffled(value: JsonValue) -> JsonValue:
 @requirement("canonical:one-text")
 @given(JSON)
 def test_the_order_of_keys_does_not_matter_and_the_text_reads_back(value: JsonValue) -> None:
-    """spec: approvals.md, canonical JSON"""
     text = canonical_json(value)
     assert canonical_json(shuffled(value)) == text and text.isascii()
     assert canonical_json(read_json(text)) == text
@@ -45,13 +44,11 @@ def test_the_order_of_keys_does_not_matter_and_the_text_reads_back(value: JsonVa
 @given(JSON)
 @example({"\x7f\b\f\U0001f680\ud800": [1.0, 1e16, 5e-324, -0.0, 10**30]})
 def test_the_text_is_the_one_that_json_writes(value: JsonValue) -> None:
-    """spec: approvals.md, canonical JSON; stored digests stay what they are whatever writes the text"""
     assert canonical_json(value) == json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 @requirement("canonical:one-text")
 def test_a_value_that_contains_itself_is_refused() -> None:
-    """ours: a program may hand in any object"""
     circle: list[JsonValue] = []
     circle.append({"again": circle})
     with pytest.raises(InvalidArguments):
@@ -63,7 +60,6 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 @requirement("canonical:one-text")
 @given(JSON, JSON)
 def test_different_texts_have_different_digests_and_contexts_keep_uses_apart(one: JsonValue, two: JsonValue) -> None:
-    """spec: approvals.md, the digest"""
     assert (digest(one) == digest(two)) == (canonical_json(one) == canonical_json(two))
     assert digest(one, context="a") != digest(one, context="b")
 
@@ -73,7 +69,6 @@ def test_different_texts_have_different_digests_and_contexts_keep_uses_apart(one
 @example({"a": 1}, {"a": 1.0})
 @example({"a": [10**30, "\ud800"]}, {"a": [10**30, "\udfff"]})
 def test_a_quick_digest_tells_the_same_values_apart_whatever_the_order_of_keys(one: JsonValue, two: JsonValue) -> None:
-    """ours: it finds unfinished executions of the same plan"""
     quick = digest_quickly(one, context="a")
     assert (quick == digest_quickly(two, context="a")) == (canonical_json(one) == canonical_json(two))
     assert quick == digest_quickly(shuffled(one), context="a") != digest_quickly(one, context="b")
@@ -82,7 +77,6 @@ def test_a_quick_digest_tells_the_same_values_apart_whatever_the_order_of_keys(o
 @requirement("canonical:one-text")
 @pytest.mark.parametrize("number", [float("nan"), float("-inf")])
 def test_what_has_no_json_has_no_quick_digest_either(number: float) -> None:
-    """ours: it is not taken for a null"""
     with pytest.raises(InvalidArguments):
         digest_quickly({"a": number}, context="a")
 
@@ -93,14 +87,12 @@ def test_what_has_no_json_has_no_quick_digest_either(number: float) -> None:
 @example({"\U0001f680": None}, 17)
 @example([True, False, None], 17)
 def test_a_value_is_larger_than_a_limit_exactly_when_its_text_is(value: JsonValue, limit: int) -> None:
-    """ours: a limit that emoji slip through is none"""
     assert is_larger(value, limit) == (len(canonical_json(value)) > limit)
 
 
 @requirement("canonical:one-text")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}, [10**5000]])
 def test_what_has_no_json_form_is_refused(value: JsonValue) -> None:
-    """spec: approvals.md, no NaN; and a number that Python itself will not write"""
     assert not has_json_form(value)
     with pytest.raises(InvalidArguments):
         canonical_json(value)
@@ -114,7 +106,6 @@ def test_what_has_no_json_form_is_refused(value: JsonValue) -> None:
 @example("\U0001f680" * 20, 241)
 @example({"\x7f\x80\u0800": "\x00\n"}, 40)
 def test_what_is_surely_small_has_a_text_of_at_most_that_size(value: JsonValue, limit: int) -> None:
-    """ours: a result that passes the quick look is stored without another"""
     text = canonical_json(value)
     assert not is_surely_small(value, limit) or len(text) <= limit
     if not any(part in text for part in ("null", "nan", "inf", "\\u")):
@@ -123,7 +114,6 @@ def test_what_is_surely_small_has_a_text_of_at_most_that_size(value: JsonValue, 
 
 @requirement("canonical:one-text")
 def test_what_is_nested_too_deeply_is_not_surely_small() -> None:
-    """spec: canonical, MAX_DEPTH"""
     nested: JsonValue = 1
     for level in range(MAX_DEPTH):
         nested = [nested] if level % 2 else {"a": nested}
@@ -138,7 +128,6 @@ def test_what_is_nested_too_deeply_is_not_surely_small() -> None:
 @example("nan and inf are words")
 @example({"info": ["nanny"]})
 def test_whatever_has_one_is_not(value: JsonValue) -> None:
-    """ours: the quick look must not refuse"""
     assert has_json_form(value)
 
 
@@ -160,7 +149,6 @@ def test_whatever_has_one_is_not(value: JsonValue) -> None:
     ],
 )
 def test_text_that_is_not_one_unambiguous_json_value_is_refused(text: str | bytes) -> None:
-    """spec: approvals.md, duplicate keys refused"""
     with pytest.raises(InvalidArguments):
         read_json(text)
 
@@ -168,7 +156,6 @@ def test_text_that_is_not_one_unambiguous_json_value_is_refused(text: str | byte
 @requirement("canonical:one-text")
 @pytest.mark.parametrize("depth", [65, 1_000, 100_000])
 def test_nesting_is_bounded_before_it_can_exhaust_the_stack(depth: int) -> None:
-    """spec: canonical, MAX_DEPTH"""
     with pytest.raises(LimitExceeded):
         read_json("[" * depth + "]" * depth)
     nested: JsonValue = 1
@@ -180,6 +167,5 @@ def test_nesting_is_bounded_before_it_can_exhaust_the_stack(depth: int) -> None:
 
 @requirement("canonical:one-text")
 def test_nesting_at_the_limit_is_accepted() -> None:
-    """spec: canonical, MAX_DEPTH; many brackets are no depth"""
     check_depth([["[" * 100], *([{}] * 100)])
     assert json.dumps(read_json("[" * 64 + "]" * 64)) == "[" * 64 + "]" * 64

@@ -9,7 +9,6 @@ from planwarden.storage.descriptor_lock import try_lock, unlock
 
 
 def test_the_lock_and_that_of_filelock_exclude_each_other(tmp_path: Path) -> None:
-    """ours: processes of an earlier version, which held the lock by filelock, may share the file"""
     ours, theirs = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
     try:
         assert try_lock(ours) and not lock_descriptor(theirs, blocking=False)

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.anyio
 
 @requirement("scheduler:fair")
 async def test_each_owner_is_served_in_turn_however_much_of_another_is_due(store: Store, clock: ManualClock) -> None:
-    """spec: issue, 2,000 waits due at once do not keep another caller waiting"""
     for number, principal in enumerate(["ann"] * 30 + ["bob", "eve", "bob"]):
         scribe = Scribe.on(store, f"e{number}", principal=principal)
         await scribe.suspend(f"s{number}", addressee="clock", expires_at=clock.now() + number)

@@ -98,7 +98,6 @@ class Load:
 async def test_what_was_acknowledged_survives_the_loss_of_the_primary_and_nobody_is_taken_for_dead(
     pair: tuple[Server, Server],
 ) -> None:
-    """spec: issue 15, fail-over to a standby under load with synchronous replication"""
     primary, standby = pair
     database = str(conninfo_to_dict(primary.make_database())["dbname"])
     load = await Load.on(url_of(primary, standby, database=database))

@@ -37,7 +37,6 @@ def small() -> Iterator[tuple[Server, str]]:
 async def test_a_full_disk_is_said_nothing_acknowledged_is_lost_and_space_lets_it_go_on(
     small: tuple[Server, str],
 ) -> None:
-    """spec: issue 15, a database that is full"""
     url = small[1]
     store = PostgresStore.open(url)
     acknowledged = [Scribe.on(store, "before")]

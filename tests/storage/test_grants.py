@@ -67,7 +67,6 @@ def to_midnight(clock: ManualClock) -> float:
 
 @requirement("store:grants")
 async def test_a_grant_for_a_step_comes_back_equal(store: Store) -> None:
-    """ours: what was shown is what is stored"""
     grant = make_grant(store)
     await store.add_grant(grant, MADE)
     assert await store.grants(only_open=True) == (grant,)
@@ -75,7 +74,6 @@ async def test_a_grant_for_a_step_comes_back_equal(store: Store) -> None:
 
 @requirement("store:grants")
 async def test_a_grant_for_a_step_counts_by_calendar_days_in_utc(store: Store, clock: ManualClock) -> None:
-    """spec: plans, schedules: uses a day"""
     clock.advance(to_midnight(clock) + 60)
     await store.add_grant(make_grant(store), MADE)
     assert [await use(store, f"monday {n}") for n in range(3)] == ["used", "used", "refused"]
@@ -93,7 +91,6 @@ async def test_a_grant_for_a_step_counts_by_calendar_days_in_utc(store: Store, c
 
 @requirement("store:grants")
 async def test_a_clock_that_went_back_gives_no_uses_back(store: Store, clock: ManualClock) -> None:
-    """ours: a day that was used up stays so, whatever the time of day says"""
     await store.add_grant(make_grant(store, uses=1), MADE)
     clock.advance(to_midnight(clock))
     assert await use(store, "today") == "used"
@@ -106,7 +103,6 @@ async def test_a_clock_that_went_back_gives_no_uses_back(store: Store, clock: Ma
 
 @requirement("store:grants")
 async def test_a_grant_for_a_step_ends_by_its_time_and_when_it_is_revoked(store: Store, clock: ManualClock) -> None:
-    """spec: approvals, standing grants; 90 days at most"""
     await store.add_grant(make_grant(store, days=90), MADE)
     clock.advance(90 * DAY_S - 1)
     assert await use(store, "on the last day") == "used"
@@ -120,7 +116,6 @@ async def test_a_grant_for_a_step_ends_by_its_time_and_when_it_is_revoked(store:
 
 @requirement("store:grants")
 async def test_any_other_grant_counts_once_for_all_days(store: Store, clock: ManualClock) -> None:
-    """spec: approvals, standing grants"""
     await store.add_grant(make_grant(store, step=None), MADE)
     assert await use(store, "monday") == "used"
     clock.advance(DAY_S)
@@ -130,7 +125,6 @@ async def test_any_other_grant_counts_once_for_all_days(store: Store, clock: Man
 
 @requirement("store:grants")
 async def test_racing_uses_through_two_connections_never_exceed_those_of_a_day(back_end: BackEnd) -> None:
-    """ours: 16 executions compete for 5 uses"""
     stores = [back_end.connect() for _ in range(2)]
     await stores[0].add_grant(make_grant(stores[0], uses=5), MADE)
     answers: list[str] = []
@@ -150,7 +144,6 @@ async def test_racing_uses_through_two_connections_never_exceed_those_of_a_day(b
     "text", ["[1", "7", '{"plan_name": "weekly"}', '{"plan_name": 1, "plan_digest": "", "step_id": ""}']
 )
 async def test_a_damaged_step_of_a_grant_is_named(tmp_path: Path, text: str) -> None:
-    """ours: stored rows are hostile input"""
     path = tmp_path / "planwarden.db"
     store = SqliteStore.open(path)
     try:

@@ -63,7 +63,6 @@ async def attempt(store: Store, name: str, intent: ev.ToolCallIntended) -> Liter
 
 @requirement("rules:budget")
 async def test_a_budget_lets_pass_what_it_has_room_for(store: Store) -> None:
-    """spec: rules, counted in the transaction of the intent"""
     amounts = [300.0, 150.0, 80.0, 50.0, 0.01, 0.0]
     found = [await attempt(store, f"e{n}", intend(share(amount))) for n, amount in enumerate(amounts)]
     assert found == ["stored", "stored", "spent", "stored", "spent", "stored"]
@@ -71,7 +70,6 @@ async def test_a_budget_lets_pass_what_it_has_room_for(store: Store) -> None:
 
 @requirement("rules:budget")
 async def test_a_refused_budget_says_how_much_is_left_and_when_there_is_room(store: Store, clock: ManualClock) -> None:
-    """ours: whoever is asked reads it"""
     now = clock.now()
     await attempt(store, "first", intend(share(100.0)))
     clock.advance(3600)
@@ -90,7 +88,6 @@ async def test_a_refused_budget_says_how_much_is_left_and_when_there_is_room(sto
 
 @requirement("rules:budget")
 async def test_a_budget_rolls_and_a_clock_that_goes_back_does_not_refill_it(store: Store, clock: ManualClock) -> None:
-    """spec: rules, rolling; clock jumps back must not refill"""
     assert await attempt(store, "first", intend(share(500.0))) == "stored"
     for number, seconds in enumerate([-2 * DAY_S, 2 * DAY_S, DAY_S - 1]):
         clock.jump(seconds)
@@ -104,7 +101,6 @@ async def test_a_budget_rolls_and_a_clock_that_goes_back_does_not_refill_it(stor
 
 @requirement("rules:budget")
 async def test_calls_of_one_transaction_are_added_up(store: Store) -> None:
-    """ours: a loop dispatches several calls at once"""
     scribe = await begin(store, "loop")
     with pytest.raises(BudgetSpent):
         await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2, 3)))
@@ -114,14 +110,12 @@ async def test_calls_of_one_transaction_are_added_up(store: Store) -> None:
 
 @requirement("rules:budget")
 async def test_sums_of_decimal_fractions_reach_their_limit(store: Store) -> None:
-    """ours: 0.1 + 0.2 is more than 0.3 in binary"""
     found = [await attempt(store, f"e{n}", intend(share(0.1, limit=0.3))) for n in range(4)]
     assert found == ["stored", "stored", "stored", "spent"]
 
 
 @requirement("rules:budget")
 async def test_a_call_passes_only_when_all_of_its_budgets_have_room(store: Store) -> None:
-    """spec: rules, a rule may have several budgets"""
     count = share(1.0, limit=2.0, budget="count")
     found = [await attempt(store, f"e{n}", intend(share(10.0), count)) for n in range(3)]
     assert found == ["stored", "stored", "spent"]
@@ -131,7 +125,6 @@ async def test_a_call_passes_only_when_all_of_its_budgets_have_room(store: Store
 
 @requirement("rules:budget")
 async def test_a_repeated_intent_takes_nothing_more(store: Store) -> None:
-    """ours: the same call owns its share and its key already"""
     scribe = await begin(store, "again")
     await scribe.write(intend(share(400.0), once=ONCE))
     await scribe.write(ev.ToolOutcomeUnknown(call_id="a:1", message="lost"))
@@ -152,7 +145,6 @@ async def test_a_repeated_intent_takes_nothing_more(store: Store) -> None:
 @requirement("rules:once")
 @requirement("rules:budget")
 async def test_what_a_call_took_comes_back_only_when_it_says_that_nothing_happened(store: Store) -> None:
-    """spec: rules, settled"""
     for number, end in enumerate(
         [
             ev.ToolReturned(call_id="a:1", value=1),
@@ -180,7 +172,6 @@ async def test_what_a_call_took_comes_back_only_when_it_says_that_nothing_happen
 
 @requirement("rules:once")
 async def test_a_key_names_the_call_that_has_it(store: Store, clock: ManualClock) -> None:
-    """spec: rules, naming the first, when, by whom"""
     first = await begin(store, "first", principal="ben")
     await first.write(intend(once=ONCE, call=2))
     at = clock.now()
@@ -207,7 +198,6 @@ async def test_a_key_names_the_call_that_has_it(store: Store, clock: ManualClock
 async def test_a_key_ends_with_its_time_and_not_earlier_when_the_clock_goes_back(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: rules, once_days"""
     assert await attempt(store, "first", intend(once=ONCE)) == "stored"
     clock.jump(-30 * DAY_S)
     assert await attempt(store, "back", intend(once=ONCE)) == "duplicate"
@@ -221,7 +211,6 @@ async def test_a_key_ends_with_its_time_and_not_earlier_when_the_clock_goes_back
 
 @requirement("rules:once")
 async def test_two_calls_of_one_transaction_have_a_key_once(store: Store) -> None:
-    """ours: a list may have the same payment twice"""
     scribe = await begin(store, "loop")
     with pytest.raises(DuplicateEffect) as refused:
         await scribe.write(intend(once=ONCE, call=1), intend(once=ONCE, call=2))
@@ -234,7 +223,6 @@ async def test_two_calls_of_one_transaction_have_a_key_once(store: Store) -> Non
 
 @requirement("rules:once")
 async def test_a_person_frees_a_key(store: Store) -> None:
-    """spec: rules, `planwarden once forget`"""
     forgotten = AuditEntry(kind="once_forgotten", facts={})
     assert not await store.forget_once(ONCE.key, forgotten)
     await attempt(store, "first", intend(once=ONCE))
@@ -245,7 +233,6 @@ async def test_a_person_frees_a_key(store: Store) -> None:
 
 @requirement("rules:once")
 async def test_what_is_no_call_takes_a_key_once_within_its_time(store: Store, clock: ManualClock) -> None:
-    """ours: an approved call of a host passes once within an hour"""
     once = ev.OnceKey(key="guard", values={"tool": "Bash"}, keep_s=3600)
     assert await store.take_once(once, "guard 1", TAKEN)
     assert not await store.take_once(once, "guard 1", TAKEN) and not await store.take_once(once, "guard 2", TAKEN)
@@ -259,7 +246,6 @@ async def test_what_is_no_call_takes_a_key_once_within_its_time(store: Store, cl
 
 @requirement("rules:once")
 async def test_keys_and_budgets_outlive_the_execution(store: Store, clock: ManualClock) -> None:
-    """ours: pruning a log frees nothing"""
     ending = ev.StepFailed(step_id="a", code="x", message="x"), ev.ExecutionFailed(code="x", message="x")
     scribe = await begin(store, "first")
     await scribe.write(intend(share(500.0), once=ONCE))
@@ -276,7 +262,6 @@ async def test_keys_and_budgets_outlive_the_execution(store: Store, clock: Manua
 @requirement("rules:once")
 @requirement("rules:budget")
 async def test_rows_that_are_long_over_go_away(store: Store, clock: ManualClock) -> None:
-    """spec: design, bounds on all that grows"""
     for number in range(3):
         once = ev.OnceKey(key=f"key {number}", values={}, keep_s=60)
         assert await attempt(store, f"e{number}", intend(share(1.0, budget=f"b{number}"), once=once)) == "stored"
@@ -289,7 +274,6 @@ async def test_rows_that_are_long_over_go_away(store: Store, clock: ManualClock)
 
 @requirement("rules:budget")
 async def test_a_budget_counts_a_limited_number_of_calls(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: adding up must not take ever longer"""
     assert MAX_SHARES == 10_000
     for module in ("storage.sql.holdings", "storage.memory.holdings", "storage.postgres.append"):
         monkeypatch.setattr(f"planwarden.{module}.MAX_SHARES", 2)
@@ -302,7 +286,6 @@ async def test_a_budget_counts_a_limited_number_of_calls(store: Store, monkeypat
 async def test_racing_calls_through_two_connections_have_a_key_once_and_never_exceed_a_budget(
     back_end: BackEnd,
 ) -> None:
-    """spec: rules, races; many appends are committed together"""
     stores = [back_end.connect() for _ in range(2)]
     answers: list[str] = []
 
@@ -322,7 +305,6 @@ async def test_racing_calls_through_two_connections_have_a_key_once_and_never_ex
 
 
 def test_locks_are_few_and_in_one_order() -> None:
-    """ours: a database has room for a limited number of locks"""
     keys = [f"key {number}" for number in range(5_000)]
     wanted = tuple(holdings.WantedShares(key, 1.0, 1, 1.0, ()) for key in keys)
     locks = holdings.Holdings(wanted=wanted).locks

@@ -44,7 +44,6 @@ async def everything(store: Store, execution_id: str) -> tuple[object, ...]:
 
 @requirement("store:round-trip")
 async def test_events_come_back_in_order_and_equal_to_what_was_written(store: Store) -> None:
-    """spec: ports.Store"""
     scribe = Scribe.on(store, "e1")
     await scribe.suspend("s1", arguments={"city": "Łódź", "nested": [1, None, {"a": 1.5}]}, expires_at=2e9)
     await scribe.write(decided("s1"), guards=[guard("s1")])
@@ -72,7 +71,6 @@ async def test_what_could_not_be_read_back_is_not_written(store: Store) -> None:
 
 @requirement("store:round-trip")
 async def test_a_tail_is_exactly_the_events_after_the_given_one(store: Store) -> None:
-    """spec: ports.Store"""
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     await scribe.suspend("s1")
@@ -82,7 +80,6 @@ async def test_a_tail_is_exactly_the_events_after_the_given_one(store: Store) ->
 
 @requirement("store:round-trip")
 async def test_an_unknown_execution_thread_or_suspension_is_empty_not_an_error(store: Store) -> None:
-    """spec: ports.Store"""
     assert await store.read("nobody") == ()
     assert await store.header("nobody") is None
     assert await store.thread("nobody") == ()
@@ -91,7 +88,6 @@ async def test_an_unknown_execution_thread_or_suspension_is_empty_not_an_error(s
 
 
 async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) -> None:
-    """spec: console.md, a unique beginning of an id; ours: nothing in it is a pattern"""
     scribes = [Scribe.on(store, f"ab{number}") for number in range(3)]
     for number, scribe in enumerate(scribes):
         await scribe.start()
@@ -107,7 +103,6 @@ async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) 
 
 @requirement("store:round-trip")
 async def test_logs_of_different_executions_do_not_mix(store: Store) -> None:
-    """spec: ports.Store"""
     scribes = [Scribe.on(store, f"e{number}") for number in range(3)]
     for scribe in scribes:
         await scribe.start()
@@ -119,7 +114,6 @@ async def test_logs_of_different_executions_do_not_mix(store: Store) -> None:
 
 @requirement("state:fold")
 async def test_the_header_and_the_fold_of_the_log_agree_with_what_the_writer_holds(store: Store) -> None:
-    """ours: one source of truth"""
     scribe = Scribe.on(store, "e1", thread_id="t1")
     for write in (scribe.start, lambda: scribe.suspend("s1")):
         execution = await write()
@@ -137,7 +131,6 @@ async def test_the_header_and_the_fold_of_the_log_agree_with_what_the_writer_hol
 
 @requirement("store:round-trip")
 async def test_headers_list_a_thread_oldest_first_and_a_principals_executions_newest_first(store: Store) -> None:
-    """spec: ports.Store"""
     for execution_id, thread_id, principal in (("e1", "t1", "ann"), ("e2", "t2", "bob"), ("e3", "t1", "ann")):
         await Scribe.on(store, execution_id, thread_id=thread_id, principal=principal).finish()
     assert [h.execution_id for h in await store.thread("t1")] == ["e1", "e3"]
@@ -150,7 +143,6 @@ async def test_headers_list_a_thread_oldest_first_and_a_principals_executions_ne
 
 @requirement("store:version", "store:atomic")
 async def test_a_writer_with_an_old_version_changes_nothing(store: Store) -> None:
-    """spec: ports.Store"""
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     stale = Scribe(store, scribe.execution, lease=scribe.lease)
@@ -163,7 +155,6 @@ async def test_a_writer_with_an_old_version_changes_nothing(store: Store) -> Non
 
 @requirement("store:version", "store:atomic")
 async def test_an_execution_is_created_once(store: Store) -> None:
-    """spec: ports.Store"""
     first = Scribe.on(store, "e1")
     await first.start()
     before = await everything(store, "e1")
@@ -179,7 +170,6 @@ async def test_an_execution_is_created_once(store: Store) -> None:
 
 @requirement("store:thread-busy", "store:atomic")
 async def test_a_thread_takes_one_unfinished_execution_at_a_time(store: Store) -> None:
-    """spec: ports.Store"""
     first = Scribe.on(store, "e1", thread_id="t")
     await first.suspend("s1")
     with pytest.raises(ThreadBusy):
@@ -193,7 +183,6 @@ async def test_a_thread_takes_one_unfinished_execution_at_a_time(store: Store) -
 
 @requirement("store:thread-busy", "store:atomic")
 async def test_an_incomplete_execution_goes_on_only_while_its_thread_is_free(store: Store) -> None:
-    """ours: the thread may have begun something else meanwhile"""
     first, second = (Scribe.on(store, name, thread_id="t") for name in ("e1", "e2"))
     await first.start()
     await first.write(ev.ExecutionExhausted(budget="toolCalls"))
@@ -225,7 +214,6 @@ async def test_an_incomplete_execution_goes_on_only_while_its_thread_is_free(sto
 async def test_an_answer_is_stored_only_in_its_revision_and_its_time(
     store: Store, clock: ManualClock, digest: str, deadline: str, at: float, stored: bool
 ) -> None:
-    """spec: approvals.md law 3"""
     scribe = Scribe.on(store, "e1")
     await scribe.suspend("s1", expires_at=clock.now() + 100)
     clock.advance(at)
@@ -245,7 +233,6 @@ async def test_an_answer_is_stored_only_in_its_revision_and_its_time(
 
 @requirement("store:guard")
 async def test_a_question_without_a_deadline_never_passes_one(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Guard"""
     scribe = Scribe.on(store, "e1")
     await scribe.suspend("s1")
     clock.advance(1e9)
@@ -256,7 +243,6 @@ async def test_a_question_without_a_deadline_never_passes_one(store: Store, cloc
 
 @requirement("store:guard")
 async def test_a_question_that_is_answered_unknown_or_withdrawn_cannot_be_answered(store: Store) -> None:
-    """spec: approvals.md law 3"""
     scribe = Scribe.on(store, "e1")
     await scribe.suspend("s1")
     await scribe.write(decided("s1"), guards=[guard("s1")])
@@ -273,7 +259,6 @@ async def test_a_question_that_is_answered_unknown_or_withdrawn_cannot_be_answer
 
 @requirement("store:guard")
 async def test_a_revision_replaces_the_digest_that_an_answer_must_carry(store: Store) -> None:
-    """spec: approvals.md law 5"""
     scribe = Scribe.on(store, "e1")
     await scribe.suspend("s1")
     edited = question("s1", digest="digest 2", revision=2, expires_at=5e9)
@@ -292,7 +277,6 @@ async def test_a_revision_replaces_the_digest_that_an_answer_must_carry(store: S
 async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_shut_out(
     back_end: BackEnd, clock: ManualClock
 ) -> None:
-    """spec: design.md, one owner with a fencing number"""
     old, new = back_end.connect(), back_end.connect()
     scribe = Scribe.on(old, "e1")
     await scribe.start()
@@ -311,7 +295,6 @@ async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_shut_out(
 
 @requirement("store:fence")
 async def test_the_same_owner_is_shut_out_by_its_own_newer_lease(store: Store, clock: ManualClock) -> None:
-    """ours: the fence counts, not the name"""
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     clock.advance(LEASE_S + 1)
@@ -322,7 +305,6 @@ async def test_the_same_owner_is_shut_out_by_its_own_newer_lease(store: Store, c
 
 @requirement("store:takeover")
 async def test_renewing_keeps_the_named_leases_of_an_owner_and_only_those(store: Store, clock: ManualClock) -> None:
-    """spec: design.md, leases"""
     mine, also_mine = Scribe.on(store, "e1"), Scribe.on(store, "e2")
     theirs, unknown = Scribe.on(store, "e3", owner="p2"), Scribe.on(store, "e4")
     for scribe in (mine, also_mine, theirs, unknown):
@@ -339,7 +321,6 @@ async def test_renewing_keeps_the_named_leases_of_an_owner_and_only_those(store:
 
 @requirement("store:takeover")
 async def test_leases_that_end_soon_are_listed_ahead(store: Store, clock: ManualClock) -> None:
-    """ours: who is late is watched before its lease has ended"""
     for execution_id, passed_s in (("e1", 5.0), ("e2", 0.0)):
         await Scribe.on(store, execution_id).start()
         clock.advance(passed_s)
@@ -350,7 +331,6 @@ async def test_leases_that_end_soon_are_listed_ahead(store: Store, clock: Manual
 
 @requirement("store:takeover")
 async def test_every_write_of_the_owner_extends_its_lease(store: Store, clock: ManualClock) -> None:
-    """spec: design.md, leases"""
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     clock.advance(LEASE_S - 1)
@@ -361,7 +341,6 @@ async def test_every_write_of_the_owner_extends_its_lease(store: Store, clock: M
 
 @requirement("store:takeover")
 async def test_a_released_execution_is_free_at_once_and_a_suspended_one_has_no_owner(store: Store) -> None:
-    """spec: design.md, a suspended execution has no owner until it is answered"""
     running, suspended = Scribe.on(store, "e1"), Scribe.on(store, "e2")
     await running.start()
     await suspended.suspend("s1")
@@ -380,7 +359,6 @@ async def test_a_released_execution_is_free_at_once_and_a_suspended_one_has_no_o
 async def test_a_lease_says_how_long_ago_the_process_lived_that_it_was_taken_from(
     store: Store, clock: ManualClock
 ) -> None:
-    """ours: for the metric of takeovers; nobody was lost where a lease was given up"""
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     clock.advance(2)
@@ -395,7 +373,6 @@ async def test_a_lease_says_how_long_ago_the_process_lived_that_it_was_taken_fro
 
 @requirement("store:takeover")
 async def test_a_finished_execution_is_never_claimed(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Store.claim"""
     await Scribe.on(store, "e1").finish()
     clock.advance(1e6)
     assert await store.claim("e1", "p2") is None
@@ -404,7 +381,6 @@ async def test_a_finished_execution_is_never_claimed(store: Store, clock: Manual
 
 @requirement("store:fence")
 async def test_an_answer_takes_the_lease_with_it_only_when_nobody_has_it(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Append.acquire"""
     owner = Scribe.on(store, "e1")
     await owner.start()
     other = Scribe(store, owner.execution, owner="p2")
@@ -423,7 +399,6 @@ async def test_an_answer_takes_the_lease_with_it_only_when_nobody_has_it(store: 
 
 @requirement("store:fence")
 async def test_an_answer_to_an_execution_owned_elsewhere_leaves_the_lease_where_it_is(store: Store) -> None:
-    """spec: ports.Append.lease"""
     owner = Scribe.on(store, "e1")
     await owner.start()
     visitor = Scribe(store, owner.execution, owner="p2")
@@ -440,7 +415,6 @@ async def test_an_answer_to_an_execution_owned_elsewhere_leaves_the_lease_where_
 
 @requirement("store:orphans")
 async def test_orphans_are_the_running_executions_that_nobody_valid_owns(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Store.orphans"""
     for number in range(4):
         await Scribe.on(store, f"e{number}").start()
     await Scribe.on(store, "suspended").suspend("s1")
@@ -455,7 +429,6 @@ async def test_orphans_are_the_running_executions_that_nobody_valid_owns(store: 
 
 @requirement("store:orphans")
 async def test_what_nobody_owns_is_taken_oldest_first_and_only_once(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Store.claim_many; the owner of the others lives"""
     for number in range(5):
         scribe = Scribe.on(store, f"e{number}")
         await scribe.start()
@@ -478,7 +451,6 @@ async def test_what_nobody_owns_is_taken_oldest_first_and_only_once(store: Store
 
 @requirement("store:paging")
 async def test_open_questions_page_oldest_first_without_gaps_or_repetitions(store: Store) -> None:
-    """spec: ports.Store.suspensions"""
     asked = [f"s{number}" for number in range(7)]
     for name in asked:
         await Scribe.on(store, f"execution of {name}").suspend(name)
@@ -496,7 +468,6 @@ async def test_open_questions_page_oldest_first_without_gaps_or_repetitions(stor
 
 @requirement("store:paging")
 async def test_a_page_goes_on_where_the_last_one_ended_although_its_last_question_was_answered(store: Store) -> None:
-    """ours: people answer while they page"""
     scribes = [Scribe.on(store, f"e{number}") for number in range(4)]
     for number, scribe in enumerate(scribes):
         await scribe.suspend(f"s{number}")
@@ -509,7 +480,6 @@ async def test_a_page_goes_on_where_the_last_one_ended_although_its_last_questio
 
 @requirement("store:paging")
 async def test_a_cursor_that_was_never_given_out_is_refused(store: Store) -> None:
-    """spec: ports.Store.suspensions"""
     await Scribe.on(store, "e1").suspend("s1")
     for cursor in ("s2", "", "1", "' OR 1=1 --"):
         with pytest.raises(InvalidArguments):
@@ -520,7 +490,6 @@ async def test_a_cursor_that_was_never_given_out_is_refused(store: Store) -> Non
 async def test_questions_are_filtered_by_principal_thread_and_addressee_and_the_clock_is_never_listed(
     store: Store,
 ) -> None:
-    """spec: ports.Store.suspensions"""
     await Scribe.on(store, "e1", thread_id="t1", principal="ann").suspend("s1")
     await Scribe.on(store, "e2", thread_id="t2", principal="bob").suspend("s2", addressee="caller")
     await Scribe.on(store, "e3", thread_id="t3", principal="ann").suspend("s3", addressee="clock", expires_at=9e9)
@@ -541,7 +510,6 @@ async def test_questions_are_filtered_by_principal_thread_and_addressee_and_the_
 async def test_questions_to_people_that_are_over_page_in_the_order_of_decision(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: ports.Store.decided; the history stood in the order in which the questions were asked"""
     scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
     for number, scribe in enumerate(scribes):
         await scribe.suspend(f"s{number}")
@@ -568,7 +536,6 @@ async def test_questions_to_people_that_are_over_page_in_the_order_of_decision(
 
 @requirement("store:deadlines")
 async def test_passed_deadlines_are_found_earliest_first_by_the_stores_clock(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Store.due"""
     now = clock.now()
     assert await store.next_deadline() is None
     for name, after in (("late", 30.0), ("soon", 10.0), ("clock", 20.0), ("never", None)):
@@ -598,7 +565,6 @@ async def test_passed_deadlines_are_found_earliest_first_by_the_stores_clock(sto
 async def test_an_alarm_wakes_before_its_question_ends_and_once_it_fired_the_next_one_does(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: ports.Store.due, one order over alarms and deadlines"""
     now = clock.now()
     alarms = tuple(Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
     reminded = Scribe.on(store, "e1")
@@ -625,7 +591,6 @@ async def test_an_alarm_wakes_before_its_question_ends_and_once_it_fired_the_nex
 async def test_a_revision_keeps_the_alarm_that_is_still_to_come_and_an_answer_ends_them(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: the schedule is fixed when the question is asked"""
     now = clock.now()
     alarms = tuple(Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
     scribe = Scribe.on(store, "e1")
@@ -651,7 +616,6 @@ def with_artifacts(append: Append, *artifacts: Artifact) -> Append:
 
 @requirement("artifact:atomic")
 async def test_an_artifact_is_found_in_its_thread_and_nowhere_else(store: Store) -> None:
-    """spec: ports.Store.artifact"""
     scribe = Scribe.on(store, "e1", thread_id="t1")
     await scribe.start()
     text, image = make_artifact(b'["x"]'), make_artifact(bytes(range(256)), "image/png")
@@ -667,7 +631,6 @@ async def test_an_artifact_is_found_in_its_thread_and_nowhere_else(store: Store)
 
 @requirement("artifact:atomic")
 async def test_the_same_content_again_is_no_conflict(store: Store) -> None:
-    """ours: a repeated read returns the same"""
     scribe, same = Scribe.on(store, "e1", thread_id="t1"), make_artifact(b"[]")
     await scribe.start()
     for event in (
@@ -682,7 +645,6 @@ async def test_the_same_content_again_is_no_conflict(store: Store) -> None:
 
 @requirement("artifact:atomic", "store:atomic")
 async def test_an_artifact_of_a_refused_transaction_is_not_stored(store: Store) -> None:
-    """spec: ports.Store, all of it or nothing"""
     scribe = Scribe.on(store, "e1", thread_id="t1")
     await scribe.suspend("s1")
     refused, event = make_artifact(b"[1]"), ev.CancelRequested()
@@ -698,7 +660,6 @@ async def test_an_artifact_of_a_refused_transaction_is_not_stored(store: Store) 
 
 @requirement("artifact:atomic", "store:prune")
 async def test_pruning_deletes_the_artifacts_of_what_it_deletes(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Store.prune"""
     kept, gone = make_artifact(b"[1]"), make_artifact(b"[2]")
     for name, artifact in (("running", kept), ("finished", gone)):
         scribe = Scribe.on(store, name, thread_id=name)
@@ -715,7 +676,6 @@ async def test_pruning_deletes_the_artifacts_of_what_it_deletes(store: Store, cl
 
 @requirement("store:prune")
 async def test_pruning_deletes_finished_and_old_executions_and_nothing_else(store: Store, clock: ManualClock) -> None:
-    """spec: issue, retention"""
     old_and_finished = Scribe.on(store, "old", thread_id="t")
     await old_and_finished.suspend("s0")
     await old_and_finished.write(decided("s0"), ev.ExecutionFailed(code="x", message="y"))
@@ -736,7 +696,6 @@ async def test_pruning_deletes_finished_and_old_executions_and_nothing_else(stor
 async def test_a_lease_of_a_pruned_execution_writes_to_no_other_that_has_its_place(
     store: Store, clock: ManualClock
 ) -> None:
-    """ours: a file gives the place of the last row again; everything but the id is the same"""
     gone, new = Scribe.on(store, "gone"), Scribe.on(store, "new")
     await gone.start()
     late, lease = gone.append(ev.CancelRequested()), gone.lease
@@ -757,7 +716,6 @@ async def test_a_lease_of_a_pruned_execution_writes_to_no_other_that_has_its_pla
 
 @requirement("store:round-trip")
 async def test_what_one_connection_wrote_another_reads_at_once(back_end: BackEnd) -> None:
-    """ours: several processes share one file"""
     one, two = back_end.connect(), back_end.connect()
     scribe = Scribe.on(one, "e1")
     before = await two.changes(0)
@@ -780,7 +738,6 @@ async def _answer(store: Store, asking: Scribe, name: str, suspension_id: str, w
 
 @requirement("store:one-winner", "store:atomic")
 async def test_of_racing_answers_through_two_connections_one_is_stored(back_end: BackEnd) -> None:
-    """spec: approvals.md law 3"""
     connections = back_end.connect(), back_end.connect()
     for number in range(10):
         asking, suspension_id = Scribe.on(connections[0], f"e{number}"), f"s{number}"
@@ -796,7 +753,6 @@ async def test_of_racing_answers_through_two_connections_one_is_stored(back_end:
 
 @requirement("store:cancelled-caller", "store:atomic")
 async def test_a_cancelled_caller_locks_nobody_out_and_leaves_all_or_nothing(back_end: BackEnd) -> None:
-    """spec: ports.Store"""
     one, two = back_end.connect(), back_end.connect()
     for number in range(5):
         scribe = Scribe.on(one, f"e{number}")
@@ -814,7 +770,6 @@ async def test_a_cancelled_caller_locks_nobody_out_and_leaves_all_or_nothing(bac
 
 @requirement("store:tasks")
 async def test_what_is_noted_of_a_task_is_found_among_all_other_rows(store: Store) -> None:
-    """spec: ports.Store"""
     kinds: tuple[Kind, ...] = ("asked", "form_closed", "decided", "link_answered", "task_ended", "policy")
     for execution_id in ("e1", "e2", None):
         await store.audit([AuditEntry(kind=kind, facts={"of": kind}, execution_id=execution_id) for kind in kinds])
@@ -827,7 +782,6 @@ async def test_what_is_noted_of_a_task_is_found_among_all_other_rows(store: Stor
 
 
 async def test_what_is_looked_up_by_a_text_that_no_row_can_have_does_not_exist(store: Store) -> None:
-    """spec: scale.md, NUL in an id is never a `storage_error`"""
     wrong = "e1\0"
     assert await store.header(wrong) is None
     assert await store.read(wrong) == ()

@@ -66,7 +66,6 @@ async def only(store: Store) -> ListedExecution:
 
 @requirement("store:listed")
 async def test_a_row_says_what_it_is_how_far_it_is_and_who_is_asked(store: Store) -> None:
-    """spec: console, plans"""
     assert (await store.list_executions(EVERYTHING)).rows == () and await store.list_hosts() == ()
     scribe = await create(store, "e1", steps("find", "pay"), goal="Pay all", host="Claude Code", saved="monthly")
     row = await only(store)
@@ -105,7 +104,6 @@ async def test_a_plan_without_a_goal_is_called_as_its_file_or_as_its_steps(store
 
 @requirement("store:listed")
 async def test_the_newest_activity_comes_first_page_by_page(store: Store, back_end: BackEnd) -> None:
-    """spec: console, plans; ours: what ends moves up, nothing is left out or shown twice"""
     scribes: list[Scribe] = []
     for number in range(9):
         scribes.append(await create(store, f"e{number}"))
@@ -129,14 +127,12 @@ async def test_the_newest_activity_comes_first_page_by_page(store: Store, back_e
 @requirement("store:listed")
 @pytest.mark.parametrize("cursor", ["", "nobody", "1", ":", "nan:1", "inf:1", "1:-1", "1:x", "1.0:1" * 20, "\0:1"])
 async def test_a_foreign_cursor_is_refused(store: Store, cursor: str) -> None:
-    """ours"""
     with pytest.raises(InvalidArguments, match="cursor"):
         await store.list_executions(EVERYTHING, cursor=cursor)
 
 
 @requirement("store:listed")
 async def test_words_and_filters_find_what_meets_all_of_them(store: Store) -> None:
-    """spec: console, search; filter by host, tool and status, grouped by plan"""
     await create(store, "e1", steps("find", "pay"), goal="Remind OVERDUE customers\nin Łódź", host="Codex")
     await create(store, "e2", steps("pay"), saved="monthly", host="Claude", principal="bob")
     await complete(await create(store, "e3", steps("find"), goal="100% of \\ 'it'", host="Codex"))
@@ -177,7 +173,6 @@ async def test_words_and_filters_find_what_meets_all_of_them(store: Store) -> No
 
 @requirement("store:listed")
 async def test_hostile_texts_are_cut_and_stored(store: Store) -> None:
-    """ours: whatever a log can hold can be listed"""
     hostile = "\0\ud800<b>\u202e" + "x" * 20_000
     await create(store, "e1", goal=hostile, host=hostile, saved=hostile)
     row = await only(store)
@@ -189,7 +184,6 @@ async def test_hostile_texts_are_cut_and_stored(store: Store) -> None:
 
 @requirement("store:listed")
 async def test_a_tool_that_a_model_calls_beside_the_plan_is_found(store: Store) -> None:
-    """ours: filter by tool"""
     step = PlanStep(step_id="a", description="think", step_type="reasoning")
     scribe = await create(store, "e1", Plan(steps=(step,)))
     call = ev.ProposedCall(tool_name="lookup", arguments={})
@@ -203,7 +197,6 @@ async def test_a_tool_that_a_model_calls_beside_the_plan_is_found(store: Store) 
 
 @requirement("store:listed")
 async def test_a_row_says_why_it_did_not_reach_its_goal(store: Store) -> None:
-    """spec: console, what happened"""
     rejected = Scribe.on(store, "e1")
     await rejected.suspend("q1")
     answer = replace(decided("q1"), decision=ev.RecordedDecision(approved=False, reason="not these"))
@@ -223,7 +216,6 @@ async def test_a_row_says_why_it_did_not_reach_its_goal(store: Store) -> None:
 
 @requirement("store:listed")
 async def test_what_is_pruned_is_listed_no_more(store: Store, back_end: BackEnd) -> None:
-    """ours"""
     await complete(await create(store, "e1", host="Codex"))
     await create(store, "e2")
     back_end.clock.advance(10)

@@ -56,7 +56,6 @@ async def filled(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", LOOKUPS)
 async def test_reading_alone_says_what_the_whole_store_says(filled: Path, name: str) -> None:
-    """ours"""
     look = LOOKUPS[name]
     async with open_lookups(StoreLocation(path=filled)) as lookups:
         assert isinstance(lookups, SqlLookups) and not isinstance(lookups, SqliteStore)
@@ -67,7 +66,6 @@ async def test_reading_alone_says_what_the_whole_store_says(filled: Path, name: 
 
 
 async def test_reading_alone_sees_what_a_running_process_committed_and_does_not_disturb_it(filled: Path) -> None:
-    """ours"""
     store = SqliteStore.open(filled)
     scribe = Scribe.on(store, "new", thread_id="another")
     await scribe.suspend("asked")
@@ -82,7 +80,6 @@ async def test_reading_alone_sees_what_a_running_process_committed_and_does_not_
 async def test_a_file_of_an_older_version_is_brought_up_to_date_before_it_is_read(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: design.md, forward-only migrations"""
     newer = [*database.migrations(), "CREATE TABLE news (text TEXT) STRICT;"]
     monkeypatch.setattr(database, "migrations", lambda: newer)
     async with open_lookups(StoreLocation(path=filled)) as lookups:
@@ -93,7 +90,6 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_before_it_is_rea
 
 
 async def test_a_file_that_must_not_be_used_is_refused_and_left_as_it_was(filled: Path) -> None:
-    """spec: issue, bad input"""
     edit(filled, "PRAGMA application_id = 1")
     before = contents(filled.parent)
     with pytest.raises(StoreError, match="another application"):
@@ -103,14 +99,12 @@ async def test_a_file_that_must_not_be_used_is_refused_and_left_as_it_was(filled
 
 
 async def test_a_reader_that_closes_while_another_process_writes_does_not_wait(filled: Path) -> None:
-    """ours: closing the last connection is a write, for which older SQLite needs the lock"""
     with closing(WriteLock(filled.with_name(filled.name + ".lock"))) as lock, lock.held():
         async with open_lookups(StoreLocation(path=filled)) as lookups:
             assert await lookups.executions(None, 1)
 
 
 async def test_a_closed_reader_refuses_to_read(filled: Path) -> None:
-    """ours"""
     async with open_lookups(StoreLocation(path=filled)) as lookups:
         pass
     with pytest.raises(StoreError):

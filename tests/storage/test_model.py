@@ -522,7 +522,6 @@ class PostgresAgainstModel(StoresAgainstModel):
 @requirement("store:model")
 @pytest.mark.parametrize("examples", first_only(4, 40))
 def test_postgres_agrees_with_the_same_model(examples: int) -> None:
-    """spec: style, 34; issue 15, the whole store suite"""
     run_state_machine_as_test(
         PostgresAgainstModel, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None)
     )
@@ -531,7 +530,6 @@ def test_postgres_agrees_with_the_same_model(examples: int) -> None:
 @requirement("store:model")
 @pytest.mark.parametrize("examples", first_only(12, 120))
 def test_every_store_agrees_with_a_model_of_dictionaries(examples: int) -> None:
-    """spec: style, 34"""
     run_state_machine_as_test(
         StoresAgainstModel, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None)
     )

@@ -79,7 +79,6 @@ async def verify(location: StoreLocation, head: str | None = None) -> AuditVerdi
 async def test_everything_that_a_store_can_hold_arrives_and_comes_back(
     place: MakePlace, source: str, target: str
 ) -> None:
-    """spec: issue 15, move and back"""
     places = [place(source), place(target), place(source)]
     await make_full(places[0])
     before = await verify(places[0])
@@ -97,7 +96,6 @@ async def test_everything_that_a_store_can_hold_arrives_and_comes_back(
 async def test_the_order_in_which_rows_were_made_is_kept_and_new_ones_come_after(
     place: MakePlace, source: str, target: str
 ) -> None:
-    """ours: the numbers of rows move too, and the next ones are free"""
     old, new = place(source), place(target)
     await make_full(old)
 
@@ -132,7 +130,6 @@ async def test_the_order_in_which_rows_were_made_is_kept_and_new_ones_come_after
 async def test_what_a_dead_process_left_running_is_taken_over_at_once(
     place: MakePlace, source: str, target: str
 ) -> None:
-    """spec: it arrives without an owner"""
     old, new = place(source), place(target)
     await make_one(old)
     move(old, new)
@@ -144,7 +141,6 @@ async def test_what_a_dead_process_left_running_is_taken_over_at_once(
 
 @requirement("move:whole")
 async def test_what_waits_to_be_sealed_is_sealed_before_it_moves(place: MakePlace) -> None:
-    """spec: seal first"""
     old, new = place("postgres"), place("sqlite")
     await make_full(old)
     with psycopg.connect(old.url) as connection:
@@ -164,7 +160,6 @@ async def test_what_waits_to_be_sealed_is_sealed_before_it_moves(place: MakePlac
 async def test_rows_of_the_audit_that_are_missing_at_the_end_are_missed_after_a_move_too(
     place: MakePlace, source: str, target: str
 ) -> None:
-    """ours: a move launders nothing"""
     old, new = place(source), place(target)
     async with open_store(old) as store:
         await store.audit([AuditEntry(kind="refused", facts={"number": number}) for number in range(3)])
@@ -181,7 +176,6 @@ async def test_rows_of_the_audit_that_are_missing_at_the_end_are_missed_after_a_
 
 
 def test_every_table_and_column_of_both_databases_is_one_that_moves_or_is_known_not_to(place: MakePlace) -> None:
-    """ours: whoever adds a table or a column says here what becomes of it"""
     file, database = place("sqlite"), place("postgres")
     move_empty(file, database)
     found: dict[str, dict[str, set[str]]] = {"sqlite": {}, "postgres": {}}
@@ -220,7 +214,6 @@ def move_empty(old: StoreLocation, new: StoreLocation) -> None:
 
 @pytest.mark.parametrize(("source", "target"), DIRECTIONS)
 async def test_large_results_pass_one_at_a_time(place: MakePlace, source: str, target: str) -> None:
-    """spec: never the whole store in memory"""
     old, new, size = place(source), place(target), 1024 * 1024
     async with open_store(old) as store:
         for number in range(8):
@@ -242,7 +235,6 @@ async def test_large_results_pass_one_at_a_time(place: MakePlace, source: str, t
 async def test_a_target_that_holds_anything_is_refused_with_what_it_holds_and_both_stay(
     place: MakePlace, source: str, target: str
 ) -> None:
-    """spec: refuses a target that holds anything"""
     old, new = place(source), place(target)
     await make_one(old, "old")
     await make_one(new, "new")
@@ -261,7 +253,6 @@ async def test_a_target_that_holds_anything_is_refused_with_what_it_holds_and_bo
 async def test_the_source_says_where_it_went_without_a_password_and_takes_nothing_back(
     place: MakePlace, source: str, target: str
 ) -> None:
-    """spec: the source is marked and refuses to run"""
     old, new, other = place(source), place(target), place(source)
     await make_one(old)
     move(old, new)
@@ -280,7 +271,6 @@ async def test_the_source_says_where_it_went_without_a_password_and_takes_nothin
 
 @requirement("move:marked")
 async def test_a_process_that_nobody_saw_writes_nothing_to_a_database_that_was_moved(place: MakePlace) -> None:
-    """ours: the mark refuses its next write, and ends its engine"""
     location = place("postgres")
     store = PostgresStore.open(location.url)
     scribe = Scribe.on(store, "e1")
@@ -305,7 +295,6 @@ def start(program: str) -> subprocess.Popen[str]:
 @requirement("move:alone")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_nothing_moves_while_a_process_has_the_source_or_the_target_open(place: MakePlace, kind: str) -> None:
-    """spec: refuse while a living process serves the source"""
     used, old, new = place(kind), place("sqlite"), place("sqlite")
     await make_one(old)
     program = (
@@ -332,7 +321,6 @@ async def test_nothing_moves_while_a_process_has_the_source_or_the_target_open(p
 @requirement("move:alone")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_store_is_not_moved_onto_itself(place: MakePlace, tmp_path: Path, kind: str) -> None:
-    """ours: whatever its name"""
     location = place(kind)
     await make_one(location)
     with pytest.raises(InvalidArguments, match="already"):
@@ -348,7 +336,6 @@ async def test_a_store_is_not_moved_onto_itself(place: MakePlace, tmp_path: Path
 
 
 async def test_an_id_that_postgresql_cannot_hold_is_named_and_the_store_stays(place: MakePlace) -> None:
-    """ours: an old file may have it"""
     old, new = place("sqlite"), place("postgres")
     await make_one(old)
     assert old.path is not None
@@ -362,7 +349,6 @@ async def test_an_id_that_postgresql_cannot_hold_is_named_and_the_store_stays(pl
 
 
 async def test_a_target_that_does_not_hold_what_was_copied_is_found_out(place: MakePlace) -> None:
-    """spec: verified before it says done; ours: a row that changes on its way"""
     old, new = place("sqlite"), place("postgres")
     await make_full(old)
 
@@ -379,7 +365,6 @@ async def test_a_target_that_does_not_hold_what_was_copied_is_found_out(place: M
 
 
 async def test_a_source_that_does_not_exist_is_not_made(place: MakePlace) -> None:
-    """ours"""
     old = place("sqlite")
     with pytest.raises(StoreError, match="nothing to move"):
         move(old, place("sqlite"))
@@ -387,7 +372,6 @@ async def test_a_source_that_does_not_exist_is_not_made(place: MakePlace) -> Non
 
 
 async def test_a_copy_of_a_file_from_before_the_move_is_no_way_around_the_mark_of_the_target(place: MakePlace) -> None:
-    """ours: what was moved is whole in its new place, so it is no target any more"""
     old, new = place("sqlite"), place("postgres")
     await make_one(old)
     assert old.path is not None

@@ -24,7 +24,6 @@ async def patience() -> AsyncIterator[None]:
 
 
 async def test_a_pooler_is_refused_where_only_it_is_named(url: str) -> None:
-    """ours: through it, the lock of one process would be lent to another, and the living be taken for dead"""
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:\d+/test_\w+ is a pooler .* PLANWARDEN_STORE_CONTROL"):
         PostgresStore.open(shared_pooler().lead_to(url))
 
@@ -39,7 +38,6 @@ async def toil(scribe: Scribe) -> None:
 
 @pytest.mark.parametrize("dies", ["pooler", "server"])
 async def test_a_pooler_or_a_server_behind_it_that_starts_again_loses_nothing_that_was_acknowledged(dies: str) -> None:
-    """spec: issue 15, restart of the database under load, and PgBouncer in transaction mode"""
     server = Server(fsync="on")
     pooler = Pooler(server)
     database = server.make_database()
@@ -63,7 +61,6 @@ async def test_a_pooler_or_a_server_behind_it_that_starts_again_loses_nothing_th
 
 
 async def test_a_pooler_without_a_free_place_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: issue 15, out of connections"""
     monkeypatch.setattr("planwarden.storage.postgres.reader.PATIENCE_S", 0.3)
     pooler = Pooler(shared_server(), max_client_conn="1")
     first = PostgresStore.open(pooler.lead_to(url), control_url=url)
@@ -79,7 +76,6 @@ async def test_a_pooler_without_a_free_place_says_so(url: str, monkeypatch: pyte
 async def test_tls_is_spoken_where_it_is_required_and_a_certificate_that_nobody_signed_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: issue 15, TLS required, with a self-made certificate"""
     monkeypatch.setattr("planwarden.storage.postgres.reader.PATIENCE_S", 0.3)
     certificate, key = make_certificate()
     pooler = Pooler(

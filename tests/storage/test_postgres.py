@@ -54,7 +54,6 @@ async def store(url: str) -> AsyncGenerator[PostgresStore]:
 
 
 async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(url: str, tmp_path: Path) -> None:
-    """spec: scale.md, an append carries a token"""
     server = shared_server()
     turns = iter(range(1_000_000))
     proxy = LosingProxy(
@@ -78,7 +77,6 @@ async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(u
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 async def test_a_restart_of_the_database_loses_nothing_that_was_acknowledged(mode: str) -> None:
-    """spec: issue 15, restart of the database under load"""
     server = Server(fsync="on")
     store = PostgresStore.open(server.make_database())
     scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
@@ -102,7 +100,6 @@ async def test_a_restart_of_the_database_loses_nothing_that_was_acknowledged(mod
 
 
 async def test_rows_of_the_audit_that_many_processes_write_and_seal_make_one_chain(url: str) -> None:
-    """spec: scale.md, sealed by any process"""
     stores = [PostgresStore.open(url) for _ in range(3)]
 
     async def write(number: int) -> None:
@@ -128,8 +125,6 @@ async def test_rows_of_the_audit_that_many_processes_write_and_seal_make_one_cha
 def test_a_connection_that_breaks_while_a_store_opens_is_said_as_any_other(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: the campaign's database restarted between the look at the schema and the first lock"""
-
     def cut(connection: psycopg.Connection[Any], url: str) -> None:
         with psycopg.connect(url, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
@@ -142,7 +137,6 @@ def test_a_connection_that_breaks_while_a_store_opens_is_said_as_any_other(
 
 
 async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_free(url: str) -> None:
-    """spec: scale.md, a session advisory lock as the sign of life; ours: a broken connection is no death"""
     living, looking = PostgresStore.open(url), PostgresStore.open(url, gone_s=3600.0)
     hasty = PostgresStore.open(url, gone_s=0.0)
     scribe = Scribe.on(living, "e1", owner="alive")
@@ -173,7 +167,6 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
 
 
 async def test_two_stores_of_one_owner_do_not_wait_for_its_lock(url: str) -> None:
-    """ours: one process may open the database twice"""
     first, second, looking = (PostgresStore.open(url, gone_s=0.0) for _ in range(3))
     await Scribe.on(first, "e1", owner="same").start()
     await Scribe.on(second, "e2", owner="same").start()
@@ -184,7 +177,6 @@ async def test_two_stores_of_one_owner_do_not_wait_for_its_lock(url: str) -> Non
 
 
 async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStore, url: str) -> None:
-    """spec: scale.md, the sign of life; an owner without a row is one that said that it ends"""
     scribe = Scribe.on(store, "e1")
     with psycopg.connect(url) as connection:
         connection.execute("LOCK TABLE owners")
@@ -201,7 +193,6 @@ async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStor
 
 
 async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_were_lost(url: str) -> None:
-    """spec: scale.md, which executions changed"""
     one, two = PostgresStore.open(url), PostgresStore.open(url)
     seen = await two.changes(0)
     assert seen.executions is None
@@ -217,7 +208,6 @@ async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_w
 
 
 async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStore, url: str) -> None:
-    """ours: hints name executions, and a grant belongs to none"""
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("LISTEN planwarden")
         await store.add_grant(GRANT, AuditEntry(kind="grant_made", facts={}))
@@ -227,7 +217,6 @@ async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStor
 
 
 async def test_an_operation_that_is_repeated_forgets_what_its_first_attempt_refused(store: PostgresStore) -> None:
-    """ours: a deadlock or a broken connection lets the whole group begin again"""
     attempts = 0
 
     def work(transaction: PostgresTransaction) -> int:
@@ -266,7 +255,6 @@ async def test_an_operation_that_is_repeated_forgets_what_its_first_attempt_refu
 
 
 async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group(store: PostgresStore) -> None:
-    """spec: scale.md, NUL is refused in ids"""
     good, bad = Scribe.on(store, "good"), Scribe.on(store, "bad\0")
 
     async def refuse() -> None:
@@ -280,7 +268,6 @@ async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group
 
 
 async def test_a_start_looks_at_no_other_execution_of_its_principal(store: PostgresStore, url: str) -> None:
-    """ours: also while the tables have no statistics, as in the first minutes of a new database"""
     for number in range(20):
         await Scribe.on(store, f"e{number}").start()
     scribe = Scribe.on(store, "new")
@@ -294,7 +281,6 @@ async def test_a_start_looks_at_no_other_execution_of_its_principal(store: Postg
 
 
 async def test_an_address_without_a_server_is_said_without_the_password() -> None:
-    """spec: scale.md, one clear message with host and port and without password"""
     url = "postgresql://ann:secret@127.0.0.1:1/plans"
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/plans") as refused:
         PostgresStore.open(url)
@@ -303,7 +289,6 @@ async def test_an_address_without_a_server_is_said_without_the_password() -> Non
 
 
 async def test_a_foreign_and_a_newer_database_are_left_as_they_are(url: str) -> None:
-    """ours: as with SQLite"""
     foreign = shared_server().make_database()
     with psycopg.connect(foreign, autocommit=True) as connection:
         connection.execute("DROP TABLE IF EXISTS schema_versions")
@@ -320,7 +305,6 @@ async def test_a_foreign_and_a_newer_database_are_left_as_they_are(url: str) -> 
 
 
 async def test_appends_of_two_processes_to_the_same_executions_do_not_wait_for_each_other_forever(url: str) -> None:
-    """ours: all lock their executions in the same order, and whom the database breaks off begins again"""
     stores = [PostgresStore.open(url) for _ in range(2)]
     scribes = [Scribe.on(stores[0], f"e{number}") for number in range(20)]
     for scribe in scribes:
@@ -345,7 +329,6 @@ async def test_appends_of_two_processes_to_the_same_executions_do_not_wait_for_e
 
 
 def test_every_statement_of_one_database_stands_in_the_other_or_belongs_to_it_alone() -> None:
-    """ours: a statement that the shared modules name is in both"""
     from planwarden.storage.postgres.statements import SQL as POSTGRES
     from planwarden.storage.sqlite.statements import SQL as SQLITE
 

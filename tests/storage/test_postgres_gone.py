@@ -48,7 +48,6 @@ async def fails(call: Callable[[], Awaitable[object]], text: str) -> None:
 
 
 async def test_the_times_add_up_to_what_is_promised() -> None:
-    """spec: scale.md, storage_error within 40 s, whatever a request was doing when the database went away"""
     connecting_s = connections.CONNECT_S + max(writer.PAUSE_S, reader.PAUSE_S)
     assert max(connections.SILENT_S, writer.PATIENCE_S) + connecting_s <= 41
 
@@ -56,7 +55,6 @@ async def test_the_times_add_up_to_what_is_promised() -> None:
 async def test_many_who_wait_for_a_frozen_server_are_all_told_when_the_first_one_is(
     store: PostgresStore, proxy: HoldingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: scale.md, gone while serving: storage_error within 40 s, and calls succeed after its return"""
     scribes = [Scribe.on(store, f"e{number}") for number in range(20)]
     await scribes[0].start()
     await store.header("e0")
@@ -82,7 +80,6 @@ async def test_many_who_wait_for_a_frozen_server_are_all_told_when_the_first_one
 async def test_an_append_to_a_server_that_froze_is_stored_once(
     store: PostgresStore, proxy: HoldingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: it was sent, nobody knows whether it arrived, and it is sent again under the same token"""
     monkeypatch.setattr(connections, "SILENT_S", 0.3)
     scribe = Scribe.on(store, "e1")
     await scribe.start()
@@ -95,7 +92,6 @@ async def test_an_append_to_a_server_that_froze_is_stored_once(
 
 
 async def test_a_slow_database_is_waited_for(store: PostgresStore, proxy: HoldingProxy, url: str) -> None:
-    """spec: issue 15, a database that is slow"""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "CREATE OR REPLACE FUNCTION lag() RETURNS trigger LANGUAGE plpgsql AS "
@@ -116,7 +112,6 @@ async def test_a_slow_database_is_waited_for(store: PostgresStore, proxy: Holdin
 async def test_a_database_that_stops_writing_says_so_and_stores_what_is_asked_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: issue 15, a database that is read-only; ours: after a fail-over an old connection may lead to a standby"""
     monkeypatch.setattr(writer, "PATIENCE_S", 3.0)
     store = PostgresStore.open(url)
     scribe = Scribe.on(store, "e1")

@@ -46,7 +46,6 @@ def refusal(url: str) -> str:
 
 
 def test_a_wrong_password_and_an_unknown_user_are_refused_as_such(strict: tuple[Server, str]) -> None:
-    """spec: issue 15, a database that refuses the password"""
     url = strict[1]
     assert "refuses the user of the URL; check its name, password" in refusal(url.replace(":secret", ":wrong"))
     assert "refuses the user of the URL" in refusal(url.replace(":secret", ""))
@@ -66,12 +65,10 @@ def test_tls_that_the_server_does_not_speak_is_said(strict: tuple[Server, str]) 
 
 
 def test_a_server_that_lets_in_only_who_speaks_tls_says_so(strict: tuple[Server, str]) -> None:
-    """ours: such a server says only that no rule of its file fits a connection without encryption"""
     assert "check the URL's sslmode and user" in refusal(strict[1].replace("ann:", "bob:"))
 
 
 def test_a_server_without_a_free_connection_is_said_to_have_none(strict: tuple[Server, str]) -> None:
-    """spec: issue 15, a database that is out of connections"""
     with ExitStack() as held:
         for _ in range(5):
             held.enter_context(psycopg.connect(strict[1]))
@@ -82,7 +79,6 @@ def test_a_server_without_a_free_connection_is_said_to_have_none(strict: tuple[S
 
 
 def test_a_server_that_only_reads_is_said_to_be_perhaps_a_standby(strict: tuple[Server, str]) -> None:
-    """spec: issue 15, a database that is read-only"""
     with psycopg.connect(strict[0].url, autocommit=True) as connection:
         connection.execute("ALTER DATABASE plans SET default_transaction_read_only = on")
         assert "is read-only; it may be a standby: use the address of the primary" in refusal(strict[1])
@@ -90,7 +86,6 @@ def test_a_server_that_only_reads_is_said_to_be_perhaps_a_standby(strict: tuple[
 
 
 def test_of_several_servers_none_of_which_writes_each_is_named(strict: tuple[Server, str]) -> None:
-    """ours: with one address more, a fail-over needs no new setting"""
     port = conninfo_to_dict(strict[1])["port"]
     with psycopg.connect(strict[0].url, autocommit=True) as connection:
         connection.execute("ALTER DATABASE plans SET default_transaction_read_only = on")
@@ -111,14 +106,12 @@ def silent(tmp_path: Path) -> Iterator[HoldingProxy]:
 def test_a_server_that_accepts_and_says_nothing_is_given_up(
     silent: HoldingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: scale.md, gone at start: exit 1 within 45 s"""
     assert connections.CONNECT_S < 45
     monkeypatch.setattr(connections, "CONNECT_S", 2)
     assert "does not answer; check that it runs" in refusal(f"postgresql:///plans?host={silent.path.parent}")
 
 
 def test_a_url_that_is_none_is_not_repeated() -> None:
-    """ours: it may hold a password in the wrong place"""
     with pytest.raises(StoreError, match="the URL of the store is not one of PostgreSQL") as refused:
         PostgresStore.open("postgresql://ann:secret@host:port:x/y?nothing=secret")
     assert "secret" not in refused.value.message

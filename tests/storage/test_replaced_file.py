@@ -43,7 +43,6 @@ def step(tool: str) -> JsonValue:
 @requirement("sqlite:replaced")
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replaced(tmp_path: Path, how: str) -> None:
-    """spec: issue, stop with a sentence"""
     path = tmp_path / "planwarden.db"
     store = SqliteStore.open(path)
     scribe = Scribe.on(store, "e1")
@@ -58,7 +57,6 @@ async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replac
 
 @requirement("sqlite:replaced")
 async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_path: Path) -> None:
-    """ours: the next tick notices it even if nothing is written"""
     path, ledger = tmp_path / "home" / "planwarden.db", EffectLedger(tmp_path / "effects")
     store = SqliteStore.open(path)
     is_reached, may_go = anyio.Event(), anyio.Event()
@@ -85,7 +83,6 @@ async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_pat
 @requirement("sqlite:replaced")
 @pytest.mark.slow
 def test_a_server_whose_database_was_replaced_ends_with_a_sentence(tmp_path: Path) -> None:
-    """spec: issue; a real process"""
     command = [
         sys.executable,
         "-m",

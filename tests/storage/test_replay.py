@@ -48,7 +48,6 @@ async def write_logs(back_end: BackEnd) -> None:
 
 @requirement("replay:store")
 async def test_what_can_go_on_is_replayed_and_all_of_it_if_asked_for(back_end: BackEnd) -> None:
-    """spec: plans, doctor --replay, and --all for the finished ones"""
     await write_logs(back_end)
     store = back_end.connect()
     report = await replay_logs(store, has_finished=False)
@@ -61,7 +60,6 @@ async def test_what_can_go_on_is_replayed_and_all_of_it_if_asked_for(back_end: B
 
 @requirement("replay:store")
 async def test_an_event_that_cannot_be_read_is_named_by_its_number(tmp_path: Path) -> None:
-    """ours: the third event of the second transaction is one of another version"""
     back_end = Sqlite(tmp_path)
     store = back_end.connect()
     scribe = Scribe.on(store, "e")
@@ -111,7 +109,6 @@ class ManyLogs(MemoryStore):
 @requirement("replay:store")
 @pytest.mark.parametrize("logs", first_only(1_000, 10_000))
 async def test_many_logs_are_replayed_a_page_at_a_time(logs: int) -> None:
-    """spec: plans, streams over the store; nothing is kept of a log that was looked at"""
     store = ManyLogs(ManualClock())
     store.count = logs
     scribe = Scribe.on(store, "wrong")
@@ -130,7 +127,6 @@ async def test_many_logs_are_replayed_a_page_at_a_time(logs: int) -> None:
 
 @requirement("replay:upgrade")
 async def test_an_upgrade_of_postgresql_is_rolled_back_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: plans, replay is run by an upgrade before it writes"""
     back_end = Postgres(tmp_path)
     await write_logs(back_end)
     for store in back_end.opened:

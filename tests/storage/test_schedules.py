@@ -48,7 +48,6 @@ async def kinds(store: Store) -> list[str]:
 
 @requirement("store:schedules")
 async def test_a_schedule_comes_back_as_it_was_stored_through_every_connection(back_end: BackEnd) -> None:
-    """spec: plans, schedules"""
     first, second = (schedules_of(back_end.connect()) for _ in range(2))
     plain = schedule("s2")
     full = schedule(
@@ -70,7 +69,6 @@ async def test_a_schedule_comes_back_as_it_was_stored_through_every_connection(b
 
 @requirement("store:schedules")
 async def test_a_schedule_whose_id_is_there_is_not_added_again(store: Store) -> None:
-    """ours: the same request may come twice"""
     schedules = schedules_of(store)
     await schedules.add(schedule(), ADDED)
     await schedules.add(schedule(cron="1 1 1 1 1"), ADDED)
@@ -79,7 +77,6 @@ async def test_a_schedule_whose_id_is_there_is_not_added_again(store: Store) -> 
 
 @requirement("store:schedules", "store:one-winner")
 async def test_of_racing_changes_to_one_version_one_is_stored(back_end: BackEnd) -> None:
-    """spec: plans, at most one execution for each tick whatever processes live"""
     connections = [back_end.connect() for _ in range(2)]
     stores = [schedules_of(connection) for connection in connections]
     await stores[0].add(schedule(), ADDED)
@@ -102,7 +99,6 @@ async def test_of_racing_changes_to_one_version_one_is_stored(back_end: BackEnd)
 
 @requirement("store:schedules")
 async def test_due_schedules_are_those_that_tick_wait_or_are_being_started(store: Store) -> None:
-    """ours: a paused one is due only to finish what was begun"""
     schedules = schedules_of(store)
     for made in (
         schedule("later", next_at=200),
@@ -121,7 +117,6 @@ async def test_due_schedules_are_those_that_tick_wait_or_are_being_started(store
 
 @requirement("store:schedules", "store:atomic")
 async def test_a_removed_schedule_is_gone_and_stays_so(store: Store) -> None:
-    """ours: a process that still holds its state cannot bring it back"""
     schedules = schedules_of(store)
     await schedules.add(schedule(), ADDED)
     assert await schedules.remove("s1", REMOVED)
@@ -133,7 +128,6 @@ async def test_a_removed_schedule_is_gone_and_stays_so(store: Store) -> None:
 
 @requirement("store:schedules")
 async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: bad input, too many schedules"""
     for module in ("memory", "sql"):
         monkeypatch.setattr(f"planwarden.storage.{module}.schedules.MAX_SCHEDULES", 2)
     monkeypatch.setattr(port, "MAX_SCHEDULES", 2)
@@ -146,8 +140,6 @@ async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeyp
 
 
 async def test_a_store_without_schedules_is_said_so() -> None:
-    """ours: a program may give a store of its own"""
-
     async def ignore(_: object) -> None:
         """Nothing is hooked."""
 

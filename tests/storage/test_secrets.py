@@ -51,7 +51,6 @@ def run_sql(url: str, statement: str, *parameters: object) -> list[tuple[object,
 
 @requirement("secrets:shared")
 async def test_what_one_process_stores_the_others_read_until_one_deletes_it(processes: list[SecretStore]) -> None:
-    """ours"""
     one, other, *_ = processes
     assert await one.read(NAME) is None and await one.version(NAME) is None
     versions: list[str | None] = []
@@ -67,7 +66,6 @@ async def test_what_one_process_stores_the_others_read_until_one_deletes_it(proc
 
 @requirement("secrets:shared")
 async def test_processes_that_start_at_once_agree_on_one_value(processes: list[SecretStore]) -> None:
-    """spec: issue 15"""
     found: list[bytes] = []
 
     async def create(process: SecretStore, value: bytes) -> None:
@@ -81,7 +79,6 @@ async def test_processes_that_start_at_once_agree_on_one_value(processes: list[S
 
 
 async def test_a_value_that_is_too_long_is_refused_and_the_earlier_one_stays(processes: list[SecretStore]) -> None:
-    """ours: what can grow has a limit"""
     await processes[0].replace(NAME, b"x" * MAX_SECRET_BYTES)
     with pytest.raises(StoreError):
         await processes[0].replace(NAME, b"y" * (MAX_SECRET_BYTES + 1))
@@ -90,7 +87,6 @@ async def test_a_value_that_is_too_long_is_refused_and_the_earlier_one_stays(pro
 
 @requirement("downstream:login")
 async def test_one_process_at_a_time_holds_the_lock_on_a_name(processes: list[SecretStore]) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2"""
     inside = most = 0
 
     async def use(process: SecretStore) -> None:
@@ -111,7 +107,6 @@ async def test_one_process_at_a_time_holds_the_lock_on_a_name(processes: list[Se
 async def test_who_waits_too_long_for_a_lock_says_so(
     processes: list[SecretStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     for module in ("sealing", "secret_files"):
         monkeypatch.setattr(f"planwarden.storage.{module}.LOCK_TIMEOUT_S", 0.05)
     async with processes[0].lock(NAME):
@@ -123,7 +118,6 @@ async def test_who_waits_too_long_for_a_lock_says_so(
 
 
 async def test_a_lock_of_a_process_that_died_ends(url: str) -> None:
-    """ours: no connection and no transaction stays open for it"""
     store = PostgresStore.open(url)
     try:
         assert await store.secrets.lock(NAME, "dead", 0.2)
@@ -139,7 +133,6 @@ async def test_a_lock_of_a_process_that_died_ends(url: str) -> None:
 
 
 async def test_files_are_private_and_whole(tmp_path: Path) -> None:
-    """ours"""
     secrets = SecretFiles(tmp_path / "home")
     await secrets.replace(NAME, b"one")
     [file] = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
@@ -148,7 +141,6 @@ async def test_files_are_private_and_whole(tmp_path: Path) -> None:
 
 @requirement("secrets:sealed")
 async def test_the_database_holds_nothing_that_its_reader_could_use(url: str) -> None:
-    """spec: issue 15, sealed"""
     async with opened(url) as secrets:
         await secrets.replace(NAME, b"access-token-of-ann")
         await secrets.replace("other", b"access-token-of-ann")
@@ -172,7 +164,6 @@ async def test_the_database_holds_nothing_that_its_reader_could_use(url: str) ->
     ],
 )
 async def test_a_row_that_was_changed_or_moved_is_refused(url: str, change: str) -> None:
-    """spec: issue 15, bound to its name"""
     async with opened(url) as secrets:
         await secrets.replace("a", b"the value of a")
         await secrets.replace("b", b"the value of b")
@@ -186,7 +177,6 @@ async def test_a_row_that_was_changed_or_moved_is_refused(url: str, change: str)
 
 @requirement("secrets:key")
 async def test_a_wrong_key_is_refused_and_changes_nothing(url: str) -> None:
-    """spec: issue 15"""
     async with opened(url) as secrets:
         assert not await secrets.is_in_use()
         await secrets.check()
@@ -222,7 +212,6 @@ async def test_a_wrong_key_is_refused_and_changes_nothing(url: str) -> None:
 async def test_a_missing_or_damaged_key_is_refused_with_the_command_that_makes_one(
     url: str, key: str, said: str
 ) -> None:
-    """spec: issue 15"""
     async with opened(url, key) as secrets:
         with pytest.raises(UsageError, match="planwarden key new-secret") as refused:
             await secrets.check()
@@ -231,7 +220,6 @@ async def test_a_missing_or_damaged_key_is_refused_with_the_command_that_makes_o
 
 @requirement("secrets:key")
 async def test_of_two_processes_with_different_keys_the_first_one_gives_the_store_its_key(url: str) -> None:
-    """ours"""
     refused: list[UsageError] = []
 
     async def start(secrets: SealedSecrets) -> None:

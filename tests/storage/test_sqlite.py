@@ -80,7 +80,6 @@ def replace_contents(path: Path, data: bytes) -> None:
 
 @requirement("sqlite:modes")
 async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
-    """spec: design.md, 0600 in 0700"""
     before = os.umask(0)
     try:
         store = SqliteStore.open(path, clock=ManualClock())
@@ -97,7 +96,6 @@ async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
 
 @requirement("sqlite:modes")
 def test_the_file_is_private_before_sqlite_opens_it(path: Path) -> None:
-    """spec: design.md"""
     database.prepare(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and path.stat().st_size == 0
 
@@ -107,7 +105,6 @@ def test_the_file_is_private_before_sqlite_opens_it(path: Path) -> None:
 def test_a_loose_folder_is_tightened_unless_other_things_live_in_it(
     tmp_path: Path, others: list[str], mode: int
 ) -> None:
-    """ours: a home directory that somebody points PLANWARDEN_HOME at stays as it is"""
     tmp_path.chmod(0o755)
     for name in others:
         (tmp_path / name).touch()
@@ -117,7 +114,6 @@ def test_a_loose_folder_is_tightened_unless_other_things_live_in_it(
 
 @requirement("sqlite:migrate")
 async def test_an_empty_file_is_brought_to_the_newest_schema_once(path: Path) -> None:
-    """spec: design.md, forward-only migrations"""
     database.prepare(path)
     for _ in range(2):
         store = SqliteStore.open(path, clock=ManualClock())
@@ -130,7 +126,6 @@ async def test_an_empty_file_is_brought_to_the_newest_schema_once(path: Path) ->
 
 @requirement("sqlite:migrate")
 async def test_many_processes_may_create_the_file_at_the_same_time(path: Path) -> None:
-    """ours: several desktop hosts start together"""
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(SqliteStore.open, [path] * 8))
     for number, store in enumerate(stores):
@@ -143,7 +138,6 @@ async def test_many_processes_may_create_the_file_at_the_same_time(path: Path) -
 
 @requirement("sqlite:migrate")
 async def test_a_crash_before_the_first_checkpoint_leaves_a_file_that_opens(path: Path, tmp_path: Path) -> None:
-    """ours: until then the version stands in the write-ahead log alone"""
     database.prepare(path)
     connection = database.connect(path)
     connection.execute("BEGIN IMMEDIATE")
@@ -159,7 +153,6 @@ async def test_a_crash_before_the_first_checkpoint_leaves_a_file_that_opens(path
 
 @requirement("store:reopen")
 async def test_what_was_acknowledged_is_there_after_reopening(path: Path) -> None:
-    """spec: design.md, acknowledged means committed"""
     logs = await written(path)
     store = SqliteStore.open(path, clock=ManualClock())
     for execution_id, log in logs.items():
@@ -172,7 +165,6 @@ async def test_what_was_acknowledged_is_there_after_reopening(path: Path) -> Non
 async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     logs = await written(path)
     newer = [*database.migrations(), "ALTER TABLE executions ADD COLUMN region TEXT;\nDROP INDEX finished_executions;"]
     monkeypatch.setattr(database, "migrations", lambda: newer)
@@ -187,7 +179,6 @@ async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows(
 async def test_an_upgrade_that_could_not_continue_an_execution_is_rolled_back_and_names_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: plans, replay is run by an upgrade before it writes; a finished log holds nothing up"""
     await written(path)
     store = SqliteStore.open(path, clock=ManualClock())
     for name, is_finished in (("unproven", False), ("over", True)):
@@ -213,7 +204,6 @@ async def test_an_upgrade_that_could_not_continue_an_execution_is_rolled_back_an
 
 @requirement("sqlite:migrate-rows")
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: one transaction a step"""
     logs = await written(path)
     real = database.migrations()
     broken = [*real, "ALTER TABLE executions ADD COLUMN region TEXT;\nDROP TABLE no_such_table;"]
@@ -277,7 +267,6 @@ def _garbage_header(path: Path) -> None:
 async def test_a_file_that_is_not_ours_to_use_is_refused_and_no_byte_changes(
     path: Path, make: object, message: str
 ) -> None:
-    """spec: design.md, refused untouched"""
     await written(path, 1)
     for extra in (path.with_name(f"{path.name}.lock"), path.parent / "owners"):
         shutil.rmtree(extra) if extra.is_dir() else extra.unlink(missing_ok=True)
@@ -293,7 +282,6 @@ async def test_a_file_that_is_not_ours_to_use_is_refused_and_no_byte_changes(
 @requirement("sqlite:refused-untouched")
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afpfs", "davfs", "ceph"])
 def test_a_network_file_system_is_refused_before_the_file_exists(path: Path, kind: str) -> None:
-    """spec: design.md; the mounts are those of an imagined machine"""
     home = str(path.parent.parent).replace(" ", "\\040")
     with pytest.raises(StoreError, match="network file system"):
         database.prepare(path, mounts=lambda: f"/ ext4\n{home} {kind}\n/elsewhere ext4")
@@ -303,7 +291,6 @@ def test_a_network_file_system_is_refused_before_the_file_exists(path: Path, kin
 @requirement("sqlite:refused-untouched")
 @pytest.mark.parametrize("mounts", ["", "/ ext4", "/ nfs4\nHOME ext4", "/ btrfs\n/home/other nfs", "HOME fuse.lxcfs"])
 def test_a_local_file_system_is_accepted_also_below_or_beside_a_remote_one(path: Path, mounts: str) -> None:
-    """ours: the longest mount point counts, and a system that tells nothing is trusted"""
     database.prepare(path, mounts=lambda: mounts.replace("HOME", str(path.parent.parent)))
     assert path.exists()
 
@@ -313,7 +300,6 @@ def test_a_local_file_system_is_accepted_also_below_or_beside_a_remote_one(path:
 
 @requirement("sqlite:damage")
 async def test_a_flipped_byte_anywhere_never_changes_an_answer(path: Path, tmp_path: Path) -> None:
-    """spec: design.md, damaged storage fails closed; seeded, so a failure names its byte"""
     logs = await written(path)
     intact = contents(path.parent)[path.name]
     # These two bytes choose between rollback journal and write-ahead log; SQLite may set them to the latter.
@@ -353,7 +339,6 @@ async def _fails_closed(path: Path, logs: dict[str, tuple[ev.Recorded, ...]], of
 @requirement("sqlite:damage")
 @pytest.mark.parametrize("keep", [0.15, 0.5, 0.9])
 async def test_a_truncated_file_is_a_store_error_and_is_not_rewritten(path: Path, keep: float) -> None:
-    """spec: design.md, damaged storage fails closed"""
     logs = await written(path)
     whole = contents(path.parent)[path.name]
     pages = int(len(whole) / 4096 * keep)
@@ -374,7 +359,6 @@ async def test_a_truncated_file_is_a_store_error_and_is_not_rewritten(path: Path
     ],
 )
 async def test_an_edited_log_is_not_believed(path: Path, statement: str, message: str) -> None:
-    """ours: the checksum binds a transaction to its place"""
     await written(path, 1)
     edit(path, statement)
     store = SqliteStore.open(path, clock=ManualClock())
@@ -386,7 +370,6 @@ async def test_an_edited_log_is_not_believed(path: Path, statement: str, message
 @requirement("sqlite:gap")
 @pytest.mark.parametrize("missing", range(4))
 async def test_a_missing_transaction_is_noticed_wherever_it_was(path: Path, missing: int) -> None:
-    """spec: design.md, gaps"""
     store = SqliteStore.open(path, clock=ManualClock())
     scribe = Scribe.on(store, "e1")
     await scribe.start()
@@ -404,7 +387,6 @@ async def test_a_missing_transaction_is_noticed_wherever_it_was(path: Path, miss
 
 @requirement("sqlite:gap")
 async def test_logs_that_were_swapped_are_not_taken_for_each_other(path: Path) -> None:
-    """ours: the checksum covers whose log it is"""
     await written(path, 3)
     edit(path, "UPDATE events SET execution = CASE execution WHEN 1 THEN -3 WHEN 3 THEN -1 ELSE execution END")
     edit(path, "UPDATE events SET execution = abs(execution)")
@@ -421,7 +403,6 @@ async def test_logs_that_were_swapped_are_not_taken_for_each_other(path: Path) -
 @requirement("sqlite:full")
 @pytest.mark.slow
 def test_a_full_disk_is_an_error_that_loses_nothing_and_passes(tmp_path: Path) -> None:
-    """spec: design.md; a file system of 2 MB that really fills up"""
     said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "fill_the_disk")
     assert "the disk is full" in str(said["error"])
     acknowledged = said["acknowledged"]
@@ -431,7 +412,6 @@ def test_a_full_disk_is_an_error_that_loses_nothing_and_passes(tmp_path: Path) -
 
 @requirement("sqlite:full", "store:atomic")
 async def test_a_transaction_that_does_not_fit_is_rolled_back_and_the_next_one_is_stored(path: Path) -> None:
-    """spec: design.md; SQLite's own limit stands in for the disk's"""
     database.prepare(path)
     connection = database.connect(path)
     connection.execute("CREATE TABLE t (body TEXT)")
@@ -448,7 +428,6 @@ async def test_a_transaction_that_does_not_fit_is_rolled_back_and_the_next_one_i
 @pytest.mark.slow
 @pytest.mark.parametrize("exists", [True, False])
 async def test_a_read_only_disk_is_an_error_that_says_so(tmp_path: Path, exists: bool) -> None:
-    """spec: design.md; a real read-only mount, which binds root too"""
     if exists:
         await written(tmp_path / "planwarden.db", 1)
     before = contents(tmp_path)
@@ -460,7 +439,6 @@ async def test_a_read_only_disk_is_an_error_that_says_so(tmp_path: Path, exists:
 
 @requirement("sqlite:read-only")
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """spec: design.md; binds root too"""
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="PLANWARDEN_HOME"):
         SqliteStore.open(tmp_path / "file" / "planwarden.db")
@@ -468,7 +446,6 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) 
 
 @requirement("sqlite:read-only", "store:atomic")
 async def test_a_connection_that_may_not_write_says_read_only(path: Path) -> None:
-    """spec: design.md; what SQLite reports when a disk turns read-only under it"""
     await written(path, 1)
     reader = Writer(database.connect(path, readonly=True), path)
     with pytest.raises(StoreError, match="read-only"):
@@ -478,7 +455,6 @@ async def test_a_connection_that_may_not_write_says_read_only(path: Path) -> Non
 
 @requirement("sqlite:read-only")
 def test_a_lock_that_another_process_keeps_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    """ours: nobody waits for ever"""
     holder, other = (WriteLock(tmp_path / "planwarden.db.lock", timeout_s=0.0) for _ in range(2))
     with holder.held(), pytest.raises(StoreError, match=r"planwarden\.db\.lock"), other.held():
         pass
@@ -495,7 +471,6 @@ def test_a_lock_that_another_process_keeps_is_an_error_that_names_the_file(tmp_p
 async def test_a_backup_taken_while_others_write_is_one_consistent_moment(
     store: SqliteStore, path: Path, tmp_path: Path
 ) -> None:
-    """spec: issue, backup through SQLite's own interface"""
     copies = [tmp_path / "copies" / f"{number}.db" for number in range(4)]
     copies[0].parent.mkdir()
     stop = anyio.Event()
@@ -531,7 +506,6 @@ async def test_a_backup_taken_while_others_write_is_one_consistent_moment(
 
 @requirement("sqlite:backup")
 async def test_a_backup_never_overwrites(store: SqliteStore, tmp_path: Path) -> None:
-    """ours"""
     target = tmp_path / "copy.db"
     target.write_text("precious", encoding="utf-8")
     with pytest.raises(StoreError, match="exists already"):
@@ -564,7 +538,6 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
 async def test_a_killed_owner_is_known_to_be_dead_although_its_lease_has_not_run_out(
     holder: subprocess.Popen[str], store: SqliteStore
 ) -> None:
-    """spec: design.md, leases; the clock stands still"""
     assert await store.orphans(10) == ()
     assert await store.claim("held", "p2") is None
     holder.send_signal(signal.SIGKILL)
@@ -576,7 +549,6 @@ async def test_a_killed_owner_is_known_to_be_dead_although_its_lease_has_not_run
 
 @requirement("store:takeover")
 async def test_an_owner_that_closed_its_store_is_gone_and_a_living_one_is_not(path: Path) -> None:
-    """ours: the sign of life is taken back on the way out"""
     one, two = (SqliteStore.open(path, clock=ManualClock()) for _ in range(2))
     await Scribe.on(one, "e1", owner="first").start()
     await Scribe.on(two, "e2", owner="second").start()
@@ -589,7 +561,6 @@ async def test_an_owner_that_closed_its_store_is_gone_and_a_living_one_is_not(pa
 
 @requirement("sqlite:damage")
 async def test_an_id_that_is_not_text_is_refused_in_words(store: SqliteStore) -> None:
-    """ours: command lines can hold bytes that are no characters"""
     with pytest.raises(StoreError, match="not Unicode"):
         await store.thread("\udcff")
     with pytest.raises(StoreError, match="not Unicode"):
@@ -600,7 +571,6 @@ async def test_an_id_that_is_not_text_is_refused_in_words(store: SqliteStore) ->
 @requirement("store:alarms")
 @pytest.mark.parametrize("name", ["due_suspensions", "next_deadline"])
 async def test_alarms_and_deadlines_come_from_one_index(tmp_path: Path, name: str) -> None:
-    """ours: the clockwork asks twice a second, however many questions are open"""
     store = SqliteStore.open(tmp_path / "planwarden.db")
     with closing(sqlite3.connect(store.path)) as connection:
         parameters = (0.0, 100) if name == "due_suspensions" else ()
@@ -614,7 +584,6 @@ async def test_alarms_and_deadlines_come_from_one_index(tmp_path: Path, name: st
 
 @requirement("store:round-trip")
 async def test_only_commits_of_others_are_changes(path: Path) -> None:
-    """ours: a busy process would look at everything that runs, twice a second, because of its own commits"""
     one, two = (SqliteStore.open(path, clock=ManualClock()) for _ in range(2))
     scribe = Scribe.on(one, "e1")
     await scribe.start()
@@ -629,7 +598,6 @@ async def test_only_commits_of_others_are_changes(path: Path) -> None:
 
 @requirement("store:starts")
 async def test_an_unfinished_plan_is_not_searched_among_all_executions_of_its_principal(tmp_path: Path) -> None:
-    """ours: every start looks, and a principal may have a million executions"""
     store = SqliteStore.open(tmp_path / "planwarden.db")
     with closing(sqlite3.connect(store.path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL['unfinished_plan']}", ("digest", "ann")).fetchall()
@@ -639,7 +607,6 @@ async def test_an_unfinished_plan_is_not_searched_among_all_executions_of_its_pr
 
 @requirement("store:audit")
 async def test_what_the_audit_says_of_an_execution_comes_from_an_index_of_beginnings_of_ids(store: SqliteStore) -> None:
-    """ours: an audit is kept longer than logs; two ids may begin the same, and one may be short"""
     ids = ("e", "12345678", "123456789", "12345678a")
     await store.audit([AuditEntry(kind="refused", facts={"of": name}, execution_id=name) for name in (*ids, *ids)])
     for name in ids:
@@ -652,7 +619,6 @@ async def test_what_the_audit_says_of_an_execution_comes_from_an_index_of_beginn
 
 @requirement("store:tasks")
 async def test_what_is_noted_of_a_task_comes_from_an_index_that_holds_nothing_else(tmp_path: Path) -> None:
-    """ours: each process looks once at each task, however long the audit is, and other executions pay nothing for it"""
     store = SqliteStore.open(tmp_path / "planwarden.db")
     with closing(sqlite3.connect(store.path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL['task_rows']}", ("e1", 0, 100)).fetchall()
@@ -665,7 +631,6 @@ async def test_what_is_noted_of_a_task_comes_from_an_index_that_holds_nothing_el
 
 @pytest.mark.parametrize("owner", ["\0", "", "../planted", "a/b", "x" * 300], ids=repr)
 def test_an_owner_edited_in_the_database_is_dead_and_touches_no_other_file(tmp_path: Path, owner: str) -> None:
-    """ours: rows are hostile"""
     planted = tmp_path / "planted.alive"
     planted.touch()
     (tmp_path / "owners").mkdir()

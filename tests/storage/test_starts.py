@@ -32,7 +32,6 @@ async def create(store: Store, execution_id: str, start: StartRequest, *, princi
 
 @requirement("store:starts", "store:atomic")
 async def test_a_key_starts_one_execution_of_a_principal(store: Store) -> None:
-    """spec: plans, starting once"""
     await create(store, "e1", KEYED)
     with pytest.raises(KeyUsed):
         await create(store, "e2", replace(KEYED, request="another", plan=None))
@@ -46,7 +45,6 @@ async def test_a_key_starts_one_execution_of_a_principal(store: Store) -> None:
 
 @requirement("store:starts", "store:atomic")
 async def test_a_start_that_is_refused_leaves_its_key_free(store: Store) -> None:
-    """ours: the key is stored with the start or not at all"""
     first = await create(store, "e1", StartRequest())
     busy = Scribe.on(store, "e2", thread_id=first.execution.thread_id)
     with pytest.raises(ThreadBusy):
@@ -57,7 +55,6 @@ async def test_a_start_that_is_refused_leaves_its_key_free(store: Store) -> None
 
 @requirement("store:starts")
 async def test_a_later_start_of_a_planned_execution_has_a_key_of_its_own(store: Store) -> None:
-    """spec: plans, starting once; create_plan, then execute_plan"""
     scribe = await create(store, "e1", KEYED)
     await scribe.write(ev.ExecutionPlanned())
     append = replace(scribe.append(ev.ExecutionStarted()), start=StartRequest(key="tuesday", request="run it"))
@@ -73,7 +70,6 @@ async def test_a_later_start_of_a_planned_execution_has_a_key_of_its_own(store: 
 
 @requirement("store:starts", "store:prune")
 async def test_a_key_lives_as_long_as_its_execution(store: Store, clock: ManualClock) -> None:
-    """spec: plans, starting once"""
     scribe = await create(store, "e1", KEYED)
     clock.advance(10)
     assert await store.prune(clock.now()) == 0
@@ -87,7 +83,6 @@ async def test_a_key_lives_as_long_as_its_execution(store: Store, clock: ManualC
 
 @requirement("store:starts", "store:atomic")
 async def test_an_unfinished_execution_of_the_same_plan_is_said_before_another_starts(store: Store) -> None:
-    """spec: plans, starting once"""
     first = await create(store, "e1", UNKEYED)
     with pytest.raises(PlanUnfinished, match=r"'e1' \(thread 'thread of e1'\).*such as 'plan-") as told:
         await create(store, "e2", UNKEYED)
@@ -105,7 +100,6 @@ async def test_an_unfinished_execution_of_the_same_plan_is_said_before_another_s
 
 @requirement("store:starts")
 async def test_an_unfinished_execution_that_has_a_key_is_said_with_it(store: Store) -> None:
-    """spec: plans, starting once; the warning names the key to send"""
     scribe = await create(store, "e1", KEYED)
     with pytest.raises(PlanUnfinished, match="with key 'monday'"):
         await create(store, "e2", UNKEYED)
@@ -129,7 +123,6 @@ async def _create(store: Store, execution_id: str, start: StartRequest, won: lis
 @requirement("store:starts", "store:one-winner")
 @pytest.mark.parametrize("start", [KEYED, UNKEYED])
 async def test_of_racing_starts_through_two_connections_one_is_stored(back_end: BackEnd, start: StartRequest) -> None:
-    """spec: plans, starting once; from any process"""
     connections = back_end.connect(), back_end.connect()
     for number in range(10):
         request = replace(start, key=start.key and f"{start.key} {number}", plan=f"plan {number}")
@@ -146,7 +139,6 @@ async def test_of_racing_starts_through_two_connections_one_is_stored(back_end: 
 
 @requirement("store:starts", "store:atomic")
 async def test_what_goes_on_from_an_execution_starts_only_while_that_is_the_last_one_unchanged(store: Store) -> None:
-    """spec: plans, retry; ports.Store"""
     first = await create(store, "e1", StartRequest())
     await first.write(ev.ExecutionFailed(code="x", message="y"))
     thread = first.execution.thread_id
@@ -176,7 +168,6 @@ async def test_what_goes_on_from_an_execution_starts_only_while_that_is_the_last
 
 @requirement("store:starts")
 async def test_of_many_that_go_on_at_the_same_moment_one_starts(back_end: BackEnd) -> None:
-    """spec: plans, retry; two connections"""
     stores = [back_end.connect() for _ in range(2)]
     first = await create(stores[0], "e1", StartRequest())
     await first.write(ev.ExecutionFailed(code="x", message="y"))

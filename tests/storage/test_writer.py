@@ -107,7 +107,6 @@ async def waiting(writer: Writer, gate: Gate, *operations: Callable[[sqlite3.Con
 async def test_everything_that_waits_is_committed_in_one_transaction(
     writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
-    """spec: design.md, group commit"""
     results = await waiting(writer, gate, *map(insert, range(1, 101)))
     assert results == list(range(1, 101))
     assert gate.transactions == 2
@@ -118,7 +117,6 @@ async def test_everything_that_waits_is_committed_in_one_transaction(
 async def test_what_one_turn_of_the_loop_asks_for_is_one_transaction(
     writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
-    """ours: the thread is woken when the turn is over, not by the first request of it"""
     gate.open()
     results = await asyncio.gather(*(writer.run(insert(number)) for number in range(100)))
     assert results == list(range(100))
@@ -130,7 +128,6 @@ async def test_what_one_turn_of_the_loop_asks_for_is_one_transaction(
 async def test_what_was_asked_for_in_the_turn_of_closing_is_committed(
     writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
-    """ours: closing does not overtake what the thread was not woken for yet"""
     gate.open()
     asked = asyncio.create_task(writer.run(insert(1)))
     await asyncio.sleep(0)
@@ -141,7 +138,6 @@ async def test_what_was_asked_for_in_the_turn_of_closing_is_committed(
 
 @requirement("store:group-commit")
 async def test_a_group_is_bounded(writer: Writer, gate: Gate, tmp_path: Path) -> None:
-    """ours: one caller's flood does not make everybody's commit endless"""
     await waiting(writer, gate, *map(insert, range(1, MAX_GROUP + 2)))
     assert gate.transactions == 3
 
@@ -150,8 +146,6 @@ async def test_a_group_is_bounded(writer: Writer, gate: Gate, tmp_path: Path) ->
 async def test_a_refused_operation_leaves_the_group_in_its_one_transaction(
     writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
-    """ours: a refusal changes nothing, so nothing has to be repeated"""
-
     def refuse(connection: sqlite3.Connection) -> object:
         raise ThreadBusy("busy")
 
@@ -166,7 +160,6 @@ async def test_a_refused_operation_leaves_the_group_in_its_one_transaction(
 async def test_a_failing_operation_does_not_hurt_the_others_of_its_group(
     writer: Writer, gate: Gate, tmp_path: Path, bad: Callable[[sqlite3.Connection], object]
 ) -> None:
-    """spec: issue, group commit"""
     first, failed, last = await waiting(writer, gate, insert(1), lambda c: (insert(5)(c), bad(c)), insert(2))
     assert (first, last) == (1, 2)
     assert isinstance(failed, StoreError | TypeError)
@@ -175,7 +168,6 @@ async def test_a_failing_operation_does_not_hurt_the_others_of_its_group(
 
 @requirement("store:cancelled-caller")
 async def test_cancelling_a_caller_takes_nobodys_transaction_away(writer: Writer, gate: Gate, tmp_path: Path) -> None:
-    """spec: ports.Store; what was asked for may or may not be committed"""
     held_up = asyncio.create_task(writer.run(insert(1)))
     await asyncio.to_thread(gate.is_reached.wait, 60)
     queued = asyncio.create_task(writer.run(insert(2)))
@@ -194,7 +186,6 @@ async def test_cancelling_a_caller_takes_nobodys_transaction_away(writer: Writer
 async def test_who_asks_first_in_a_turn_and_gives_up_takes_nobodys_commit_away(
     writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
-    """ours: the first caller of a turn commits for the others, whatever becomes of it"""
     gate.open()
     asked = [asyncio.create_task(writer.run(insert(number))) for number in range(3)]
     await asyncio.sleep(0)
@@ -212,7 +203,6 @@ async def test_who_asks_first_in_a_turn_and_gives_up_takes_nobodys_commit_away(
 async def test_a_closed_worker_finishes_what_is_queued_and_refuses_what_comes_later(
     writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
-    """ours: closing loses nothing that was accepted"""
     accepted = [asyncio.create_task(writer.run(insert(number))) for number in range(5)]
     await asyncio.sleep(0)
     gate.open()
@@ -225,7 +215,6 @@ async def test_a_closed_worker_finishes_what_is_queued_and_refuses_what_comes_la
 
 @requirement("store:group-commit")
 async def test_a_lock_that_nobody_gives_up_fails_the_whole_group_at_once(tmp_path: Path) -> None:
-    """ours: not every request waits for the lock once more"""
     tries: list[int] = []
     may_try, is_free = threading.Event(), threading.Event()
 
@@ -256,7 +245,6 @@ async def test_a_lock_that_nobody_gives_up_fails_the_whole_group_at_once(tmp_pat
 
 @requirement("store:cancelled-caller")
 def test_a_program_that_ends_without_closing_does_not_take_the_writer_with_it(tmp_path: Path, gate: Gate) -> None:
-    """ours: the loop of a caller may be gone when its commit is done"""
     path = tmp_path / "t.db"
     connection = database.connect(path)
     connection.execute("CREATE TABLE t (n INTEGER NOT NULL UNIQUE) STRICT")
@@ -280,7 +268,6 @@ def test_a_program_that_ends_without_closing_does_not_take_the_writer_with_it(tm
 
 @requirement("store:group-commit")
 async def test_a_quick_commit_runs_on_the_event_loops_own_thread(writer: Writer, gate: Gate, place: str) -> None:
-    """spec: issue, commit where you are; no hand-over, and no thread until one is needed"""
     gate.open()
     for number in range(5):
         await writer.run(insert(number))
@@ -288,7 +275,6 @@ async def test_a_quick_commit_runs_on_the_event_loops_own_thread(writer: Writer,
 
 
 async def test_the_loop_never_waits_for_another_writer(writer: Writer, gate: Gate, tmp_path: Path) -> None:
-    """ours: SQLite's own lock, held by somebody for as long as the loop turns"""
     gate.open()
     other = sqlite3.connect(tmp_path / "t.db", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
@@ -305,7 +291,6 @@ async def test_the_loop_never_waits_for_another_writer(writer: Writer, gate: Gat
 
 
 async def test_a_slow_disk_sends_commits_to_the_thread_until_it_is_quick_again(writer: Writer, gate: Gate) -> None:
-    """ours: a stall is one commit long, and the loop tries again after a rest that grows"""
     gate.open()
     now = 0.0
     writer.pace = pace.Pace(lambda: now)
@@ -329,7 +314,6 @@ async def test_a_slow_disk_sends_commits_to_the_thread_until_it_is_quick_again(w
 
 
 def test_a_disk_on_which_the_thread_waited_long_is_not_tried() -> None:
-    """ours: the loop must not be the one that finds out that a disk hangs"""
     now = 0.0
     disk = pace.Pace(lambda: now)
     disk.note(1_000.0)
@@ -343,21 +327,18 @@ def test_a_disk_on_which_the_thread_waited_long_is_not_tried() -> None:
 async def test_the_thread_gives_the_connection_back_to_a_loop_that_can_commit(
     writer: Writer, gate: Gate, place: str
 ) -> None:
-    """ours: on the thread, each statement waits for a busy loop"""
     await waiting(writer, gate, insert(1), insert(2))
     assert gate.threads[0] is not threading.current_thread()
     assert (gate.threads[-1] is threading.current_thread()) == (place == "loop")
 
 
 async def test_a_large_operation_is_left_to_the_thread(writer: Writer, gate: Gate) -> None:
-    """ours: writing megabytes is no lookup"""
     gate.open()
     await writer.run(insert(1), is_large=True)
     assert gate.threads[-1] is not threading.current_thread()
 
 
 async def test_the_log_is_moved_into_the_database_as_rows_come(writer: Writer, gate: Gate, tmp_path: Path) -> None:
-    """ours: without it the log grows for ever"""
     gate.open()
     for number in range(count := CHECKPOINT_ESTIMATE):
         await writer.run(insert(number))
@@ -366,8 +347,6 @@ async def test_the_log_is_moved_into_the_database_as_rows_come(writer: Writer, g
 
 
 async def test_a_lock_that_the_system_refuses_fails_the_request_instead_of_leaving_it_waiting(tmp_path: Path) -> None:
-    """ours: whoever takes the request answers it"""
-
     class Refused:
         @contextmanager
         def held(self) -> Generator[None]:
@@ -390,7 +369,6 @@ async def test_a_lock_that_the_system_refuses_fails_the_request_instead_of_leavi
 
 
 def test_a_closed_descriptor_is_a_lock_that_the_system_refuses(tmp_path: Path) -> None:
-    """ours"""
     lock = WriteLock(tmp_path / "t.lock")
     lock.close()
     with pytest.raises(StoreError, match="cannot lock"), lock.held_if_free():

@@ -65,7 +65,6 @@ def make_schema(parameters: Mapping[str, tuple[Any, Any]]) -> str:
 
 @pytest.mark.filterwarnings("ignore::pydantic.json_schema.PydanticJsonSchemaWarning")
 def test_the_schema_of_a_signature_is_that_of_pydantic_to_the_byte() -> None:
-    """ours: the digest of the definition covers it, so another text would make open questions stale"""
     for annotation, default in product(ANNOTATIONS, DEFAULTS):
         parameters = {"first": (str, ...), "x": (annotation, default), "last": (int, 3)}
         try:
@@ -79,7 +78,6 @@ def test_the_schema_of_a_signature_is_that_of_pydantic_to_the_byte() -> None:
 
 @given(value=VALUES, place=st.integers(0, len(ANNOTATIONS) - 1))
 def test_a_function_gets_what_pydantic_makes_of_the_arguments(value: JsonValue, place: int) -> None:
-    """ours: value and type, and a refusal where it refuses"""
     parameters: dict[str, tuple[Any, Any]] = {"x": (ANNOTATIONS[place], ...), "y": (str, "z")}
     model = build_model("x", parameters)
     sent: dict[str, JsonValue] = {"x": value}
@@ -98,7 +96,6 @@ def test_a_function_gets_what_pydantic_makes_of_the_arguments(value: JsonValue, 
 
 @pytest.mark.parametrize("sent", [{}, {"x": 1, "y": 2}, {"x": "1"}, {"x": None}, {"y": 2}])
 def test_arguments_that_do_not_fit_are_told_by_pydantic(sent: dict[str, JsonValue]) -> None:
-    """ours: nothing is let through that it refuses, and the words are its own"""
     parameters: dict[str, tuple[Any, Any]] = {"x": (int, ...)}
     try:
         expected: object = build_model("t", parameters).model_validate(sent).model_dump()
@@ -112,7 +109,6 @@ def test_arguments_that_do_not_fit_are_told_by_pydantic(sent: dict[str, JsonValu
 
 
 def test_a_plain_tool_is_made_and_called_without_pydantic() -> None:
-    """ours: its import takes a third of a command that continues an execution"""
     code = """
 import asyncio, sys
 import planwarden

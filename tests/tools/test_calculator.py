@@ -54,13 +54,11 @@ def anyio_backend() -> str:
     ],
 )
 def test_expression_has_the_value_that_python_gives_it(expression: str, value: float) -> None:
-    """ours"""
     assert calculate(expression) == value
 
 
 @pytest.mark.parametrize(("expression", "holds"), [("1 < 2 <= 2", True), ("0.1 + 0.2 == 0.3", False), ("not 1", False)])
 def test_condition_is_answered_with_a_boolean(expression: str, holds: bool) -> None:
-    """ours"""
     assert calculate(expression) is holds
 
 
@@ -88,7 +86,6 @@ def test_condition_is_answered_with_a_boolean(expression: str, holds: bool) -> N
     ],
 )
 def test_what_would_be_large_or_slow_is_refused_before_it_is_computed(expression: str, sentence: str) -> None:
-    """ours"""
     with pytest.raises(ToolError, match=sentence):
         calculate(expression)
 
@@ -134,7 +131,6 @@ def test_what_would_be_large_or_slow_is_refused_before_it_is_computed(expression
     ],
 )
 def test_refusal_says_what_is_wrong_and_what_to_write(expression: str, sentence: str) -> None:
-    """ours"""
     with pytest.raises(ToolError, match=sentence):
         calculate(expression)
 
@@ -161,7 +157,6 @@ def test_refusal_says_what_is_wrong_and_what_to_write(expression: str, sentence:
     ],
 )
 def test_syntax_beyond_arithmetic_is_never_evaluated(expression: str) -> None:
-    """ours"""
     with pytest.raises(ToolError):
         calculate(expression)
 
@@ -211,7 +206,6 @@ def result_or_none(expression: str) -> float | None:
 
 @given(st.text(max_size=MAX_EXPRESSION_CHARS + 10))
 def test_any_text_has_a_finite_bounded_value_or_is_refused(expression: str) -> None:
-    """ours"""
     result_or_none(expression)
 
 
@@ -220,38 +214,32 @@ def test_any_text_has_a_finite_bounded_value_or_is_refused(expression: str) -> N
 @example("round(1e308,-308)")
 @example("mean(1e308,1e308)")
 def test_any_sequence_of_tokens_has_a_finite_bounded_value_or_is_refused(expression: str) -> None:
-    """ours"""
     result_or_none(expression)
 
 
 @given(expressions())
 def test_any_arithmetic_has_a_finite_bounded_value_or_is_refused(expression: str) -> None:
-    """ours"""
     result_or_none(expression)
 
 
 @given(st.integers(-(10**300), 10**300), st.integers(-(10**300), 10**300))
 def test_integer_sums_and_differences_are_exact(left: int, right: int) -> None:
-    """ours"""
     assert calculate(f"({left}) + ({right})") == left + right
     assert calculate(f"({left}) - ({right})") == left - right
 
 
 @pytest.mark.anyio
 async def test_tool_returns_the_result_as_json() -> None:
-    """ours"""
     assert await calculator_tool().call({"expression": "6 * 7"}, CONTEXT) == {"result": 42}
 
 
 @pytest.mark.anyio
 async def test_tool_refuses_an_expression_that_is_not_text() -> None:
-    """ours"""
     with pytest.raises(ToolError, match="'expression'"):
         await calculator_tool().call({"expression": 5}, CONTEXT)
 
 
 def test_definition_is_a_free_repeatable_builtin() -> None:
-    """ours"""
     definition = calculator_tool().definition
     assert (definition.name, definition.risk, definition.effect, definition.source) == (
         "calculator",

@@ -162,7 +162,6 @@ async def decide(warden: planwarden.Warden, execution: planwarden.Execution, *, 
 
 @requirement("delegate:durable")
 async def test_a_delegated_goal_returns_the_agents_answer(bob: Bob) -> None:
-    """spec: issue, delegate_to_agent"""
     bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -174,7 +173,6 @@ async def test_a_delegated_goal_returns_the_agents_answer(bob: Bob) -> None:
 
 @requirement("delegate:questions")
 async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: Bob) -> None:
-    """spec: issue, its suspensions surface as ours"""
     bob.set_plan(*confirmation_step())
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -189,7 +187,6 @@ async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: B
 
 @requirement("delegate:covered")
 async def test_what_a_remote_confirmation_releases_is_shown_as_facts_before_it_is_approved(bob: Bob) -> None:
-    """spec: "Send a friendly greeting" ran soft("/payroll-of-everybody"), which nobody here had seen"""
     bob.set_plan(*greeting(1))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -207,7 +204,6 @@ async def test_what_a_remote_confirmation_releases_is_shown_as_facts_before_it_i
 
 @requirement("delegate:covered")
 async def test_a_remote_question_that_covers_more_than_can_be_shown_is_not_approved_here(bob: Bob) -> None:
-    """spec: or the question is not decidable here, with the reason and where to decide it"""
     bob.set_plan(*greeting(MAX_CALLS))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -229,7 +225,6 @@ async def test_a_remote_question_that_covers_more_than_can_be_shown_is_not_appro
 
 @requirement("delegate:covered")
 async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(bob: Bob) -> None:
-    """spec: the digest covers what was shown; another agent's word for it proves nothing"""
     bob.set_plan(*greeting(1))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -271,7 +266,6 @@ UNSHOWN: list[tuple[str, JsonValue]] = [
 @requirement("delegate:covered")
 @pytest.mark.parametrize(("key", "value"), UNSHOWN)
 def test_whatever_an_agent_says_its_question_is_shown_whole_or_cannot_be_approved(key: str, value: JsonValue) -> None:
-    """ours: the other agent's data is hostile"""
     child = DelegatedGoal(agent="bob", thread_id="t")
     said: dict[str, JsonValue] = {"suspensionId": "s", "message": "?", "toolCall": CALL, "confirms": [CALL]}
     plain = ChildQuestion.model_validate(said)
@@ -283,7 +277,6 @@ def test_whatever_an_agent_says_its_question_is_shown_whole_or_cannot_be_approve
 
 @requirement("delegate:questions")
 async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_person(bob: Bob) -> None:
-    """spec: approval of the parent never covers the child"""
     bob.set_plan(*erase_step())
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -299,7 +292,6 @@ async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_perso
 
 @requirement("rehearsal:nothing-done")
 async def test_a_rehearsal_delegates_nothing(bob: Bob) -> None:
-    """spec: plans.md, a rehearsal never dispatches an effect; the operator lowered the risk of delegating to read"""
     bob.set_plan(*erase_step())
     async with bob.parent.warden() as warden:
         done = await delegate(warden, rehearse=True)
@@ -310,7 +302,6 @@ async def test_a_rehearsal_delegates_nothing(bob: Bob) -> None:
 
 @requirement("delegate:questions")
 async def test_with_trust_caller_at_the_agent_the_approval_goes_through(bob: Bob) -> None:
-    """spec: approvals, trust_caller"""
     bob.settings("trust_caller = true\n")
     bob.set_plan(*erase_step())
     async with bob.parent.warden() as warden:
@@ -321,7 +312,6 @@ async def test_with_trust_caller_at_the_agent_the_approval_goes_through(bob: Bob
 
 @requirement("delegate:questions")
 async def test_a_question_that_was_decided_at_the_agent_is_closed_here(bob: Bob) -> None:
-    """spec: issue, answered once, wherever"""
     bob.set_plan(*erase_step())
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -339,7 +329,6 @@ async def test_a_question_that_was_decided_at_the_agent_is_closed_here(bob: Bob)
 
 @requirement("delegate:durable")
 async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: Bob) -> None:
-    """spec: after a crash polling continues and no second goal is started"""
     bob.set_plan(tool_step("wait", "wait", {"seconds": 3}))
     step = tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "do it"})
     path = bob.parent.home / "plan.json"
@@ -363,7 +352,6 @@ async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: B
 async def test_a_goal_whose_answer_was_lost_is_not_started_a_second_time_when_a_person_sends_it_again(
     bob: Bob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: plans, starting once; the person cannot know that the agent got the goal"""
     bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
     lost: list[str] = []
     call = RemoteAgent.call
@@ -389,7 +377,6 @@ async def test_a_goal_whose_answer_was_lost_is_not_started_a_second_time_when_a_
 
 @requirement("delegate:durable")
 async def test_cancelling_the_execution_cancels_the_agents_execution(bob: Bob) -> None:
-    """spec: issue, cancelled along"""
     bob.set_plan(*confirmation_step())
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
@@ -399,7 +386,6 @@ async def test_cancelling_the_execution_cancels_the_agents_execution(bob: Bob) -
 
 @requirement("delegate:bounded")
 async def test_a_goal_delegated_in_a_circle_is_refused(bob: Bob) -> None:
-    """spec: issue, cycles refused"""
     bob.set_plan(home=bob.parent.home)
     settings = load_settings(home=bob.parent.home, environment={})
     with anyio.fail_after(WAIT_S):
@@ -410,7 +396,6 @@ async def test_a_goal_delegated_in_a_circle_is_refused(bob: Bob) -> None:
 
 @requirement("delegate:bounded")
 async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at_all(bob: Bob) -> None:
-    """spec: issue, depth limit 3, budget shared"""
     bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
     async with bob.parent.warden() as warden:
         step = plan(tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "x"}))
@@ -431,7 +416,6 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
 
 @requirement("delegate:questions")
 async def test_an_agent_that_wants_us_to_be_its_model_is_cancelled(bob: Bob) -> None:
-    """ours: no model of ours answers an agent's prompts"""
     bob.set_plan()
     servers = json.loads((bob.parent.home / "planwarden.json").read_text(encoding="utf-8"))["mcpServers"]
     servers["bob"]["env"]["PLANWARDEN_MODEL"] = "caller"
@@ -444,7 +428,6 @@ async def test_an_agent_that_wants_us_to_be_its_model_is_cancelled(bob: Bob) -> 
 
 @requirement("delegate:durable")
 async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent(tmp_path: Path) -> None:
-    """spec: issue, any server with a run-like tool"""
     place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "echo"\n')
     place.serve(d="good")
     async with place.warden() as warden:
@@ -454,7 +437,6 @@ async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent(tmp_path: Pa
 
 @requirement("delegate:durable")
 async def test_an_agent_lost_before_it_returned_its_handle_is_an_unknown_outcome(tmp_path: Path) -> None:
-    """ours: nothing hands the goal over a second time by itself"""
     place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "die"\n')
     place.serve(d="good")
     async with place.warden() as warden:
@@ -465,7 +447,6 @@ async def test_an_agent_lost_before_it_returned_its_handle_is_an_unknown_outcome
 
 
 async def test_without_an_agent_there_is_no_tool_and_an_unknown_agent_is_refused(bob: Bob) -> None:
-    """ours"""
     bob.set_plan()
     async with bob.parent.warden() as warden:
         with pytest.raises(planwarden.PlanwardenError, match="eve"):

@@ -85,13 +85,11 @@ async def test_a_value_of_many_values_is_kept_outside_the_log_however_short_it_i
 
 
 async def test_values_that_an_object_holds_count_as_those_of_a_list() -> None:
-    """ours: an object is one value until it is made JSON"""
     assert isinstance(await call(Rows([0] * MANY)), ResultWithArtifacts)
     assert await call(Rows([0])) == {"rows": [0]}
 
 
 async def test_a_result_whose_own_code_raises_fails_the_call_and_nothing_else() -> None:
-    """ours: a tool is somebody else's code, and so is what it returns"""
     with pytest.raises(ToolError, match="not usable JSON"):
         await call(Moody())
 
@@ -134,7 +132,6 @@ async def test_a_large_result_without_json_text_fails_the_call(returned: object,
 @requirement("results:slices")
 @pytest.mark.parametrize("kind", first_only("rows", "lists", "text"))
 async def test_the_event_loop_turns_while_a_large_result_is_encoded(kind: str) -> None:
-    """ours: the loop's thread is busy for less than 100 ms at a time, whatever a tool returns"""
     values: dict[str, Callable[[], object]] = {
         "rows": lambda: [{"id": number, "name": f"name {number}", "tags": ["a", "b"]} for number in range(100_000)],
         "lists": lambda: [list[int]() for _ in range(1_000_000)],
@@ -159,7 +156,6 @@ PLAIN = st.recursive(
 
 @given(returned=PLAIN)
 def test_a_small_result_is_copied_as_pydantic_does_it(returned: object) -> None:
-    """ours: what is JSON already is copied without it, so a tool that keeps its result cannot change the log"""
     try:
         expected: object = plain_values().to_python(returned, mode="json")
     except UnicodeEncodeError:

@@ -29,7 +29,6 @@ def build_context(digest: str = "") -> CallContext:
 
 
 def test_the_schemas_of_our_own_tools_which_only_their_first_call_compiles_are_right() -> None:
-    """ours: compiling them took a fifteenth of the memory of an idle server"""
     own = [
         calculator_tool(),
         DISPLAY_CONFIRMATION,
@@ -48,7 +47,6 @@ def test_the_schemas_of_our_own_tools_which_only_their_first_call_compiles_are_r
 
 @requirement("catalogue:dynamic")
 def test_definitions_are_the_same_object_until_something_changes() -> None:
-    """spec: ports.Toolbox"""
     registry = Registry([build_tool("own")])
     registry.replace_group("g", [build_tool("g_a"), build_tool("g_b")])
     before = registry.definitions()
@@ -68,7 +66,6 @@ def test_definitions_are_the_same_object_until_something_changes() -> None:
 
 @requirement("catalogue:dynamic")
 def test_a_group_with_one_bad_tool_changes_nothing() -> None:
-    """ours"""
     registry = Registry([build_tool("own")])
     registry.replace_group("g", [build_tool("g_a")])
     before = registry.definitions()
@@ -82,7 +79,6 @@ def test_a_group_with_one_bad_tool_changes_nothing() -> None:
 
 @requirement("catalogue:dynamic")
 def test_search_finds_the_current_tools_of_a_group() -> None:
-    """ours"""
     registry = Registry()
     registry.replace_group("g", [build_tool("g_a", "Count sheep.")])
     assert [found.name for found in registry.search("sheep", 5)] == ["g_a"]
@@ -94,7 +90,6 @@ def test_search_finds_the_current_tools_of_a_group() -> None:
 
 @pytest.mark.anyio
 async def test_a_call_of_a_tool_that_changed_is_not_run() -> None:
-    """spec: approvals, law 6"""
     registry = Registry()
     registry.replace_group("g", [build_tool("g_a", "First.")])
     first = registry.get("g_a")

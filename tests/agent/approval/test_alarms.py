@@ -75,7 +75,6 @@ async def without_clockwork(moment: StoreCall) -> None:
 
 @requirement("alarm:once")
 async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out(back_end: BackEnd) -> None:
-    """spec: reminders and escalation steps before the time-out, as events"""
     clock = back_end.clock
     settings = policy(300, 1200, escalate_after_s=1800)
     async with warden(Ledger(), store=back_end.connect(), settings=settings) as w:
@@ -115,7 +114,6 @@ async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out(b
 async def test_what_was_missed_while_nobody_was_there_fires_as_one(
     remind: tuple[float, ...], escalate: float | None, down_s: float, fired: list[tuple[int, str]]
 ) -> None:
-    """ours: no burst after downtime; an escalation that was missed is not lost to a later reminder"""
     clock, settings = ManualClock(), policy(*remind, escalate_after_s=escalate)
     store = MemoryStore(clock)
     async with warden(Ledger(), store=store, settings=settings) as w:
@@ -128,7 +126,6 @@ async def test_what_was_missed_while_nobody_was_there_fires_as_one(
 
 @requirement("alarm:once")
 async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> None:
-    """spec: nothing after the question was answered"""
     clock, settings = ManualClock(), policy(60, 120)
     async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
         answered = await Asked.by(w, clock)
@@ -145,7 +142,6 @@ async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> Non
 
 @requirement("alarm:once")
 async def test_a_question_still_counts_as_asked_after_it_was_reminded_of_and_edited() -> None:
-    """ours: a reminder changes neither the digest nor what an approval is bound to; a revision keeps the schedule"""
     clock, ledger = ManualClock(), Ledger()
     async with warden(ledger, store=MemoryStore(clock), settings=policy(60, 120)) as w:
         asked = await Asked.by(w, clock)
@@ -165,7 +161,6 @@ async def test_a_question_still_counts_as_asked_after_it_was_reminded_of_and_edi
 
 @requirement("alarm:once")
 async def test_only_questions_to_people_are_reminded_of_and_without_a_schedule_nothing_is_stored() -> None:
-    """spec: every question to a person; no cost for questions without alarms"""
     clock = ManualClock()
     async with warden(store=MemoryStore(clock), settings=policy(60)) as w:
         await w.execute_plan(plan(tool_step("a", "wait", {"seconds": 600})))
@@ -178,7 +173,6 @@ async def test_only_questions_to_people_are_reminded_of_and_without_a_schedule_n
 
 @requirement("alarm:once")
 async def test_two_processes_that_notice_the_same_alarm_record_it_once(back_end: BackEnd) -> None:
-    """spec: exactly once across processes; both have decided to write before either has written"""
     clock, settings = back_end.clock, policy(60)
     waiting, go = set[int](), anyio.Event()
 
@@ -209,7 +203,6 @@ async def test_two_processes_that_notice_the_same_alarm_record_it_once(back_end:
 async def test_a_decision_that_comes_first_silences_the_reminder_that_was_about_to_be_recorded(
     back_end: BackEnd,
 ) -> None:
-    """spec: nothing after the question was answered, whoever was on the way"""
     clock, settings, ledger = back_end.clock, policy(60), Ledger()
     held, go = anyio.Event(), anyio.Event()
 
@@ -236,7 +229,6 @@ async def test_a_decision_that_comes_first_silences_the_reminder_that_was_about_
 
 @requirement("alarm:once", "race:decision")
 async def test_a_reminder_that_comes_first_does_not_turn_the_decision_away(back_end: BackEnd) -> None:
-    """ours: the person saw the same question"""
     clock, settings, ledger = back_end.clock, policy(60), Ledger()
     held, go = anyio.Event(), anyio.Event()
 
@@ -266,7 +258,6 @@ async def test_a_reminder_that_comes_first_does_not_turn_the_decision_away(back_
 async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recorded_elsewhere(
     back_end: BackEnd,
 ) -> None:
-    """ours: whoever notices the alarm writes it, without taking the execution over"""
     clock, settings = back_end.clock, policy(5)
     reached, go = anyio.Event(), anyio.Event()
 
@@ -292,7 +283,6 @@ async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recor
 
 
 def test_the_schedule_is_sorted_and_ends_with_the_time_to_answer() -> None:
-    """ours"""
     schedule = Schedule(remind_after_s=(30.0, 10.0), escalate_after_s=20.0, escalate_to=("bob",))
     found = build_alarms(schedule, 100.0, 130.0)
     assert [(alarm.kind, alarm.at) for alarm in found] == [("remind", 110.0), ("escalate", 120.0)]
@@ -318,7 +308,6 @@ risk = "critical"
 
 
 def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: Path) -> None:
-    """spec: planwarden.toml, per tool and by default"""
     file = tmp_path / "planwarden.toml"
     file.write_text(FILE)
     found = load_settings(home=tmp_path, environment={}).policy
@@ -346,7 +335,6 @@ def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: 
     ],
 )
 def test_a_schedule_that_cannot_be_kept_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    """ours: no setting silently does nothing"""
     (tmp_path / "planwarden.toml").write_text(text)
     with pytest.raises(InvalidArguments, match=said):
         load_settings(home=tmp_path, environment={})

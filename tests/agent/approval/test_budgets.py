@@ -72,7 +72,6 @@ async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
 
 @requirement("rules:budget")
 async def test_calls_pass_until_the_budget_is_spent_and_then_ask() -> None:
-    """spec: rules, budgets hold over all executions; spent: the call asks"""
     till, clock = Till(), ManualClock()
     async with warden(tools=till.tools(), store=MemoryStore(clock), settings=limited(SUM)) as w:
         assert await run(w, 400, 200, 100) == ["completed", "suspended", "completed"]
@@ -92,7 +91,6 @@ async def test_calls_pass_until_the_budget_is_spent_and_then_ask() -> None:
 
 @requirement("rules:budget")
 async def test_each_of_several_budgets_is_kept() -> None:
-    """spec: rules"""
     till, clock = Till(), ManualClock()
     async with warden(tools=till.tools(), store=MemoryStore(clock), settings=limited(SUM, COUNT)) as w:
         assert await run(w, 1, 2, 3) == ["completed", "completed", "suspended"]
@@ -102,7 +100,6 @@ async def test_each_of_several_budgets_is_kept() -> None:
 
 @requirement("rules:budget")
 async def test_a_loop_pays_what_there_is_room_for_and_asks_about_the_rest() -> None:
-    """ours: calls that are dispatched together are added up"""
     till = Till()
     amounts: JsonValue = [200, 200, 200, 90, 50]
     item: JsonValue = {"amount": {"$from": "item"}}
@@ -126,7 +123,6 @@ async def test_a_loop_pays_what_there_is_room_for_and_asks_about_the_rest() -> N
     ids=["nothing happened", "failed", "unknown"],
 )
 async def test_a_failed_call_gives_back_only_if_nothing_happened(fault: Exception, then: str) -> None:
-    """spec: rules, settled"""
     till = Till(fault)
     async with warden(tools=till.tools(), settings=limited(SUM)) as w:
         assert await run(w, 500) == ["suspended" if isinstance(fault, OutcomeUnknown) else "failed"]
@@ -135,7 +131,6 @@ async def test_a_failed_call_gives_back_only_if_nothing_happened(fault: Exceptio
 
 @requirement("rules:budget")
 async def test_a_spent_budget_asks_also_about_what_only_reads() -> None:
-    """ours: whoever bounds reads means it"""
     till = Till()
     async with warden(tools=till.tools(), settings=limited(COUNT, tool="look")) as w:
         statuses = [(await w.execute_plan(pay(n, "look"))).status for n in range(3)]
@@ -144,7 +139,6 @@ async def test_a_spent_budget_asks_also_about_what_only_reads() -> None:
 
 @requirement("rules:budget")
 async def test_sixteen_plans_together_never_exceed_a_budget() -> None:
-    """spec: rules, races of 16 tasks"""
     till, answers = Till(), list[str]()
     async with warden(tools=till.tools(), settings=limited(SUM)) as w:
 
@@ -159,7 +153,6 @@ async def test_sixteen_plans_together_never_exceed_a_budget() -> None:
 
 @requirement("rules:budget")
 async def test_a_lost_call_that_did_not_happen_and_must_not_run_gives_its_share_back() -> None:
-    """spec: rules; a person says that it did not happen, and a rule denies it by then"""
     till, store = Till(OutcomeUnknown("lost")), MemoryStore()
     async with warden(tools=till.tools(), store=store, settings=limited(SUM)) as w:
         lost = await w.execute_plan(pay(500))

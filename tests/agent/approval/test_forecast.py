@@ -31,7 +31,6 @@ async def forecast(*steps: dict[str, JsonValue], ledger: Ledger | None = None) -
 
 @requirement("plan:forecast")
 async def test_it_says_whom_each_call_will_ask_and_what_only_the_run_knows() -> None:
-    """spec: plans.md, forecast"""
     ledger, store = Ledger(), MemoryStore()
     steps = (
         tool_step("find", "find", {"topic": "x"}),
@@ -58,7 +57,6 @@ async def test_it_says_whom_each_call_will_ask_and_what_only_the_run_knows() -> 
 
 @requirement("plan:forecast")
 async def test_what_it_says_of_literal_calls_is_what_a_rehearsal_finds() -> None:
-    """ours: both judge with the same policy, grants and confirmations"""
     steps = (
         tool_step("a", "erase", {"ids": [1]}),
         tool_step("b", "erase", {"ids": [2]}),
@@ -80,7 +78,6 @@ async def test_what_it_says_of_literal_calls_is_what_a_rehearsal_finds() -> None
 
 @requirement("plan:forecast")
 async def test_inputs_are_known_when_they_are_given_and_unknown_before() -> None:
-    """spec: plans.md, check takes inputs"""
     schema: JsonValue = {"type": "object", "properties": {"ids": {"type": "array"}}, "required": ["ids"]}
     step = tool_step("a", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}})
     written: JsonValue = {"inputs": schema, "todoList": [step]}
@@ -95,7 +92,6 @@ async def test_inputs_are_known_when_they_are_given_and_unknown_before() -> None
 
 @requirement("plan:forecast")
 async def test_a_plan_that_cannot_run_is_refused_as_it_would_be_when_it_is_sent() -> None:
-    """spec: plans.md, what is unavailable"""
     with pytest.raises(InvalidPlan, match="unknown tools: 'eraze'"):
         await forecast(tool_step("a", "eraze", {"ids": [1]}))
     with pytest.raises(InvalidPlan):
@@ -104,7 +100,6 @@ async def test_a_plan_that_cannot_run_is_refused_as_it_would_be_when_it_is_sent(
 
 @requirement("plan:forecast")
 async def test_the_answer_of_create_plan_has_it_while_the_plan_waits() -> None:
-    """spec: plans.md, settled"""
     steps = (tool_step("find", "find", {"topic": "x"}), tool_step("all", "erase", {"ids": BOUND}))
     script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}}]
     async with warden(Ledger(), script=script) as w:
@@ -118,7 +113,6 @@ async def test_the_answer_of_create_plan_has_it_while_the_plan_waits() -> None:
 
 @requirement("plan:forecast")
 async def test_many_and_large_calls_are_counted_and_not_looked_at() -> None:
-    """ours: a forecast must not hold everything else up"""
     call: JsonValue = {"toolName": "note", "arguments": {"text": "x"}}
     listed: list[JsonValue] = [call] * 50
     many: dict[str, JsonValue] = {**tool_step("a", "note", {"text": "x"}), "toolCalls": listed}
@@ -130,7 +124,6 @@ async def test_many_and_large_calls_are_counted_and_not_looked_at() -> None:
 
 @requirement("plan:forecast")
 async def test_no_name_in_a_plan_can_add_anything_to_the_graph() -> None:
-    """spec: plans are hostile input"""
     steps = (tool_step("a", "find", {"topic": "x"}), tool_step('b"]-->x;', "erase", {"ids": [1]}, dependencies=["a"]))
     graph = (await forecast(*steps)).graph or ""
     lines = graph.splitlines()
@@ -141,7 +134,6 @@ async def test_no_name_in_a_plan_can_add_anything_to_the_graph() -> None:
 
 @requirement("plan:forecast")
 async def test_the_steps_stand_in_the_order_in_which_they_may_start() -> None:
-    """ours: a plan may list a step before one that it needs"""
     written = plan(
         tool_step("c", "find", {"topic": BOUND}, dependencies=["b"]),
         tool_step("b", "note", {"text": "x"}, dependencies=["find"]),

@@ -32,7 +32,6 @@ def request(uses: int = 1, tool: str = "erase", hours: float = 1.0, **arguments:
 
 @requirement("approval:grants")
 async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_so_often() -> None:
-    """spec: approvals.md, standing grants"""
     ledger = Ledger()
     async with warden(ledger) as w:
         made = await w.service.grants.make(request(2, ids=[1]), PERSON)
@@ -49,7 +48,6 @@ async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_s
 @requirement("approval:grants")
 @pytest.mark.parametrize("other", ["arguments", "owner", "late", "revoked", "tool"])
 async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> None:
-    """spec: approvals.md, standing grants"""
     ledger, clock = Ledger(), ManualClock()
     store = MemoryStore(clock)
     async with warden(ledger, store=store) as w:
@@ -82,7 +80,6 @@ async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> Non
 @requirement("approval:grants")
 @pytest.mark.parametrize("opened", ["nothing", "one name", "all others"])
 async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened: str) -> None:
-    """spec: approvals: arguments that the person did not see must be absent"""
     sent: list[str] = []
 
     @planwarden.tool
@@ -119,7 +116,6 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
 
 @requirement("approval:grants")
 async def test_a_grant_is_worth_what_its_makers_word_is_worth() -> None:
-    """spec: approvals.md: made at `human`, it lets no critical call through"""
     done: list[str] = []
 
     @planwarden.tool(name="wipe", risk="critical")
@@ -157,7 +153,6 @@ async def test_a_grant_is_worth_what_its_makers_word_is_worth() -> None:
 async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused(
     wanted: GrantRequest, authority: Authority, error: type[Exception]
 ) -> None:
-    """spec: approvals.md: only at human or above, 8 hours at most"""
     async with warden(Ledger()) as w:
         with pytest.raises(error):
             await w.service.grants.make(wanted, authority)
@@ -168,7 +163,6 @@ async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused(
 
 @requirement("approval:grants", "store:grants")
 async def test_parallel_steps_and_two_processes_share_the_uses_of_one_grant(tmp_path: Path) -> None:
-    """ours: 12 calls compete for 5 uses; the others are asked"""
     ledger = Ledger()
     steps = plan(*(tool_step(f"s{n}", "erase", {"ids": [n]}, dependencies=[]) for n in range(6)))
     first, second = (SqliteStore.open(tmp_path / "planwarden.db") for _ in range(2))
@@ -196,7 +190,6 @@ async def test_parallel_steps_and_two_processes_share_the_uses_of_one_grant(tmp_
 
 @requirement("store:grants")
 async def test_an_intent_whose_grant_is_spent_is_not_stored(tmp_path: Path) -> None:
-    """ours: the store has the last word, whatever a process believes"""
     ledger = Ledger()
     store = SqliteStore.open(tmp_path / "planwarden.db")
     try:
@@ -215,7 +208,6 @@ async def test_an_intent_whose_grant_is_spent_is_not_stored(tmp_path: Path) -> N
 
 
 async def test_a_damaged_grant_is_named(tmp_path: Path) -> None:
-    """ours: stored rows are hostile input"""
     import sqlite3
 
     path = tmp_path / "planwarden.db"

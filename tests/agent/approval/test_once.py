@@ -69,7 +69,6 @@ async def approve(w: planwarden.Warden, asked: planwarden.Execution) -> planward
 
 @requirement("rules:once")
 async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
-    """spec: rules, once per business key: naming the first, when, by whom"""
     till, store = Till(), MemoryStore(ManualClock())
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
         first = await approve(w, await w.execute_plan(call("refund", payment_id="p-7")))
@@ -87,7 +86,6 @@ async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
 
 @requirement("rules:once")
 async def test_another_principal_is_told_that_the_key_is_used_and_nothing_more() -> None:
-    """spec: approvals, learned from attacks: what somebody else did is not told to another principal"""
     till, store = Till(), MemoryStore(ManualClock())
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
         first = await w.service.execute_plan(call("pay", payment_id="p-7"), requester=Requester("zoe"), wait_seconds=60)
@@ -102,7 +100,6 @@ async def test_another_principal_is_told_that_the_key_is_used_and_nothing_more()
 
 @requirement("rules:once")
 async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused() -> None:
-    """spec: rules, settled"""
     till = Till()
     async with warden(tools=till.tools(), settings=ONCE) as w:
         asked = [await w.execute_plan(call("refund", payment_id="p-7")) for _ in range(2)]
@@ -118,7 +115,6 @@ async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused()
 
 @requirement("rules:once")
 async def test_a_model_reads_that_its_call_was_made_before() -> None:
-    """spec: rules, the model reads it"""
     till = Till()
     script = [calls(("pay", {"payment_id": "p-7"}), ("pay", {"payment_id": "p-7"})), says("paid once")]
     async with warden(tools=till.tools(), settings=ONCE, script=script) as w:
@@ -130,8 +126,6 @@ async def test_a_model_reads_that_its_call_was_made_before() -> None:
 
 @requirement("rules:once")
 async def test_numbers_are_equal_by_value_and_never_equal_text() -> None:
-    """spec: rules, settled: `1` equals `1.0`, not `"1"`"""
-
     def key(value: JsonValue) -> str:
         return build_once_key(RULE, "pay", {"payment_id": value}).key
 
@@ -152,7 +146,6 @@ async def test_numbers_are_equal_by_value_and_never_equal_text() -> None:
 
 @requirement("rules:once")
 async def test_a_call_without_its_key_asks() -> None:
-    """spec: rules, settled: a missing pointer asks"""
     till = Till()
     async with warden(tools=till.tools(), settings=ONCE) as w:
         asked = [await w.execute_plan(call("pay")) for _ in range(2)]
@@ -174,7 +167,6 @@ async def test_a_call_without_its_key_asks() -> None:
     ids=["nothing happened", "failed", "raised", "unknown"],
 )
 async def test_a_failed_call_frees_its_key_only_if_nothing_happened(fault: Exception, again: str) -> None:
-    """spec: rules, settled"""
     till = Till(fault)
     async with warden(tools=till.tools(), settings=ONCE) as w:
         first = await w.execute_plan(call("pay", payment_id="p-7"))
@@ -185,7 +177,6 @@ async def test_a_failed_call_frees_its_key_only_if_nothing_happened(fault: Excep
 
 @requirement("rules:once")
 async def test_a_call_that_failed_and_is_made_again_has_its_key_each_time() -> None:
-    """ours: an attempt that did nothing gives the key back, the next one takes it again"""
     till, clock = Till(ToolError("busy", retryable=True)), ManualClock()
     step = tool_step("a", "pay", {"payment_id": "p-7"}, retry={"attempts": 2, "delayS": 60})
     async with warden(tools=till.tools(), store=MemoryStore(clock), settings=ONCE) as w:
@@ -202,7 +193,6 @@ async def test_a_call_that_failed_and_is_made_again_has_its_key_each_time() -> N
 
 @requirement("rules:once")
 async def test_what_a_person_says_did_not_happen_runs_again_and_keeps_its_key() -> None:
-    """spec: rules; the same call owns its key already"""
     till = Till(OutcomeUnknown("lost"))
     async with warden(tools=till.tools(), settings=ONCE) as w:
         lost = await w.execute_plan(call("pay", payment_id="p-7"))
@@ -216,7 +206,6 @@ async def test_what_a_person_says_did_not_happen_runs_again_and_keeps_its_key() 
 
 @requirement("rules:once")
 async def test_a_lost_call_whose_key_another_one_has_by_now_does_not_run_again() -> None:
-    """ours: a person freed the key of the lost call, and the payment was made otherwise"""
     till, store = Till(OutcomeUnknown("lost")), MemoryStore()
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
         lost = await w.execute_plan(call("pay", payment_id="p-7"))
@@ -232,7 +221,6 @@ async def test_a_lost_call_whose_key_another_one_has_by_now_does_not_run_again()
 
 @requirement("rules:once")
 async def test_a_retry_takes_the_call_over_and_may_go_on_with_its_key() -> None:
-    """ours: a person says in the retry that the lost call did not happen"""
     till = Till(OutcomeUnknown("lost"), OutcomeUnknown("lost again"))
     async with warden(tools=till.tools(), settings=ONCE) as w:
         lost = await w.execute_plan(call("pay", payment_id="p-7"))
@@ -253,7 +241,6 @@ async def test_a_retry_takes_the_call_over_and_may_go_on_with_its_key() -> None:
 
 @requirement("rules:once")
 async def test_a_loop_calls_for_each_key_once_and_asks_only_about_those() -> None:
-    """ours: a list may have the same payment twice, and one of an earlier plan"""
     till = Till()
     ids: JsonValue = ["p-1", "p-2", "p-1", "p-3", "p-2"]
 
@@ -273,7 +260,6 @@ async def test_a_loop_calls_for_each_key_once_and_asks_only_about_those() -> Non
 
 @requirement("rules:once")
 async def test_a_freed_key_lets_the_retry_pass() -> None:
-    """spec: rules, `planwarden once forget`, then retry"""
     till, store = Till(), MemoryStore()
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
         await w.execute_plan(call("pay", payment_id="p-7"))
@@ -286,7 +272,6 @@ async def test_a_freed_key_lets_the_retry_pass() -> None:
 
 @requirement("rules:once")
 async def test_a_rehearsal_takes_no_key() -> None:
-    """ours: nothing happens in a rehearsal"""
     till, store = Till(), MemoryStore()
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
         await w.execute_plan(call("pay", payment_id="p-7"), options={"rehearse": True})
@@ -296,7 +281,6 @@ async def test_a_rehearsal_takes_no_key() -> None:
 
 @requirement("rules:once")
 async def test_sixteen_plans_with_one_key_have_one_effect() -> None:
-    """spec: rules, races of 16 tasks"""
     till, answers = Till(), list[str]()
     async with warden(tools=till.tools(), settings=ONCE) as w:
 

@@ -52,7 +52,6 @@ async def answered(warden: planwarden.Warden, execution: planwarden.Execution) -
 
 @requirement("downstream:pins")
 async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_needs_no_approval() -> None:
-    """spec: approvals, law 6"""
     changing = Changing("read")
     async with changing.warden as warden:
         execution = await warden.execute_plan(changing.confirming())
@@ -72,7 +71,6 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_need
 
 @requirement("downstream:pins")
 async def test_a_tool_that_changed_between_question_and_decision_is_asked_about_again() -> None:
-    """spec: approvals, law 6"""
     changing = Changing("dangerous")
     async with changing.warden as warden:
         execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
@@ -88,7 +86,6 @@ async def test_a_tool_that_changed_between_question_and_decision_is_asked_about_
 
 @requirement("downstream:pins")
 async def test_a_changed_tool_that_no_longer_takes_the_approved_arguments_is_not_run() -> None:
-    """ours"""
     changing = Changing("dangerous")
     async with changing.warden as warden:
         execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
@@ -100,7 +97,6 @@ async def test_a_changed_tool_that_no_longer_takes_the_approved_arguments_is_not
 
 @requirement("downstream:pins")
 async def test_an_approval_of_the_changed_tool_holds_for_later_calls_that_need_none() -> None:
-    """ours: one look at the difference is enough"""
     changing = Changing("read")
     async with changing.warden as warden:
         steps = plan(
@@ -116,7 +112,6 @@ async def test_an_approval_of_the_changed_tool_holds_for_later_calls_that_need_n
 
 @requirement("downstream:pins")
 async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
-    """spec: approvals, confirms"""
     changing = Changing("dangerous")
     async with changing.warden as warden:
         steps = plan(
@@ -135,7 +130,6 @@ async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
 
 @requirement("downstream:pins")
 async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_asked_about(tmp_path: Path) -> None:
-    """spec: issue, rug pulls; the cached listing is what the plan was accepted with"""
     place = Place(tmp_path)
     place.serve(d="good")
     reads: dict[str, JsonValue] = {"readOnlyHint": True}
@@ -155,7 +149,6 @@ async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_aske
 
 @requirement("downstream:pins")
 async def test_a_change_between_two_processes_is_noticed_at_the_decision(tmp_path: Path) -> None:
-    """ours: the question was asked by a process that is gone"""
     place = Place(tmp_path, settings="")
     place.serve(d="good")
     place.offer(build_entry("note") | {"inputSchema": TEXT})
@@ -172,7 +165,6 @@ async def test_a_change_between_two_processes_is_noticed_at_the_decision(tmp_pat
 
 
 async def test_pins_survive_the_store_and_the_fold(tmp_path: Path) -> None:
-    """ours"""
     settings = Settings(home=tmp_path)
     async with planwarden.Warden(settings=settings) as warden:
         execution = await warden.execute_plan(plan(tool_step("ask", "displayConfirmation", {"action": "go?"})))
@@ -183,7 +175,6 @@ async def test_pins_survive_the_store_and_the_fold(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:
-    """ours"""
     before = ToolDefinition(name="t", description="Same start, then good.", input_schema=TEXT)
     after = replace(
         before,
@@ -201,7 +192,6 @@ def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:
 
 
 async def test_a_listing_that_is_told_to_have_changed_and_has_not_asks_nobody(tmp_path: Path) -> None:
-    """ours: the order of keys is no change"""
     place = Place(tmp_path)
     place.serve(d="restless")
     entry = build_entry("echo", annotations={"readOnlyHint": True}) | {"inputSchema": TEXT}

@@ -57,7 +57,6 @@ def by(principal: str, assurance: ev.Assurance = "human", digest: str | None = N
 async def test_who_started_a_critical_call_is_no_second_person(
     tmp_path: Path, policy: dict[str, object], who: str, assurance: ev.Assurance, runs: bool, is_retried: bool
 ) -> None:
-    """spec: approvals.md, second; one person cannot start it for the owner and approve it alone"""
     ledger = Ledger()
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "clean.json").write_text(json.dumps(PLAN))
@@ -97,7 +96,6 @@ async def test_who_started_a_critical_call_is_no_second_person(
 async def test_who_may_approve_a_critical_call(
     policy: dict[str, object], who: str, assurance: ev.Assurance, runs: bool
 ) -> None:
-    """spec: approvals.md, risk and assurance"""
     ledger = Ledger()
     async with warden(tools=[wipe(ledger)], settings=settings(**policy)) as w:
         asked = await w.execute_plan(PLAN)
@@ -112,7 +110,6 @@ async def test_who_may_approve_a_critical_call(
 
 @requirement("approval:quorum")
 async def test_two_of_three_people_are_needed_and_each_counts_once() -> None:
-    """spec: approvals.md, assurance second"""
     ledger = Ledger()
     rules = settings(critical="second", quorum=2, approvers=("bob", "carol", "dan"))
     async with warden(tools=[wipe(ledger)], settings=rules) as w:
@@ -134,7 +131,6 @@ async def test_two_of_three_people_are_needed_and_each_counts_once() -> None:
 
 @requirement("approval:quorum")
 async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_enough() -> None:
-    """spec: approvals.md, law 5"""
     ledger = Ledger()
     async with warden(tools=[wipe(ledger)], settings=settings(critical="second", quorum=2)) as w:
         asked = await w.execute_plan(PLAN)
@@ -153,7 +149,6 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
 
 @requirement("approval:stale")
 async def test_a_question_whose_tool_changed_is_revised_instead_of_approved() -> None:
-    """spec: approvals.md, law 6; the person looks again at what would run now"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(tools=[wipe(ledger)], store=store) as w:
         asked = await w.execute_plan(PLAN)
@@ -171,7 +166,6 @@ async def test_a_question_whose_tool_changed_is_revised_instead_of_approved() ->
 
 @requirement("approval:stale")
 async def test_a_question_asked_under_an_older_policy_is_judged_under_the_new_one() -> None:
-    """spec: approvals.md, law 7"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(tools=[wipe(ledger)], store=store) as w:
         asked = await w.execute_plan(PLAN)
@@ -188,7 +182,6 @@ async def test_a_question_asked_under_an_older_policy_is_judged_under_the_new_on
 
 @requirement("approval:critical")
 def test_the_operators_file_says_who_decides(tmp_path: Path) -> None:
-    """ours"""
     file = tmp_path / "planwarden.toml"
     file.write_text('[approvals]\ncritical = "second"\nquorum = 2\napprovers = ["bob", "carol"]\n')
     policy = load_settings(home=tmp_path, environment={}).policy

@@ -58,7 +58,6 @@ def by(principal: str, assurance: ev.Assurance = "human") -> Authority:
 
 @requirement("approval:reconcile")
 async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() -> None:
-    """spec: a form of the client ran a call again that is critical by now"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(tools=[pay(ledger)], store=store) as w:
         asked = await w.execute_plan(PLAN)
@@ -79,7 +78,6 @@ async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() ->
 
 @requirement("approval:reconcile")
 async def test_on_the_page_a_lost_call_that_became_critical_needs_two_people(tmp_path: Path) -> None:
-    """spec: through the inbox, and a model over MCP has no say in it"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(tools=[pay(ledger)], store=store) as w:
         asked = await w.execute_plan(PLAN)
@@ -108,7 +106,6 @@ async def test_on_the_page_a_lost_call_that_became_critical_needs_two_people(tmp
 
 @requirement("approval:reconcile", "approval:quorum")
 async def test_people_who_answer_differently_do_not_count_together() -> None:
-    """ours: "it happened" of one and "it did not" of another ran the call again"""
     ledger = Ledger()
     settings = Settings(home=HOME, policy=OperatorPolicy(critical="second", quorum=2))
 
@@ -138,7 +135,6 @@ async def test_people_who_answer_differently_do_not_count_together() -> None:
 
 @requirement("approval:reconcile")
 async def test_an_answer_under_an_older_policy_releases_nothing_when_the_next_process_starts_strict() -> None:
-    """ours: answered by a process that records only; the process that has the tool reads the stricter policy"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(tools=[pay(ledger)], store=store) as w:
         asked = await w.execute_plan(PLAN)

@@ -51,7 +51,6 @@ async def answer(
 
 @requirement("plan:review")
 async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_call_asks_for_itself() -> None:
-    """spec: plans.md, review"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await reviewed(w)
@@ -69,7 +68,6 @@ async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_ca
 
 @requirement("plan:review")
 async def test_covering_lets_exactly_the_known_calls_through_and_asks_about_the_others() -> None:
-    """spec: plans.md, settled"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store) as w:
         going = await answer(w, await reviewed(w), COVER)
@@ -88,7 +86,6 @@ async def test_covering_lets_exactly_the_known_calls_through_and_asks_about_the_
 
 @requirement("plan:review")
 async def test_covering_needs_what_its_calls_need() -> None:
-    """spec: plans.md, needs client or what the covered calls need"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await reviewed(w)
@@ -104,7 +101,6 @@ async def test_covering_needs_what_its_calls_need() -> None:
     ids=["approve", "cover", "edit"],
 )
 async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: JsonValue) -> None:
-    """spec: plans.md, a model's approval of a review is only a proposal"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await reviewed(w)
@@ -118,7 +114,6 @@ async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: J
 
 @requirement("plan:review")
 async def test_a_rejected_plan_ends_without_a_step() -> None:
-    """spec: plans.md, reject"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await reviewed(w)
@@ -130,7 +125,6 @@ async def test_a_rejected_plan_ends_without_a_step() -> None:
 
 @requirement("plan:review")
 async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_runs() -> None:
-    """spec: plans.md, edit"""
     ledger, store = Ledger(), MemoryStore()
     edited = plan(
         {**tool_step("note", "note", {"text": "changed"}), "dependencies": []},
@@ -171,7 +165,6 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
 async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
     content: JsonValue, error: type[Exception]
 ) -> None:
-    """spec: plans.md, checked as any plan"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await reviewed(w)
@@ -185,8 +178,6 @@ async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
 
 @requirement("plan:review")
 async def test_critical_calls_are_never_covered() -> None:
-    """ours: a signature is about one call that the person reads"""
-
     @planwarden.tool(risk="critical")
     async def wipe() -> str:
         """Wipe."""
@@ -201,7 +192,6 @@ async def test_critical_calls_are_never_covered() -> None:
 
 @requirement("plan:review")
 async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -> None:
-    """spec: approvals.md, law 6; what is covered is what was shown"""
     store = MemoryStore()
 
     def erase(says: str) -> object:
@@ -226,7 +216,6 @@ async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -
 
 @requirement("plan:review")
 async def test_a_plan_that_a_model_revises_is_reviewed_again() -> None:
-    """ours: what nobody approved does not run"""
     ledger = Ledger()
     patch: JsonValue = [{"op": "add", "step": tool_step("b", "note", {"text": "b"})}]
     called: JsonValue = [{"toolName": "note", "arguments": {"text": "a"}}]
@@ -245,7 +234,6 @@ async def test_a_plan_that_a_model_revises_is_reviewed_again() -> None:
 
 @requirement("plan:review")
 async def test_the_option_holds_for_one_run_and_does_not_go_with_a_rehearsal() -> None:
-    """spec: plans.md, settled"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await reviewed(w, tool_step("a", "note", {"text": "1"}))
@@ -260,7 +248,6 @@ async def test_the_option_holds_for_one_run_and_does_not_go_with_a_rehearsal() -
 
 @requirement("plan:review")
 async def test_a_goal_is_planned_first_and_its_plan_is_reviewed() -> None:
-    """spec: plans.md, before the first step"""
     ledger = Ledger()
     script: list[JsonValue] = [
         {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "x"}), confirm("b"))}}
@@ -275,7 +262,6 @@ async def test_a_goal_is_planned_first_and_its_plan_is_reviewed() -> None:
 
 @requirement("plan:review")
 async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_without_one() -> None:
-    """ours: the second lock"""
     async with warden(Ledger()) as w:
         asked = await reviewed(w)
         state = await w.service.engine.find(asked.execution_id)

@@ -60,7 +60,6 @@ async def audit(w: planwarden.Warden) -> list[tuple[str, JsonValue]]:
 
 @requirement("rules:calls")
 async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None:
-    """spec: rules.md; denied: no question, the step is failed with code denied and because"""
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL)) as w:
         passed = await w.execute_plan(erase(1), wait_seconds=60)
@@ -82,7 +81,6 @@ async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None
 
 @requirement("rules:calls")
 async def test_the_model_reads_why_its_call_was_denied_and_may_do_something_else() -> None:
-    """spec: rules.md, the model reads because"""
     ledger = Ledger()
     script = [calls(("erase", {"ids": [100]})), calls(("erase", {"ids": [1]}))]
     async with warden(ledger, script=script, settings=ruled(SMALL)) as w:
@@ -94,7 +92,6 @@ async def test_the_model_reads_why_its_call_was_denied_and_may_do_something_else
 
 @requirement("rules:calls")
 async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -> None:
-    """spec: rules.md, the number, the words and the values are shown and in the digest"""
     found: list[str] = []
     for because in ("a", "b"):
         text = f'[[rules]]\ntool = "note"\nwhen = {{ text = {{ prefix = "x" }} }}\nthen = "ask"\nbecause = "{because}"'
@@ -112,7 +109,6 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
 
 @requirement("rules:calls")
 async def test_a_raised_risk_is_not_decided_by_a_client_and_a_lowered_one_is() -> None:
-    """spec: rules.md, risk sets the risk both ways"""
     text = '[[rules]]\ntool="erase"\nrisk="confirm"\n[[rules]]\ntool="note"\nrisk="critical"'
     async with warden(Ledger(), settings=ruled(text)) as w:
         low = await w.execute_plan(erase(5), wait_seconds=60)
@@ -124,7 +120,6 @@ async def test_a_raised_risk_is_not_decided_by_a_client_and_a_lowered_one_is() -
 
 @requirement("rules:calls")
 async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_question() -> None:
-    """spec: rules.md; every path: batches"""
     ledger = Ledger()
     step: dict[str, JsonValue] = {
         "id": "a",
@@ -148,7 +143,6 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
 
 @requirement("rules:calls")
 async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> None:
-    """spec: rules.md, deny: no question"""
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL)) as w:
         await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), PERSON)
@@ -163,7 +157,6 @@ async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> No
 
 @requirement("rules:calls")
 async def test_a_person_cannot_edit_a_call_into_one_that_is_denied() -> None:
-    """ours: a rule holds for what runs, not for what was proposed"""
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL)) as w:
         asked = await w.execute_plan(erase(50), wait_seconds=60)
@@ -174,7 +167,6 @@ async def test_a_person_cannot_edit_a_call_into_one_that_is_denied() -> None:
 
 @requirement("rules:calls")
 async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
-    """spec: rules.md, a changed rule is a changed policy"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store) as w:
         asked = await w.execute_plan(erase(100), wait_seconds=60)
@@ -189,7 +181,6 @@ async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
 
 @requirement("rules:calls")
 async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule_says() -> None:
-    """spec: rules.md, never a changed definition"""
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
         accepted = await w.execute_plan(plan(confirm("c"), tool_step("a", "erase", {"ids": [1]})), wait_seconds=60)
@@ -210,7 +201,6 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule
 
 @requirement("rules:calls")
 async def test_rules_never_answer_the_question_of_a_blocking_tool() -> None:
-    """spec: rules.md, settled"""
     async with warden(Ledger(), settings=ruled('[[rules]]\ntool="*"\nthen="allow"')) as w:
         asked = await w.execute_plan(
             plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [1]})), wait_seconds=60
@@ -222,7 +212,6 @@ async def test_rules_never_answer_the_question_of_a_blocking_tool() -> None:
 
 @requirement("rules:forecast")
 async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
-    """spec: rules.md; every path: forecast, rehearsal"""
     steps = plan(
         tool_step("a", "erase", {"ids": [1]}),
         tool_step("b", "erase", {"ids": [50]}),
@@ -248,7 +237,6 @@ async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
 
 @requirement("rules:under")
 async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> None:
-    """spec: rules.md, under: no links out"""
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()
     outside.mkdir()
@@ -295,7 +283,6 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
 @requirement("rules:calls")
 @pytest.mark.parametrize("happened", [True, False])
 async def test_a_lost_call_is_asked_about_and_not_made_again_when_a_rule_denies_it_by_now(*, happened: bool) -> None:
-    """spec: rules.md, never an unknown outcome; deny: nobody can approve it"""
     ledger, store = Ledger(), MemoryStore()
 
     @planwarden.tool(name="pay", risk="read", effect="effect")

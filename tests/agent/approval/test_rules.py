@@ -56,7 +56,6 @@ FORMS: list[tuple[str, list[JsonValue], list[JsonValue]]] = [
 def test_a_short_form_matches_what_it_says_and_nothing_of_another_type(
     condition: str, fits: list[JsonValue], fits_not: list[JsonValue]
 ) -> None:
-    """spec: rules.md, short forms imply a type; strings are not numbers"""
     rules = when(condition)
     assert {repr(value): judge(rules, value) for value in fits} == {repr(value): "yes" for value in fits}
     assert {repr(value): judge(rules, value) for value in fits_not} == {repr(value): "no" for value in fits_not}
@@ -64,7 +63,6 @@ def test_a_short_form_matches_what_it_says_and_nothing_of_another_type(
 
 @requirement("rules:match")
 def test_the_first_rule_that_matches_decides_and_a_missing_value_matches_nothing() -> None:
-    """spec: rules.md, first match wins; missing is not matching"""
     rules = book("""
 [[rules]]
 tool = "pay*"
@@ -115,14 +113,12 @@ risk = "critical"
     ],
 )
 def test_what_cannot_be_evaluated_asks_whatever_the_rule_says(condition: str, value: JsonValue, then: str) -> None:
-    """spec: rules.md, a rule that cannot be evaluated asks"""
     found = when(condition, then).judge("pay", {"x": value}, {"/srv": "/srv"})
     assert found is not None and (found.then, found.risk, found.is_certain, found.shares) == ("ask", None, False, ())
 
 
 @requirement("rules:doubt")
 def test_a_condition_that_certainly_fails_ends_the_doubt_about_the_others() -> None:
-    """ours: all conditions must hold, so one that does not is enough"""
     rules = book('[[rules]]\ntool="*"\nthen="allow"\nwhen={ x = { domain = "example.com" }, y = { max = 1 } }')
     assert verdict(rules.judge("pay", {"x": "no address", "y": 2})) == "no"
     assert verdict(rules.judge("pay", {"x": "no address", "y": 1})) == "unknown"
@@ -130,7 +126,6 @@ def test_a_condition_that_certainly_fails_ends_the_doubt_about_the_others() -> N
 
 @requirement("rules:bounded")
 def test_a_call_takes_bounded_work_however_many_rules_look_at_its_largest_arguments() -> None:
-    """ours: the event loop never stands still; what was not looked at any more asks"""
     rules = book(
         "\n".join(f'[[rules]]\ntool="*"\nthen="deny"\nwhen={{ x = {{ matches = "(a|b){n},z" }} }}' for n in range(400))
     )
@@ -142,7 +137,6 @@ def test_a_call_takes_bounded_work_however_many_rules_look_at_its_largest_argume
 @requirement("rules:share")
 @pytest.mark.parametrize("amount", [-1, "80", True, None, 10**400, [1]])
 def test_an_amount_that_cannot_be_counted_asks(amount: JsonValue) -> None:
-    """spec: rules.md, negative and non-numeric amounts never refill a budget"""
     rules = book('[[rules]]\ntool="pay"\nthen="allow"\nbudget=[{sum="/x", limit=5, per="day"}]')
     for arguments in ({"x": amount}, {}):
         found = rules.judge("pay", arguments)
@@ -151,7 +145,6 @@ def test_an_amount_that_cannot_be_counted_asks(amount: JsonValue) -> None:
 
 @requirement("rules:share")
 def test_a_call_takes_its_amount_of_each_budget_whose_name_stays_while_the_rule_says_the_same() -> None:
-    """ours: a rule that moves in the file keeps what it has spent"""
     text = """
 [[rules]]
 tool = "pay"
@@ -196,7 +189,6 @@ UNDER: Mapping[str, str | None] = {
     ],
 )
 def test_links_and_letters_never_help_a_path_past_a_rule(path: str, loosening: str, other: str) -> None:
-    """spec: rules.md, below a folder after normalising, no links out"""
     for then in ('then = "allow"', 'risk = "read"'):
         assert verdict(when('under = "/srv/"', then).judge("pay", {"x": path}, UNDER)) == loosening
     for then in ('then = "deny"', 'then = "ask"', 'risk = "critical"'):
@@ -208,7 +200,6 @@ def test_links_and_letters_never_help_a_path_past_a_rule(path: str, loosening: s
 
 @requirement("rules:under")
 def test_only_a_path_that_matters_has_to_be_looked_up() -> None:
-    """ours: no file is looked at for a rule that does not match anyway"""
     rules = book('[[rules]]\ntool="*"\nthen="allow"\nwhen={ x = { under = "/srv" }, y = { max = 1 } }')
     assert rules.judge("pay", {"x": "/srv/a", "y": 2}, {}) is None
     with pytest.raises(PathsNeeded) as needed:
@@ -238,5 +229,4 @@ def test_only_a_path_that_matters_has_to_be_looked_up() -> None:
     ],
 )
 def test_a_host_is_read_only_where_everybody_reads_the_same(text: str, host: str | None) -> None:
-    """ours: two parsers of one URL must not see two hosts"""
     assert find_host(text) == host

@@ -175,7 +175,6 @@ def is_on_domain(domains: list[str], value: str) -> bool | None:
 @requirement("rules:reference")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_second_implementation_decides_the_same_about_generated_calls(seed: int) -> None:
-    """spec: issue 18, 10,000 generated calls against a slow reference implementation decide the same"""
     dice = random.Random(seed)
     seen = set[object]()
     for _ in range(BOOKS):

@@ -48,7 +48,6 @@ def steps(name: str = CONFIRM, /, **arguments: JsonValue) -> dict[str, JsonValue
 async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_never_approves(
     tmp_path: Path, asked_s: float | None, limit_s: float | None, until_s: float | None, on_timeout: str
 ) -> None:
-    """spec: approvals, learned from attacks; a plan's 0.001 s made silence approve at once"""
     ledger, clock = Ledger(), ManualClock()
     limits = {} if limit_s is None else {"answer_within_s": limit_s}
     arguments: dict[str, JsonValue] = {} if asked_s is None else {"timeoutSeconds": asked_s}
@@ -73,8 +72,6 @@ async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_neve
 
 @requirement("approval:silence")
 async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -> None:
-    """ours: a blocking tool may build its limit from what the model sent"""
-
     @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm", timeout_s=600)
     async def ask(seconds: float) -> planwarden.Suspend:
         """Ask."""
@@ -93,8 +90,6 @@ async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -
 @requirement("approval:silence")
 @pytest.mark.parametrize("seconds", [0, -1])
 async def test_a_tool_whose_question_has_no_usable_limit_fails_with_a_sentence(seconds: float) -> None:
-    """ours: infinity and NaN cannot be arguments; a tool can make them"""
-
     @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")
     async def ask(kind: int) -> planwarden.Suspend:
         """Ask."""
@@ -111,7 +106,6 @@ async def test_a_tool_whose_question_has_no_usable_limit_fails_with_a_sentence(s
 
 @requirement("approval:silence")
 async def test_what_was_revised_is_never_approved_by_silence(tmp_path: Path) -> None:
-    """ours: the model edits the arguments and waits for the operator's limit"""
     ledger, clock = Ledger(), ManualClock()
     given = settings("send", answer_within_s=60)
 
@@ -138,7 +132,6 @@ async def test_what_was_revised_is_never_approved_by_silence(tmp_path: Path) -> 
 
 @requirement("approval:silence")
 async def test_silence_under_a_policy_that_changed_since_rejects() -> None:
-    """ours: the operator made the tool stricter while the question was open"""
     ledger, clock = Ledger(), ManualClock()
     store = MemoryStore(clock)
     given = settings(answer_within_s=60)
@@ -156,7 +149,6 @@ async def test_silence_under_a_policy_that_changed_since_rejects() -> None:
 @pytest.mark.parametrize("key", ["answer_within_s", "timeout_s"])
 @pytest.mark.parametrize("number", ["inf", "nan", "-inf", "0", "1e300"])
 def test_an_infinite_limit_in_the_settings_is_a_message(tmp_path: Path, key: str, number: str) -> None:
-    """spec: a question with an infinite limit ended in an internal error"""
     (tmp_path / "planwarden.toml").write_text(f'[tools."displayConfirmation"]\n{key} = {number}\n')
     with pytest.raises(InvalidArguments, match=key):
         load_settings(home=tmp_path, environment={})
@@ -165,7 +157,6 @@ def test_an_infinite_limit_in_the_settings_is_a_message(tmp_path: Path, key: str
 @requirement("approval:silence")
 @pytest.mark.parametrize("limit_s", [inf, nan, 0, -1.0])
 def test_a_tool_with_an_infinite_limit_is_refused_where_it_is_defined(limit_s: float) -> None:
-    """ours: None is no limit"""
     with pytest.raises(UsageError, match="None for no limit"):
 
         @planwarden.tool(timeout_s=limit_s)

@@ -84,7 +84,6 @@ def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
 
 @requirement("grants:step")
 async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day_and_no_other_call_does(tmp_path: Path) -> None:
-    """spec: plans, schedules: a grant bound to a saved plan's digest and step, with uses a day"""
     ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
     write_plan(tmp_path, "weekly", *STEPS[:2])
     async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:
@@ -113,7 +112,6 @@ async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day_and_no_
 
 @requirement("grants:step")
 async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tmp_path: Path) -> None:
-    """ours: name, version and step are all bound"""
     ledger = Ledger()
     write_plan(tmp_path, "weekly", *STEPS)
     write_plan(tmp_path, "copy", *STEPS)
@@ -129,7 +127,6 @@ async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tm
 
 @requirement("grants:step")
 async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Path) -> None:
-    """spec: plans, schedules: any change of the plan asks again"""
     ledger = Ledger()
     write_plan(tmp_path, "weekly", *STEPS[:2])
     async with opened(tmp_path, ledger) as w:
@@ -147,7 +144,6 @@ async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Pat
 
 @requirement("grants:step")
 async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_path: Path) -> None:
-    """ours: what runs is no longer what was allowed"""
     ledger = Ledger()
     write_plan(tmp_path, "weekly", tool_step("first", "erase", {"ids": [1]}), STEPS[2])
     other = plan(tool_step("first", "find", {"topic": "x"}), STEPS[2])
@@ -168,7 +164,6 @@ async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_
 
 @requirement("grants:step")
 async def test_a_plan_that_a_model_revised_asks(tmp_path: Path) -> None:
-    """ours: a revision is another plan, also when it leaves the step alone"""
     ledger = Ledger()
     write_plan(tmp_path, "weekly", model_step("look", "find"), STEPS[2])
     patch: JsonValue = [{"op": "add", "step": tool_step("more", "note", {"text": "x"})}]
@@ -185,7 +180,6 @@ async def test_a_plan_that_a_model_revised_asks(tmp_path: Path) -> None:
 
 @requirement("grants:step")
 async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Path) -> None:
-    """ours: no version of the plan says what a model will write"""
     ledger = Ledger()
     write_plan(tmp_path, "weekly", model_step("free", "erase"), {**STEPS[2], "requiredTools": ["erase", "find"]})
     async with opened(tmp_path, ledger, script=[calls(("erase", {"ids": [1]}))]) as w:
@@ -204,7 +198,6 @@ async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Pat
 @requirement("grants:step")
 @pytest.mark.parametrize("way", ["retry", "fork", "fork with the same plan"])
 async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
-    """ours: they are runs of a thread, not of the saved plan, and somebody is there who starts them"""
     ledger = Ledger()
     write_plan(tmp_path, "weekly", tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
     async with opened(tmp_path, ledger) as w:
@@ -228,7 +221,6 @@ async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
 
 @requirement("grants:step")
 async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tmp_path: Path) -> None:
-    """spec: plans, forEach; uses are those of calls"""
     ledger = Ledger()
     loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
     write_plan(tmp_path, "weekly", loop)
@@ -245,7 +237,6 @@ async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tm
 
 @requirement("grants:step")
 async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
-    """ours: an attempt is a call like any other"""
     attempts = list[int]()
 
     @planwarden.tool(name="push")
@@ -275,7 +266,6 @@ async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
 @requirement("grants:step")
 @pytest.mark.parametrize("other", ["definition", "late", "revoked", "owner", "arguments"])
 async def test_what_ends_every_grant_ends_one_for_a_step(tmp_path: Path, other: str) -> None:
-    """spec: approvals, standing grants"""
     ledger, clock = Ledger(), ManualClock()
     store = MemoryStore(clock)
     write_plan(tmp_path, "weekly", STEPS[2])
@@ -312,7 +302,6 @@ async def test_what_ends_every_grant_ends_one_for_a_step(tmp_path: Path, other: 
 async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
     tmp_path: Path, maker: ev.Assurance
 ) -> None:
-    """spec: plans, schedules; a risk that rose after the grant was made is asked too"""
     done = list[str]()
 
     def make_wipe(risk: Any) -> object:
@@ -344,7 +333,6 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
 
 @requirement("grants:step")
 async def test_a_call_whose_outcome_is_unknown_asks_what_happened(tmp_path: Path) -> None:
-    """spec: plans, schedules; a grant says nothing about what happened"""
     sent = list[str]()
 
     @planwarden.tool(name="send")
@@ -362,7 +350,6 @@ async def test_a_call_whose_outcome_is_unknown_asks_what_happened(tmp_path: Path
 
 @requirement("grants:step")
 async def test_a_rehearsal_names_the_grant_and_uses_none_of_it(tmp_path: Path) -> None:
-    """ours: nothing is done, so nothing is counted"""
     ledger = Ledger()
     write_plan(tmp_path, "weekly", STEPS[2])
     async with opened(tmp_path, ledger) as w:
@@ -376,7 +363,6 @@ async def test_a_rehearsal_names_the_grant_and_uses_none_of_it(tmp_path: Path) -
 
 @requirement("grants:step")
 async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Path) -> None:
-    """spec: plans, forecast"""
     write_plan(
         tmp_path,
         "weekly",
@@ -403,7 +389,6 @@ async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Pa
 
 @requirement("grants:step")
 async def test_names_that_do_not_exist_are_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
-    """ours: a slip of the hand is no grant for nothing"""
     write_plan(tmp_path, "weekly", *STEPS)
     async with opened(tmp_path, Ledger()) as w:
         with pytest.raises(UnknownPlan, match="did you mean 'weekly'"):
@@ -433,7 +418,6 @@ async def test_names_that_do_not_exist_are_refused_with_the_name_that_was_meant(
 async def test_a_grant_for_a_step_that_is_too_much_or_not_a_persons_is_refused(
     tmp_path: Path, fault: str, error: type[Exception]
 ) -> None:
-    """spec: approvals: at human or above, 90 days at most, what was seen"""
     write_plan(tmp_path, "weekly", *STEPS)
     async with opened(tmp_path, Ledger()) as w:
         tool, step = ("find", "find") if fault == "read" else ("erase", "purge")
@@ -455,7 +439,6 @@ async def test_a_grant_for_a_step_that_is_too_much_or_not_a_persons_is_refused(
 
 @requirement("grants:step", "store:grants")
 async def test_parallel_steps_and_two_processes_share_the_uses_of_one_day(tmp_path: Path) -> None:
-    """ours: 16 calls of one loop's step compete for 5 uses; the others are asked"""
     ledger = Ledger()
     loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[*range(8)], maxConcurrent=8)
     write_plan(tmp_path, "weekly", loop)
@@ -483,7 +466,6 @@ async def test_parallel_steps_and_two_processes_share_the_uses_of_one_day(tmp_pa
 
 @requirement("grants:step")
 async def test_a_process_that_was_refused_a_use_takes_one_of_the_next_day_without_being_told(tmp_path: Path) -> None:
-    """ours: nothing is committed at midnight that would tell it"""
     ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
     write_plan(tmp_path, "weekly", STEPS[2])
     async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:

@@ -31,7 +31,6 @@ YES, NO = planwarden.Decision(approved=True), planwarden.Decision(approved=False
 
 
 async def test_a_dangerous_call_waits_and_runs_once_with_the_shown_arguments() -> None:
-    """ours: approvals.md law 2"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1, 2]})))
@@ -44,7 +43,6 @@ async def test_a_dangerous_call_waits_and_runs_once_with_the_shown_arguments() -
 
 
 async def test_a_rejected_step_is_rejected_and_what_depends_on_it_is_skipped() -> None:
-    """ours: approvals.md law 4"""
     ledger = Ledger()
     steps = plan(
         confirm("a"), tool_step("b", "note", {"text": "b"}), tool_step("c", "note", {"text": "c"}, dependencies=[])
@@ -68,7 +66,6 @@ async def test_a_rejected_step_is_rejected_and_what_depends_on_it_is_skipped() -
 async def test_on_reject_says_what_goes_on_but_never_what_the_question_covered(
     on_reject: str, expected: dict[str, str], status: str
 ) -> None:
-    """ours"""
     ledger = Ledger()
     steps = plan(
         confirm("a", confirms=["b"], onReject=on_reject),
@@ -87,7 +84,6 @@ async def test_on_reject_says_what_goes_on_but_never_what_the_question_covered(
 
 
 async def test_one_confirmation_covers_the_calls_it_names_and_needs_what_the_highest_of_them_needs() -> None:
-    """ours: approvals.md confirms"""
     ledger = Ledger()
     steps = plan(
         tool_step("a", "find", {"topic": "t"}),
@@ -104,7 +100,6 @@ async def test_one_confirmation_covers_the_calls_it_names_and_needs_what_the_hig
 
 
 async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown() -> None:
-    """ours"""
     ledger = Ledger()
     script = [calls(("erase", {"ids": [9]}))]
     async with warden(ledger, script=script) as w:
@@ -114,7 +109,6 @@ async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown() ->
 
 
 async def test_calls_before_a_question_keep_their_results_and_calls_after_it_wait() -> None:
-    """ours: law 4"""
     ledger = Ledger()
     batch = calls(
         ("note", {"text": "before"}), ("displayConfirmation", {"action": "go on?"}), ("note", {"text": "after"})
@@ -129,7 +123,6 @@ async def test_calls_before_a_question_keep_their_results_and_calls_after_it_wai
 
 
 async def test_two_questions_in_one_batch_are_two_decisions() -> None:
-    """ours: law 4"""
     batch = calls(("displayConfirmation", {"action": "one"}), ("displayConfirmation", {"action": "two"}))
     async with warden(script=[batch]) as w:
         first = await w.execute_plan(plan(model_step("a", "displayConfirmation")))
@@ -140,7 +133,6 @@ async def test_two_questions_in_one_batch_are_two_decisions() -> None:
 
 
 async def test_a_confirmation_repeated_with_the_same_arguments_returns_the_recorded_decision() -> None:
-    """spec: wire.md plan"""
     batch = calls(("displayConfirmation", {"action": "one"}), ("displayConfirmation", {"action": "one"}))
     async with warden(script=[batch]) as w:
         asked = await w.execute_plan(plan(model_step("a", "displayConfirmation")))
@@ -149,7 +141,6 @@ async def test_a_confirmation_repeated_with_the_same_arguments_returns_the_recor
 
 
 async def test_a_gated_effect_is_asked_for_each_time() -> None:
-    """spec: wire.md plan"""
     ledger = Ledger()
     script = [calls(("erase", {"ids": [1]}), ("erase", {"ids": [1]}))]
     async with warden(ledger, script=script) as w:
@@ -160,7 +151,6 @@ async def test_a_gated_effect_is_asked_for_each_time() -> None:
 
 
 async def test_branches_that_need_nobody_go_on_and_several_questions_are_open_at_once() -> None:
-    """ours: law 4"""
     ledger = Ledger()
     steps = plan(
         confirm("a", dependencies=[]),
@@ -176,7 +166,6 @@ async def test_branches_that_need_nobody_go_on_and_several_questions_are_open_at
 
 
 async def test_independent_steps_run_at_the_same_time() -> None:
-    """ours: DAG execution; each tool waits until the other one has started"""
     started = [anyio.Event(), anyio.Event()]
 
     @planwarden.tool(risk="read", effect="effect")
@@ -194,7 +183,6 @@ async def test_independent_steps_run_at_the_same_time() -> None:
 
 
 async def test_the_same_answer_again_is_recognised_and_a_different_one_is_refused() -> None:
-    """ours: approvals.md law 3"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
@@ -208,7 +196,6 @@ async def test_the_same_answer_again_is_recognised_and_a_different_one_is_refuse
 
 
 async def test_edited_arguments_are_checked_made_a_revision_and_run() -> None:
-    """ours: approvals.md law 5"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1, 2]})))
@@ -223,7 +210,6 @@ async def test_edited_arguments_are_checked_made_a_revision_and_run() -> None:
 
 
 async def test_edits_without_authority_make_a_new_revision_that_a_person_has_to_look_at() -> None:
-    """ours: approvals.md law 5"""
     ledger = Ledger()
     model = Authority(assurance="claimed", channel="mcp", principal="local")
     async with warden(ledger) as w:
@@ -245,7 +231,6 @@ async def test_edits_without_authority_make_a_new_revision_that_a_person_has_to_
 
 @pytest.mark.parametrize("assurance", ["claimed", "client"])
 async def test_a_claim_or_a_form_never_releases_a_dangerous_call(assurance: str) -> None:
-    """ours: approvals.md risk table"""
     ledger = Ledger()
     weak = Authority(assurance="claimed" if assurance == "claimed" else "client", channel="mcp", principal="local")
     async with warden(ledger) as w:
@@ -256,14 +241,12 @@ async def test_a_claim_or_a_form_never_releases_a_dangerous_call(assurance: str)
 
 
 async def test_approved_has_to_be_a_boolean() -> None:
-    """ours: approvals.md must hold"""
     for wrong in ("false", "true", 1, 0):
         with pytest.raises(InvalidArguments):
             planwarden.Decision(approved=wrong)  # type: ignore[arg-type]  # the point of the test is the wrong type
 
 
 async def test_a_form_is_checked_and_its_content_is_the_result() -> None:
-    """spec: wire.md requestInput"""
     form: JsonValue = {
         "type": "object",
         "properties": {"city": {"type": "string", "minLength": 2}},
@@ -285,7 +268,6 @@ async def test_a_form_is_checked_and_its_content_is_the_result() -> None:
 
 
 async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
-    """ours: law 4"""
     asked_of: list[str] = []
 
     @planwarden.tool(execution_mode="blocking", risk="confirm")
@@ -317,7 +299,6 @@ async def test_an_answer_that_could_not_be_read_back_is_refused_and_the_question
 
 
 async def test_an_unanswered_question_is_rejected_when_its_time_is_over() -> None:
-    """ours: approvals.md risk table"""
     clock = ManualClock()
     steps = plan(tool_step("a", "displayConfirmation", {"action": "go on?", "timeoutSeconds": 60}))
     async with warden(store=MemoryStore(clock)) as w:
@@ -334,7 +315,6 @@ async def test_an_unanswered_question_is_rejected_when_its_time_is_over() -> Non
 
 
 async def test_waiting_is_durable_and_ends_by_the_clock() -> None:
-    """spec: issue, built-in tools"""
     clock = ManualClock()
     async with warden(store=MemoryStore(clock)) as w:
         asked = await w.execute_plan(plan(tool_step("a", "wait", {"seconds": 3600})))
@@ -346,7 +326,6 @@ async def test_waiting_is_durable_and_ends_by_the_clock() -> None:
 
 
 async def test_a_busy_thread_refuses_new_work_and_names_what_is_pending() -> None:
-    """spec: wire.md thread_busy"""
     async with warden() as w:
         asked = await w.execute_plan(plan(confirm("a")))
         with pytest.raises(ThreadBusy) as refused:
@@ -358,7 +337,6 @@ async def test_a_busy_thread_refuses_new_work_and_names_what_is_pending() -> Non
 
 
 async def test_cancelling_withdraws_the_questions_and_runs_nothing_more() -> None:
-    """ours"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
@@ -371,7 +349,6 @@ async def test_cancelling_withdraws_the_questions_and_runs_nothing_more() -> Non
 
 
 async def test_cancelling_stops_a_call_that_is_running() -> None:
-    """ours: an effect that was cut short is not claimed either way"""
     started = anyio.Event()
 
     @planwarden.tool(risk="read", effect="effect")
@@ -389,7 +366,6 @@ async def test_cancelling_stops_a_call_that_is_running() -> None:
 
 
 async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by_itself() -> None:
-    """spec: design.md durability contract"""
     attempts: list[int] = []
 
     @planwarden.tool(risk="read", effect="effect", timeout_s=5.0)
@@ -422,7 +398,6 @@ async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by
 async def test_a_reconciled_call_takes_the_given_result_or_gives_the_step_up(
     decision: planwarden.Decision, status: str, result: JsonValue
 ) -> None:
-    """spec: wire.md decision"""
     attempts: list[int] = []
 
     @planwarden.tool(risk="read", effect="effect")
@@ -438,8 +413,6 @@ async def test_a_reconciled_call_takes_the_given_result_or_gives_the_step_up(
 
 
 async def test_a_read_that_times_out_fails_without_a_question() -> None:
-    """ours"""
-
     @planwarden.tool(risk="read", effect="read", timeout_s=5.0)
     async def look() -> str:
         """Never ends."""
@@ -453,7 +426,6 @@ async def test_a_read_that_times_out_fails_without_a_question() -> None:
 
 
 async def test_unknown_and_foreign_ids_look_the_same() -> None:
-    """ours: approvals.md order of checks"""
     async with warden() as w:
         mine = await w.execute_plan(plan(confirm("a")), principal="ann")
         messages: set[str] = set()
@@ -469,7 +441,6 @@ async def test_unknown_and_foreign_ids_look_the_same() -> None:
 
 
 async def test_the_caller_thinks_when_no_model_is_configured() -> None:
-    """spec: wire.md caller suspensions"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.run_goal("write a note")
@@ -491,7 +462,6 @@ async def test_the_caller_thinks_when_no_model_is_configured() -> None:
 
 
 async def test_the_caller_cannot_answer_a_question_to_a_person() -> None:
-    """ours"""
     async with warden() as w:
         asked = await w.execute_plan(plan(confirm("a")))
         with pytest.raises(InvalidArguments, match="addressed to a person"):
@@ -500,7 +470,6 @@ async def test_the_caller_cannot_answer_a_question_to_a_person() -> None:
 
 @pytest.mark.parametrize("content", [None, 7, [], {}, {"toolCalls": "all"}, {"toolCalls": [{"name": "x"}]}, {"x": 1}])
 async def test_a_malformed_answer_of_the_caller_changes_nothing(content: JsonValue) -> None:
-    """ours"""
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(model_step("a", "note")))
         with pytest.raises(InvalidArguments):
@@ -509,7 +478,6 @@ async def test_a_malformed_answer_of_the_caller_changes_nothing(content: JsonVal
 
 
 async def test_a_bad_plan_of_the_caller_is_asked_for_once_more_with_the_reason() -> None:
-    """ours: TAEF validates the caller's answer like any model's"""
     bad: JsonValue = {"todoList": [{"id": "a", "description": "x", "requiredTools": ["teleport"]}]}
     async with warden() as w:
         asked = await w.run_goal("go")
@@ -520,7 +488,6 @@ async def test_a_bad_plan_of_the_caller_is_asked_for_once_more_with_the_reason()
 
 
 async def test_a_created_plan_waits_as_planned_until_it_is_executed() -> None:
-    """spec: wire.md create_plan"""
     ledger = Ledger()
     steps = plan(tool_step("a", "note", {"text": "x"}))
     script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": steps}}]
@@ -534,7 +501,6 @@ async def test_a_created_plan_waits_as_planned_until_it_is_executed() -> None:
 
 
 async def test_options_of_a_thread_are_inherited_unless_the_call_says_otherwise() -> None:
-    """spec: design.md law 10"""
     script: list[JsonValue] = [says("no") for _ in range(9)]
     async with warden(Ledger(), script=script) as w:
         first = await w.execute_plan(plan(model_step("a", "note")), options={"taefMaxRetries": 1})
@@ -546,8 +512,6 @@ async def test_options_of_a_thread_are_inherited_unless_the_call_says_otherwise(
 
 
 async def test_a_large_or_unusable_result_is_bounded_or_a_coded_error() -> None:
-    """spec: issue, bad input"""
-
     @planwarden.tool(risk="read", effect="effect")
     async def flood() -> str:
         """Return far too much."""
@@ -568,8 +532,6 @@ async def test_a_large_or_unusable_result_is_bounded_or_a_coded_error() -> None:
 
 
 async def test_a_tool_that_cancels_itself_fails_its_step() -> None:
-    """ours: a cancelled future inside of a tool is the tool's own trouble"""
-
     @planwarden.tool(risk="read", effect="effect")
     async def impatient() -> str:
         """Wait for something that was given up."""
@@ -584,7 +546,6 @@ async def test_a_tool_that_cancels_itself_fails_its_step() -> None:
 
 
 async def test_a_warden_left_by_a_cancelled_task_still_closes_its_store(tmp_path: Path) -> None:
-    """ours: no sign of life stays behind"""
     opened = anyio.Event()
 
     async def live() -> None:

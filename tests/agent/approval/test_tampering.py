@@ -40,7 +40,6 @@ def forge(path: Path, code: str, old: str, new: str) -> None:
     ids=["arguments", "what it needs"],
 )
 async def test_a_question_edited_in_the_database_halts_instead_of_running(tmp_path: Path, old: str, new: str) -> None:
-    """spec: approvals.md: row edited in the database → digest mismatch, halt"""
     ledger, path = Ledger(), tmp_path / "planwarden.db"
     store = SqliteStore.open(path)
     async with warden(ledger, store=store) as w:

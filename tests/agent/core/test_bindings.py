@@ -28,7 +28,6 @@ def take(result: JsonValue, pointer: str = "", parse: str = "") -> JsonValue:
 
 @requirement("references:text")
 def test_json_in_text_is_read_where_the_binding_says_so() -> None:
-    """spec: console.md"""
     assert take(TEXT, "/customers/0/id", "json") == 7
     assert take(TEXT, "", "json") == json.loads(TEXT)
     # Once: what the JSON itself has as text stays text.
@@ -66,7 +65,6 @@ def test_a_binding_that_leads_nowhere_says_why(result: JsonValue, pointer: str, 
 
 @requirement("references:text")
 def test_text_in_an_artifact_is_read_too() -> None:
-    """ours: large results are artifacts"""
     artifact = make_artifact(json.dumps(TEXT).encode())
     wanted = [PartAddress(artifact.artifact_id, "/customers/0/id", "json"), PartAddress(artifact.artifact_id, "/x")]
     parts = read_parts(artifact, wanted)
@@ -96,7 +94,6 @@ def test_a_malformed_binding_is_a_fault_of_the_plan(binding: Json, why: str) -> 
 
 
 def test_a_repeated_key_among_very_many_is_found_at_once() -> None:
-    """ours: the search for it took a minute"""
     text = "{" + ",".join(f'"{number}": 1' for number in range(100_000)) + ', "7": 2}'
     with pytest.raises(InvalidArguments, match="duplicate key '7'"):
         read_json(text)

@@ -18,7 +18,6 @@ print(ids.new(), flush=True)
 
 
 def test_ids_are_32_hexadecimal_digits_and_never_come_twice() -> None:
-    """ours"""
     ids = RandomIds()
     made = [ids.new() for _ in range(3 * DRAWN)]
     assert len({*made}) == len(made)
@@ -26,7 +25,6 @@ def test_ids_are_32_hexadecimal_digits_and_never_come_twice() -> None:
 
 
 def test_a_forked_process_gives_other_ids_than_its_parent() -> None:
-    """ours: both have the same ones in memory"""
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60)
     first, second = done.stdout.split()
     assert first != second

@@ -59,7 +59,6 @@ def put(argument: JsonValue, execution: ExecutionState) -> JsonValue:
 
 @requirement("plans:inputs")
 def test_a_run_takes_what_it_was_given_and_defaults_for_the_rest() -> None:
-    """spec: plans.md, inputs"""
     document: Json = {
         "inputs": SCHEMA,
         **plan(tool_step("a", "find", {"who": {"$from": "inputs", "pointer": "/customer"}})),
@@ -83,14 +82,12 @@ def test_a_run_takes_what_it_was_given_and_defaults_for_the_rest() -> None:
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(inputs: Json, why: str) -> None:
-    """spec: plans.md, every fault is named"""
     with pytest.raises(InvalidArguments) as refused:
         fill_inputs(SCHEMA, inputs)
     assert why in refused.value.message
 
 
 def test_hostile_inputs_are_refused() -> None:
-    """ours: nested without end; a plan that takes nothing; what a schema allows is not refused"""
     deep: JsonValue = "x"
     for _ in range(100):
         deep = [deep]
@@ -114,13 +111,11 @@ def test_hostile_inputs_are_refused() -> None:
     ],
 )
 def test_a_schema_of_inputs_that_cannot_be_used_is_a_fault_of_the_plan(schema: JsonValue, why: str) -> None:
-    """spec: issue, hostile schemas in inputs"""
     with pytest.raises(InvalidPlan, match=why):
         parse_plan({"inputs": schema, **plan(tool_step("a", "find"))}, author="caller", tools=TOOLS)
 
 
 def test_inputs_is_a_reserved_id_only_in_plans_with_inputs() -> None:
-    """spec: plans.md, settled"""
     old = plan(tool_step("inputs", "find"), tool_step("b", "find", {"x": {"$from": "inputs"}}))
     parsed, _ = parse_plan(old, author="caller", tools=TOOLS)
     assert parsed.steps[1].dependencies == ("inputs",)
@@ -132,7 +127,6 @@ def test_inputs_is_a_reserved_id_only_in_plans_with_inputs() -> None:
 
 @requirement("plans:default")
 def test_a_default_stands_for_what_is_not_there() -> None:
-    """spec: plans.md, default"""
     execution = after({"ids": [1], "none": None})
     assert put({"$from": "a", "pointer": "/ids/0", "default": 9}, execution) == 1
     assert put({"$from": "a", "pointer": "/ids/1", "default": [9]}, execution) == [9]
@@ -146,7 +140,6 @@ def test_a_default_stands_for_what_is_not_there() -> None:
 
 @requirement("plans:text")
 def test_text_takes_values_without_a_model() -> None:
-    """spec: plans.md, $text"""
     execution = after({"name": "Ann", "total": {"eur": 3}, "braces": "{name}"})
     taken: Json = {name: {"$from": "a", "pointer": f"/{name}"} for name in ("name", "total", "braces")}
     text: Json = {"$text": "Dear {name}: {total}, {braces}, {{name}} {name}", "with": taken}
@@ -171,14 +164,12 @@ def test_text_takes_values_without_a_model() -> None:
     ],
 )
 def test_a_template_that_cannot_be_filled_is_a_fault_of_the_plan(template: Json, why: str) -> None:
-    """spec: plans.md, unknown names are faults of the plan"""
     assert any(why in fault for fault in find_binding_faults({"x": template}))
     with pytest.raises(InvalidPlan):
         parse_plan(plan(tool_step("a", "find"), tool_step("b", "find", {"x": template})), author="caller", tools=TOOLS)
 
 
 def test_a_template_cannot_make_much_of_little() -> None:
-    """ours: a name that stands there often takes its value as often"""
     execution = after("x" * 1_000)
     with pytest.raises(InvalidArguments, match="would be larger than"):
         put({"$text": "{a}" * 500, "with": {"a": {"$from": "a"}}}, execution)

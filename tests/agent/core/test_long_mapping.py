@@ -13,7 +13,6 @@ from tests.support.wardens import plan, tool_step
 
 @pytest.mark.parametrize("length", [1, PART - 1, PART, PART + 1, 2 * PART, 1_000])
 def test_a_changed_copy_has_the_values_of_a_changed_dict(length: int) -> None:
-    """ours"""
     names = [f"k{number}" for number in range(length)]
     expected = dict.fromkeys(names, 0)
     values = replace_value(dict(expected), names[0], 1)
@@ -32,7 +31,6 @@ def test_a_changed_copy_has_the_values_of_a_changed_dict(length: int) -> None:
 
 @pytest.mark.parametrize("count", [500, 2_000])
 def test_each_event_of_a_long_plan_copies_few_of_its_steps(count: int) -> None:
-    """ours: copying all of them for each event is what makes a step of a long plan slower than one of a short plan"""
     steps = [tool_step(f"s{number}", "t") for number in range(count)]
     parsed, _ = parse_plan(plan(*steps), author="caller", tools={"t": ToolFacts(is_blocking=False)}, max_steps=count)
     execution = new_execution("e", "thread", "ann")

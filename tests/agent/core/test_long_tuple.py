@@ -15,7 +15,6 @@ from tests.support.wardens import plan, tool_step
 
 @pytest.mark.parametrize("length", [1, PART - 1, PART, PART + 1, 2 * PART, 1_000])
 def test_a_changed_copy_has_the_values_of_a_changed_tuple(length: int) -> None:
-    """ours"""
     values, expected = replace_at(tuple(range(length)), 0, -1), [-1, *range(1, length)]
     assert isinstance(values, tuple) is (length <= PART)
     for place in (length - 1, length // 2, length // 3):
@@ -33,7 +32,6 @@ def test_a_changed_copy_has_the_values_of_a_changed_tuple(length: int) -> None:
 @requirement("loop:large")
 @pytest.mark.parametrize("items", [1_000, 10_000])
 def test_each_event_of_a_long_loop_copies_few_of_its_calls(items: int) -> None:
-    """ours: copying all of them for each event takes longer than ten thousand calls"""
     step: dict[str, JsonValue] = {**tool_step("each", "t"), "forEach": {"$from": "a"}, "maxItems": items}
     parsed, _ = parse_plan(plan(tool_step("a", "t"), step), author="caller", tools={"t": ToolFacts(is_blocking=False)})
     execution = new_execution("e", "thread", "ann")

@@ -120,7 +120,6 @@ class Life:
 
 @requirement("patience:waits")
 def test_the_waits_double_from_a_minute_to_half_an_hour_and_end_with_the_patience() -> None:
-    """spec: plans, a provider that fails: 1 min, doubling to 30 min, for a day"""
     life = Life(created("plan", DAY_S))
     while life.execution.status != "incomplete":
         for prompt in life.settle():
@@ -139,7 +138,6 @@ def test_the_waits_double_from_a_minute_to_half_an_hour_and_end_with_the_patienc
 def test_a_wait_is_never_longer_than_the_longest_nor_than_the_patience(
     attempts: int, elapsed_s: float, patience_s: float, asked_s: float | None
 ) -> None:
-    """ours: any number of failures, any patience, whatever the provider asks for"""
     outage = ModelOutage(
         attempts=attempts, since=BEGAN, failed_at=BEGAN + elapsed_s, message="no", asked_s=bound_asked_s(asked_s)
     )
@@ -155,7 +153,6 @@ def test_a_wait_is_never_longer_than_the_longest_nor_than_the_patience(
 
 @requirement("patience:asked")
 def test_what_the_provider_asks_for_is_the_least_wait_within_limits_and_lasts_for_one_failure() -> None:
-    """spec: RFC 9110, Retry-After"""
     life = Life(created("plan", DAY_S))
     for asked_s, wait_s in (
         (7_200.0, 7_200.0),
@@ -178,7 +175,6 @@ def test_what_the_provider_asks_for_is_the_least_wait_within_limits_and_lasts_fo
 @requirement("patience:waits")
 @given(GOALS)
 def test_without_patience_the_first_failure_ends_the_execution_as_incomplete(goal: str) -> None:
-    """spec: plans, modelPatienceS = 0 gives up at once"""
     life = Life(created(goal, 0.0))
     for prompt in life.settle():
         life.fail(prompt)
@@ -190,7 +186,6 @@ def test_without_patience_the_first_failure_ends_the_execution_as_incomplete(goa
 @requirement("patience:at-once")
 @given(GOALS, st.booleans())
 def test_a_failure_that_no_wait_can_change_fails_at_once_also_after_a_wait(goal: str, has_waited: bool) -> None:
-    """spec: plans, wrong key or unknown model fail at once"""
     life = Life(created(goal, DAY_S))
     if has_waited:
         for prompt in life.settle():
@@ -208,7 +203,6 @@ def test_a_failure_that_no_wait_can_change_fails_at_once_also_after_a_wait(goal:
 def test_whatever_fails_and_answers_the_execution_waits_goes_on_or_ends_and_never_stands_still(
     goal: str, patience_s: float, luck: list[int], is_cancelled: bool
 ) -> None:
-    """ours: decide and the tables together, over random failures"""
     life, restarts, draws = Life(created(goal, patience_s)), 3, iter(luck)
     for _ in range(2_000):
         prompts = life.settle()
@@ -246,7 +240,6 @@ def test_whatever_fails_and_answers_the_execution_waits_goes_on_or_ends_and_neve
 
 @requirement("patience:waits")
 def test_a_step_that_waits_does_not_hold_up_the_others_and_one_that_is_given_up_ends_the_execution_after_them() -> None:
-    """spec: design, independent branches go on"""
     life = Life(created("steps", 90.0))
     a, b = life.settle()
     life.fail(a)
@@ -263,7 +256,6 @@ def test_a_step_that_waits_does_not_hold_up_the_others_and_one_that_is_given_up_
 
 @requirement("patience:restart")
 def test_a_plan_that_was_only_asked_for_is_only_made_when_its_planning_is_started_again() -> None:
-    """ours: nobody has seen the plan yet"""
     options = ev.Options(model_patience_s=0.0)
     begun = apply(new_execution("e", "t", "ann"), ev.ExecutionCreated(goal="g", options=options, plan_only=True), BEGAN)
     life = Life(begun)

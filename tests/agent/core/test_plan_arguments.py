@@ -62,7 +62,6 @@ def problems_of(*arguments: Json, schema: Json = ORDER) -> list[str]:
 
 @requirement("plan:literals")
 def test_every_fault_is_named_at_once_with_step_tool_path_and_what_is_wanted() -> None:
-    """spec: issue 14"""
     found = problems_of(
         {"to": 5, "lines": [{"text": "x", "bold": "yes"}], "kind": "box", "subject": "Hello"},
         {"amount": 0, "box": {"width": "wide"}},
@@ -84,7 +83,6 @@ def test_every_fault_is_named_at_once_with_step_tool_path_and_what_is_wanted() -
 
 @requirement("plan:literals")
 def test_what_is_bound_is_skipped_and_everything_around_it_is_checked() -> None:
-    """spec: console.md, partly bound arguments"""
     assert problems_of({"to": BOUND, "lines": BOUND, "kind": BOUND, "tags": [BOUND, BOUND, None]}) == []
     assert problems_of({"to": BOUND, "lines": [{"text": BOUND}], "box": {"width": BOUND}, "kind": "parcel"}) == []
     refused: list[tuple[Json, str]] = [
@@ -104,7 +102,6 @@ def test_what_is_bound_is_skipped_and_everything_around_it_is_checked() -> None:
 
 @requirement("plan:literals")
 def test_what_depends_on_a_bound_value_is_not_judged() -> None:
-    """ours: a plan that could run is never refused"""
     either: Json = {"oneOf": [{"properties": {"n": {"type": "integer"}}}, {"properties": {"n": {"type": "string"}}}]}
     never: Json = {"not": {"properties": {"n": {"const": None}}}}
     listed: Json = {"enum": [{"n": 1}, {"n": 2}]}
@@ -156,7 +153,6 @@ SCHEMAS: list[tuple[Json, st.SearchStrategy[Any]]] = [
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
 @given(data=st.data())
 def test_arguments_that_fit_are_never_refused_whatever_of_them_is_bound(number: int, data: st.DataObject) -> None:
-    """ours: bindings can only make a plan less certain, never wrong"""
     schema, fitting = SCHEMAS[number]
     arguments = data.draw(fitting)
     assert Schema(schema).find_faults(arguments) == ()
@@ -209,7 +205,6 @@ def test_checking_the_largest_plans_does_not_stand_the_loop_still() -> None:
 
 @requirement("plan:literals")
 def test_a_tool_whose_schema_is_not_known_takes_any_arguments() -> None:
-    """ours: its calls are checked when their turn comes"""
     unknown = {"send": ToolFacts(is_blocking=False)}
     accepted, _ = parse_plan(plan(tool_step("a", "send", {"to": 5})), author="model", tools=unknown)
     assert accepted.step("a").tool_calls[0].arguments == {"to": 5}
@@ -217,7 +212,6 @@ def test_a_tool_whose_schema_is_not_known_takes_any_arguments() -> None:
 
 @requirement("plan:placeholders")
 def test_a_placeholder_of_a_caller_is_a_warning_and_one_of_a_model_a_fault() -> None:
-    """spec: console.md"""
     given = plan(tool_step("a", "send", {"to": "https://example.org/a", "copy": "<name>"}))
     accepted, warnings = parse_plan(given, author="caller", tools=facts({}))
     assert accepted.steps and [warning.split(": ")[0] for warning in warnings] == ["step 'a', send"] * 2

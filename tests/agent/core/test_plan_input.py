@@ -24,7 +24,6 @@ def properties_of(schema: JsonValue, *path: str) -> Json:
 
 @pytest.mark.parametrize("described", [False, True])
 def test_the_schema_of_a_plan_has_every_field_and_every_choice(described: bool) -> None:
-    """spec: issue, one definition of a plan"""
     plan = plan_schema(described=described)
     step = properties_of(plan, "properties", "todoList", "items")
     assert list(step) == list(StepInput.model_fields)
@@ -46,7 +45,6 @@ def test_the_schema_for_clients_describes_what_a_name_does_not_say_and_models_of
 
 
 def test_a_refusal_names_every_fault_at_its_place() -> None:
-    """ours"""
     document: JsonValue = {
         "goal": "g",
         "todoList": [
@@ -73,7 +71,6 @@ def test_a_refusal_names_every_fault_at_its_place() -> None:
 
 
 def test_a_models_plan_loses_keys_that_mean_nothing_and_is_refused_for_those_that_mean_others() -> None:
-    """ours: without its required_tools a step would be done by thinking."""
     step: dict[str, JsonValue] = {"id": "a", "description": "find it"}
     plan, warnings = parse_plan({"todoList": [{**step, "title": "x", "note": "y"}]}, author="model", tools={})
     assert len(plan.steps) == 1 and len(warnings) == 1 and "'note', 'title'" in warnings[0]
@@ -82,7 +79,6 @@ def test_a_models_plan_loses_keys_that_mean_nothing_and_is_refused_for_those_tha
 
 
 def test_text_inside_arguments_is_never_read_as_json() -> None:
-    """ours: a tool may want exactly this text."""
     arguments: dict[str, JsonValue] = {"text": '{"a": 1}', "more": ["[1]", None]}
     step: JsonValue = {"id": "a", "description": "x", "toolCalls": [{"toolName": "note", "arguments": arguments}]}
     plan, _ = parse_plan({"todoList": [step]}, author="caller", tools={"note": ToolFacts(is_blocking=False)})
@@ -92,7 +88,6 @@ def test_text_inside_arguments_is_never_read_as_json() -> None:
 @pytest.mark.parametrize("space", ["", " ", "\n", "\t \r"], ids=ascii)
 @pytest.mark.parametrize("key", ["todoList", "dependencies", "arguments"])
 def test_json_that_was_sent_as_text_is_read_whatever_space_stands_before_it(space: str, key: str) -> None:
-    """ours: some clients send lists and objects so; a plan without such text is not looked through"""
     arguments: Json = {"to": "Ann"}
     step: Json = {"id": "a", "description": "Send", "dependencies": []}
     step["toolCalls"] = [{"toolName": "send", "arguments": arguments}]

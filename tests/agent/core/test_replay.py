@@ -156,7 +156,6 @@ def failed_and_called_complete(log: Log) -> Log:
 def test_the_first_decision_that_the_code_would_not_take_is_named(
     spoil: Callable[[Log], Log], sequence: int, event: str
 ) -> None:
-    """spec: plans, a log that does not replay names the first event"""
     assert replay(a_log()) is None
     fault = replay(spoil(a_log()))
     assert fault is not None and (fault.sequence, fault.event) == (sequence, event)
@@ -165,7 +164,6 @@ def test_the_first_decision_that_the_code_would_not_take_is_named(
 
 @requirement("replay:decisions")
 def test_other_words_in_a_message_are_no_other_decision() -> None:
-    """ours: a later version may say it better"""
     log: Log = [
         *a_log()[:4],
         [
@@ -182,7 +180,6 @@ def test_other_words_in_a_message_are_no_other_decision() -> None:
 
 @requirement("replay:decisions")
 def test_a_reply_that_comes_after_the_wish_to_cancel_is_no_fault() -> None:
-    """ours: the prompt was sent while the execution wanted it, and a running call holds up the end"""
     steps = tuple(replace(step, dependencies=()) for step in PLAN.steps)
     log: Log = [
         [ev.ExecutionCreated(), ev.PlanAccepted(plan=Plan(steps=steps)), ev.StepStarted(step_id="a")],
@@ -222,7 +219,6 @@ def a_loop(items: list[JsonValue], chosen: list[JsonValue], *released: str) -> L
 
 @requirement("replay:decisions")
 def test_the_items_of_a_loop_and_the_chosen_rows_of_its_question_are_judged() -> None:
-    """ours: other items, or a row that nobody chose, are decisions that the code would not take"""
     assert replay(a_loop([1, 2], [0, 1], "b:1", "b:2")) is None
     assert replay(a_loop([1, 2], [1], "b:2")) is None
     others, unchosen = replay(a_loop([1, 3], [0], "b:1")), replay(a_loop([1, 2], [1], "b:1"))
@@ -232,13 +228,11 @@ def test_the_items_of_a_loop_and_the_chosen_rows_of_its_question_are_judged() ->
 
 @requirement("replay:decisions")
 def test_a_log_that_cannot_be_read_says_from_where_on() -> None:
-    """ours"""
     assert ReplayFault.of_unreadable(LogUnreadable("no", sequence=7)).describe() == "from event 7 on: no"
     assert ReplayFault.of_unreadable(LogUnreadable("no")).describe() == "at all: no"
 
 
 @requirement("replay:decisions")
 def test_an_incomplete_execution_can_go_on_and_no_other_finished_one_can() -> None:
-    """spec: plans, unfinished ones; an incomplete one is started again"""
     over = {status for status in TRANSITIONS if not can_go_on(status)}
     assert over == {"completed", "rejected", "failed", "cancelled", "rehearsed"}

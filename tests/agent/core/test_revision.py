@@ -24,7 +24,6 @@ async def run(steps: dict[str, JsonValue], *script: JsonValue) -> tuple[planward
 
 
 async def test_pending_steps_are_added_changed_removed_and_moved_and_the_difference_is_shown() -> None:
-    """spec: issue, plan revision"""
     added: JsonValue = tool_step("new", "note", {"text": "new"}, dependencies=["think"])
     changed: JsonValue = {"toolCalls": [{"toolName": "note", "arguments": {"text": "changed"}}]}
     execution, ledger = await run(
@@ -64,7 +63,6 @@ async def test_pending_steps_are_added_changed_removed_and_moved_and_the_differe
     ],
 )
 async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operation: JsonValue, why: str) -> None:
-    """spec: design.md law 6"""
     steps = plan(
         THINK,
         confirm("gate", confirms=["a"]),
@@ -79,7 +77,6 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
 
 
 async def test_the_model_that_wrote_a_refused_patch_learns_why() -> None:
-    """ours"""
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(model_step("a", "find", "note")))
         patch: JsonValue = {
@@ -91,14 +88,12 @@ async def test_the_model_that_wrote_a_refused_patch_learns_why() -> None:
 
 
 async def test_a_patch_cannot_add_a_dangerous_step_without_approval() -> None:
-    """ours: policy decides about an added call as about any other"""
     script = revising({"op": "add", "step": tool_step("n", "erase", {"ids": [1]})})
     execution, ledger = await run(plan(THINK), script)
     assert execution.status == "suspended" and execution.suspensions[0].kind == "approval" and ledger.lines == []
 
 
 async def test_a_patch_in_a_tool_step_is_checked_too() -> None:
-    """ours"""
     reply = calls(("find", {"topic": "t"}))
     body = reply["reply"]
     assert isinstance(body, dict)

@@ -48,7 +48,6 @@ ACCEPTED, REVISED = ev.PlanAccepted(plan=PLAN), ev.PlanRevised(step_id="a", plan
 def test_only_the_accepted_plan_of_a_saved_one_that_nobody_revised_is_that_version(
     events: tuple[ev.Event, ...], saved: ev.PlanVersion | None, is_exact: bool
 ) -> None:
-    """spec: plans, settled; any change of the plan asks again"""
     execution = run(*events, saved=saved)
     assert execution.is_as_saved is is_exact
 

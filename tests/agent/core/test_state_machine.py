@@ -262,7 +262,6 @@ def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
 @requirement("state:total")
 @given(logs())
 def test_outside_the_frontier_every_step_is_over_or_waits_for_others(log: tuple[ev.Recorded, ...]) -> None:
-    """ours: what follows next is looked for in the frontier alone"""
     execution = NEW
     for entry in log:
         execution = apply(execution, entry.event, entry.at)
@@ -279,7 +278,6 @@ def test_outside_the_frontier_every_step_is_over_or_waits_for_others(log: tuple[
 @requirement("state:total")
 @given(logs())
 def test_the_numbers_of_steps_that_ended_and_are_done_are_those_of_the_steps(log: tuple[ev.Recorded, ...]) -> None:
-    """ours: they are kept up to date, so that no commit counts the steps of a long plan"""
     execution = NEW
     for entry in log:
         execution = apply(execution, entry.event, entry.at)
@@ -291,7 +289,6 @@ def test_the_numbers_of_steps_that_ended_and_are_done_are_those_of_the_steps(log
 @requirement("state:total")
 @given(logs())
 def test_a_legal_log_follows_the_tables_and_undoes_nothing(log: tuple[ev.Recorded, ...]) -> None:
-    """spec: style, 34"""
     execution = NEW
     for entry in log:
         after = apply(execution, entry.event, entry.at)
@@ -305,7 +302,6 @@ def test_a_legal_log_follows_the_tables_and_undoes_nothing(log: tuple[ev.Recorde
 def test_an_event_is_applied_or_refused_and_the_old_state_is_unchanged(
     log: tuple[ev.Recorded, ...], event: ev.Event
 ) -> None:
-    """spec: style, 4; nothing but IllegalTransition ever comes out"""
     execution, again = fold(NEW, log), fold(NEW, log)
     try:
         assert_declared(apply(execution, event, 5_000.0))
@@ -317,7 +313,6 @@ def test_an_event_is_applied_or_refused_and_the_old_state_is_unchanged(
 @requirement("state:total")
 @given(logs(min_size=10))
 def test_no_event_follows_a_terminal_status(log: tuple[ev.Recorded, ...]) -> None:
-    """spec: state, terminal statuses have an empty row"""
     execution = fold(NEW, log)
     if execution.is_finished:
         # Only a larger budget leads out of `incomplete`, and nothing out of the others.
@@ -328,7 +323,6 @@ def test_no_event_follows_a_terminal_status(log: tuple[ev.Recorded, ...]) -> Non
 @requirement("rehearsal:nothing-done")
 @given(logs(min_size=10))
 def test_a_rehearsal_dispatches_only_reads_asks_nobody_and_claims_no_success(log: tuple[ev.Recorded, ...]) -> None:
-    """spec: plans.md, a rehearsal can never dispatch an effect"""
     execution, is_rehearsal = NEW, False
     for entry in log:
         before, execution = execution, apply(execution, entry.event, entry.at)
@@ -358,7 +352,6 @@ def test_a_rehearsal_dispatches_only_reads_asks_nobody_and_claims_no_success(log
 @requirement("plan:review")
 @given(logs(min_size=10))
 def test_under_review_nothing_begins_but_what_a_person_approved(log: tuple[ev.Recorded, ...]) -> None:
-    """spec: plans.md, before the first step the plan itself is a question to a person"""
     execution, approved = NEW, None
     for entry in log:
         before, execution = execution, apply(execution, entry.event, entry.at)
@@ -377,7 +370,6 @@ def test_under_review_nothing_begins_but_what_a_person_approved(log: tuple[ev.Re
 @requirement("state:fold")
 @given(logs())
 def test_the_fold_of_the_stored_log_is_the_stored_state(log: tuple[ev.Recorded, ...]) -> None:
-    """spec: design.md, the log is the only source of truth"""
     kept = NEW
     for entry in log:
         kept = apply(kept, entry.event, entry.at)
@@ -389,14 +381,12 @@ def test_the_fold_of_the_stored_log_is_the_stored_state(log: tuple[ev.Recorded, 
 @requirement("state:fold")
 @given(logs(), st.integers(0, 40))
 def test_a_log_may_be_folded_in_any_number_of_parts(log: tuple[ev.Recorded, ...], cut: int) -> None:
-    """ours: catching up reads only the tail"""
     assert fold(fold(NEW, log[:cut]), log[cut:]) == fold(NEW, log)
 
 
 @requirement("state:total")
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=[kind.__name__ for kind in EVENT_TYPES])
 def test_every_event_is_legal_somewhere_and_leads_to_a_declared_status(kind: type[ev.Event]) -> None:
-    """spec: style, 3; the tables are complete and closed"""
     rows = [row[kind] for row in TRANSITIONS.values() if kind in row]
     assert rows and set(rows) <= TRANSITIONS.keys()
     for table in (STEP_TRANSITIONS, CALL_TRANSITIONS):

@@ -190,7 +190,6 @@ def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> Executio
 def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
     data: st.DataObject, plan: JsonValue
 ) -> None:
-    """spec: design.md, laws 1, 4 and 7 of the engine; approvals.md law 4"""
     execution, log = anyio.run(_run, data, plan, EffectLedger(Path(os.devnull)))
     assert _replay(execution, log) == execution
     assert [entry.sequence for entry in log] == list(range(1, len(log) + 1))
@@ -211,8 +210,6 @@ def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
 def test_any_plan_can_be_rehearsed_and_then_nothing_but_reads_has_run(
     plan: JsonValue, tool_mode: ev.ToolMode, content: str
 ) -> None:
-    """spec: plans.md, a rehearsal can never dispatch an effect"""
-
     async def rehearse() -> ExecutionState:
         called: JsonValue = [{"toolName": content, "arguments": {"value": 1}}]
         answer = Decision(content={"toolCalls": called} if content else {"content": "prose"})

@@ -44,7 +44,6 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 @requirement("engine:foreign-values")
 @pytest.mark.parametrize("value", [NAN, -math.inf, ENDLESS])
 async def test_a_plan_with_a_number_that_json_cannot_hold_is_refused(store: SqliteStore, value: JsonValue) -> None:
-    """spec: issue, bad input"""
     async with warden(Ledger(), store=store) as w:
         with pytest.raises(InvalidPlan):
             await w.execute_plan(plan(tool_step("a", "note", {"text": value})))
@@ -56,7 +55,6 @@ async def test_a_plan_with_a_number_that_json_cannot_hold_is_refused(store: Sqli
 async def test_an_answer_with_a_number_that_json_cannot_hold_is_refused_and_the_question_stays(
     store: SqliteStore, value: JsonValue
 ) -> None:
-    """spec: issue, bad input"""
     ledger = Ledger()
     async with warden(ledger, store=store) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), model_step("b", "note")))
@@ -77,7 +75,6 @@ async def test_an_answer_with_a_number_that_json_cannot_hold_is_refused_and_the_
 @requirement("engine:foreign-values")
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" * 5000])
 async def test_a_call_in_a_models_text_with_such_a_number_is_no_call(store: SqliteStore, number: str) -> None:
-    """ours: text markers are parsed by Python, whose parser knows more than JSON"""
     ledger = Ledger()
     text = f'{{"toolCalls": [{{"toolName": "note", "arguments": {{"text": {number}}}}}]}}'
     script = [says(text), calls(("note", {"text": "now"}))]
@@ -130,7 +127,6 @@ async def mistaken() -> None:
 async def test_a_tool_whose_result_cannot_be_stored_fails_its_step(
     store: SqliteStore, tool: str, arguments: JsonValue
 ) -> None:
-    """spec: issue, bad input: a tool that returns something that is not JSON"""
     async with warden(tools=[odd, hard, mistaken], store=store) as w:
         done = await w.execute_plan(plan(tool_step("a", tool, arguments)), wait_seconds=60)
     assert (done.status, done.steps[0].status) == ("failed", "failed")
@@ -146,7 +142,6 @@ class RaisingModel:
 
 @requirement("engine:foreign-values")
 async def test_a_model_that_raises_fails_the_prompt_and_is_not_asked_again_without_end() -> None:
-    """ours: every request to a provider costs money"""
     settings, model = Settings(home=Path("/nonexistent")), RaisingModel()
     async with planwarden.Warden(settings=settings, model=model, store=MemoryStore()) as w:
         done = await w.run_goal("anything", wait_seconds=60)

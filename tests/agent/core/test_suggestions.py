@@ -23,11 +23,9 @@ KNOWN = ("list", "show", "approve", "max_steps", "fs_read_file", "fs_write_file"
     ],
 )
 def test_the_word_that_is_most_alike_is_what_was_meant(word: str, meant: str | None) -> None:
-    """spec: console.md, did you mean"""
     assert closest_word(word, KNOWN) == meant
 
 
 def test_a_message_asks_only_where_something_is_alike() -> None:
-    """ours"""
     assert did_you_mean("shwo", KNOWN) == " (did you mean 'show'?)"
     assert did_you_mean("zzz", KNOWN) == did_you_mean("list", ()) == ""

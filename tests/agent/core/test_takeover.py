@@ -52,7 +52,6 @@ ABC = parsed(tool_step("a", "t"), tool_step("b", "t"), tool_step("c", "t"))
 
 @requirement("retry:rest")
 def test_a_step_that_the_record_does_not_prove_is_refused_by_the_fold() -> None:
-    """spec: plans, retry; TAEF, also where a log is damaged"""
     for wrong in (done("a"), done("a", call("a:1", "ask")), done("a", call("b:1")), done("z", call("z:1"))):
         with pytest.raises(IllegalTransition):
             run(ABC, ev.StepsTakenOver(steps=(wrong,)))
@@ -64,7 +63,6 @@ def test_a_step_that_the_record_does_not_prove_is_refused_by_the_fold() -> None:
 
 @requirement("retry:calls")
 def test_no_revision_of_a_model_makes_the_plan_forget_calls_that_were_taken_over() -> None:
-    """ours: a step with such calls has begun"""
     partly = ev.TakenStep(step_id="b", execution_id="e0", calls=(call("b:1", unknown="lost"),))
     state = run(ABC, ev.StepsTakenOver(steps=(done("a", call("a:1")), partly)))
     pending = [name for name, step in state.steps.items() if not step.has_begun]
@@ -83,7 +81,6 @@ def test_no_revision_of_a_model_makes_the_plan_forget_calls_that_were_taken_over
 
 @requirement("retry:gated")
 def test_what_stood_behind_an_open_confirmation_waits_for_it_through_steps_that_were_taken_over() -> None:
-    """spec: plans, retry; gated again, also for steps that a model adds"""
     given = parsed(tool_step("ask", "ask"), tool_step("a", "t"), tool_step("b", "t"), tool_step("c", "t"))
     taken = ev.StepsTakenOver(steps=(done("a", call("a:1")), done("b", call("b:1"))))
     state = run(given, taken)
@@ -103,7 +100,6 @@ def test_what_stood_behind_an_open_confirmation_waits_for_it_through_steps_that_
 
 @requirement("retry:unknown")
 def test_an_unknown_call_comes_before_the_calls_after_it() -> None:
-    """spec: plans, retry; asked first"""
     two: dict[str, JsonValue] = {
         "id": "a",
         "description": "a",
@@ -119,7 +115,6 @@ def test_an_unknown_call_comes_before_the_calls_after_it() -> None:
 
 @requirement("retry:fork")
 def test_a_long_result_is_cut_and_many_steps_are_counted_in_what_a_person_is_told() -> None:
-    """ours: a question stays readable"""
     names = [f"s{number}" for number in range(20)]
     given = parsed(*[tool_step(name, "t", dependencies=[]) for name in names])
     events: list[ev.Event] = []

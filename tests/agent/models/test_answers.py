@@ -65,7 +65,6 @@ def called(reply: Reply) -> list[tuple[str, dict[str, JsonValue]]]:
 
 @every_wire
 async def test_usage_is_what_the_provider_reports_also_for_a_repeated_answer(wire: str) -> None:
-    """spec: issue, budgets: from the provider's own numbers"""
     async with serve_double(wire, MANNERS["malformed once"]) as double:
         reply = await build_provider_model(double).reply(STEP, (NOTE,))
     assert len(double.requests) == 2 and (reply.input_tokens, reply.output_tokens) == double.tokens
@@ -74,7 +73,6 @@ async def test_usage_is_what_the_provider_reports_also_for_a_repeated_answer(wir
 
 @every_wire
 async def test_after_broken_arguments_the_model_is_asked_once_more_with_the_reason(wire: str) -> None:
-    """spec: issue, truncated JSON repaired by one re-prompt"""
     async with serve_double(wire, MANNERS["malformed"]) as double:
         reply = await build_provider_model(double).reply(STEP, (NOTE,))
     assert reply.calls == () and len(double.requests) == 2
@@ -84,14 +82,12 @@ async def test_after_broken_arguments_the_model_is_asked_once_more_with_the_reas
 
 @pytest.mark.parametrize("wire", first_only(*WIRES))
 async def test_ten_thousand_calls_are_cut_to_fifty(wire: str) -> None:
-    """spec: issue, provider doubles"""
     async with serve_double(wire, MANNERS["ten thousand calls"]) as double:
         reply = await build_provider_model(double).reply(STEP, (NOTE,))
     assert len(reply.calls) == MAX_CALLS_PER_STEP
 
 
 async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:
-    """ours: what comes later may depend on it"""
     said = ModelReply(calls=(("note", {"text": "one"}), ("note", '{"text": "tw'), ("note", {"text": "three"})))
     reply, double = await asked_with(STEP, always(said))
     assert called(reply) == [("note", {"text": "one"})] and len(double.requests) == 1
@@ -111,7 +107,6 @@ async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:
     ids=["NaN", "duplicate key", "list", "string", "deep", "half a character", "more than one value"],
 )
 async def test_arguments_that_are_not_a_sound_json_object_make_no_call(arguments: str) -> None:
-    """ours: the tool is never called with other arguments instead"""
     reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))))
     assert reply.calls == () and len(double.requests) == 2
     assert reply.content is not None and "the arguments of note" in reply.content
@@ -119,7 +114,6 @@ async def test_arguments_that_are_not_a_sound_json_object_make_no_call(arguments
 
 @pytest.mark.parametrize("arguments", [["text"], "text", 7, {"text": float("nan")}])
 async def test_arguments_that_a_provider_parsed_itself_are_checked_too(arguments: object) -> None:
-    """ours: its parser may accept more than JSON"""
     reply, _ = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), wire="anthropic")
     assert reply.calls == ()
 
@@ -128,19 +122,16 @@ async def test_arguments_that_a_provider_parsed_itself_are_checked_too(arguments
     "arguments", ['{"text": NaN}', '{"text": "\\ud800"}', '{"text": ' + "[" * 200 + "]" * 200 + "}"]
 )
 async def test_arguments_in_a_text_are_checked_in_the_same_way(arguments: str) -> None:
-    """ours"""
     reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), mode="text")
     assert reply.calls == () and len(double.requests) == 2
 
 
 async def test_lone_surrogates_in_a_text_are_replaced() -> None:
-    """ours: no store could encode them"""
     reply, _ = await asked_with(THOUGHT, always(ModelReply(text="before \ud800 after")))
     assert reply.content == "before ? after"
 
 
 async def test_a_long_text_is_cut() -> None:
-    """ours"""
     reply, _ = await asked_with(THOUGHT, always(ModelReply(text="x" * (MAX_CONTENT_CHARS + 1))))
     assert reply.content is not None and len(reply.content) == MAX_CONTENT_CHARS
 
@@ -163,13 +154,11 @@ CALLS = json.dumps({"toolCalls": [{"toolName": "note", "arguments": {"text": "x"
     ids=["markers", "prose around", "no end", "fence inside", "fence", "bare", "in a sentence", "other objects before"],
 )
 async def test_calls_are_found_in_text_however_they_are_wrapped(text: str) -> None:
-    """spec: issue, text mode"""
     reply, double = await asked_with(STEP, always(ModelReply(text=text)), mode="text")
     assert called(reply) == [("note", {"text": "x"})] and len(double.requests) == 1
 
 
 async def test_a_plan_is_found_in_text_too() -> None:
-    """spec: issue, text mode"""
     reply, _ = await asked_with(
         PLANNING, always(ModelReply(text=f"Plan:\n```json\n{json.dumps(PLAN)}\n```")), mode="text"
     )
@@ -179,7 +168,6 @@ async def test_a_plan_is_found_in_text_too() -> None:
 @pytest.mark.parametrize("prompt", [STEP, PLANNING], ids=["calls", "plan"])
 @pytest.mark.parametrize("cut_at", [40, -1, -8])
 async def test_after_cut_off_json_in_a_text_the_model_is_asked_once_more(prompt: Prompt, cut_at: int) -> None:
-    """spec: issue, truncated JSON repaired by one re-prompt"""
     whole = json.dumps(PLAN) if prompt is PLANNING else CALLS
     begun = f"{MARKERS[0]}\n{whole[:cut_at]}"
 
@@ -196,7 +184,6 @@ async def test_after_cut_off_json_in_a_text_the_model_is_asked_once_more(prompt:
 
 
 async def test_prose_is_not_repaired_but_left_to_taef() -> None:
-    """ours: enforcement counts; a silent second chance here would hide it"""
     for mode in ("tools", "text"):
         reply, double = await asked_with(STEP, always(ModelReply(text="I have done it.")), mode=mode)
         assert reply == Reply(
@@ -207,8 +194,6 @@ async def test_prose_is_not_repaired_but_left_to_taef() -> None:
 
 @every_wire
 async def test_after_a_broken_plan_the_model_is_asked_once_more(wire: str) -> None:
-    """spec: issue, plans"""
-
     def second_time(asked: ModelRequest) -> ModelReply:
         return ModelReply(calls=((PLAN_TOOL, asked.plan if asked.is_repeated else '{"todoList": [{"id'),))
 
@@ -220,14 +205,12 @@ async def test_after_a_broken_plan_the_model_is_asked_once_more(wire: str) -> No
     "said", [ModelReply(), ModelReply(calls=((PLAN_TOOL, {}),)), ModelReply(text="I would rather not plan.")]
 )
 async def test_an_object_that_is_no_plan_goes_to_the_engine_which_names_the_fault(said: ModelReply) -> None:
-    """ours: the engine's repair prompt names the fault, and is counted"""
     reply, double = await asked_with(PLANNING, always(said))
     assert not reply.plan and len(double.requests) == 1
 
 
 @every_wire
 async def test_an_empty_answer_is_an_error_and_not_an_empty_result(wire: str) -> None:
-    """ours: without an answer no reasoning step is complete"""
     with pytest.raises(ModelError, match="empty"):
         await asked_with(THOUGHT, always(ModelReply()), wire=wire)
 
@@ -235,7 +218,6 @@ async def test_an_empty_answer_is_an_error_and_not_an_empty_result(wire: str) ->
 @every_wire
 @pytest.mark.parametrize("second", [ModelReply(status=401), ModelReply(is_refused=True), ModelReply(breaks_off=True)])
 async def test_an_answer_is_charged_even_if_the_second_request_fails(wire: str, second: ModelReply) -> None:
-    """spec: issue, budgets: from the provider's own numbers"""
     broken = ModelReply(calls=(("note", '{"text": "te'),))
     ledger = Ledger()
     manner = Manner("test", "x", lambda asked: second if asked.is_repeated else broken)
@@ -249,7 +231,6 @@ async def test_an_answer_is_charged_even_if_the_second_request_fails(wire: str, 
 
 
 async def test_a_plan_that_could_not_be_used_is_charged() -> None:
-    """ours: the same for prompts that belong to no step"""
     broken = ModelReply(calls=((PLAN_TOOL, '{"todoList": [{"id'),))
     manner = Manner("test", "x", lambda asked: ModelReply(status=401) if asked.is_repeated else broken)
     async with serve_double("openai-chat", manner) as double, warden(model=build_provider_model(double)) as w:
@@ -260,7 +241,6 @@ async def test_a_plan_that_could_not_be_used_is_charged() -> None:
 
 @every_wire
 async def test_a_content_filter_is_an_error_and_nothing_is_repeated(wire: str) -> None:
-    """spec: issue, bad input"""
     async with serve_double(wire, MANNERS["content filter"]) as double:
         with pytest.raises(ModelError, match="content filter"):
             await build_provider_model(double).reply(STEP, (NOTE,))

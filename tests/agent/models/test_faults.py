@@ -57,7 +57,6 @@ async def sentence(model: ProviderModel) -> str:
 
 @every_wire
 async def test_a_rate_limited_request_waits_as_long_as_the_provider_asks(wire: str) -> None:
-    """spec: issue, honouring Retry-After"""
     waits_s: list[float] = []
     async with serve_double(wire, MANNERS["429 once"]) as double:
         reply = await build_provider_model(double, waits_s=waits_s).reply(THOUGHT, ())
@@ -66,7 +65,6 @@ async def test_a_rate_limited_request_waits_as_long_as_the_provider_asks(wire: s
 
 @pytest.mark.parametrize(("status", "wire"), each_once([408, 500, 502, 503, 529], list(WIRES)))
 async def test_transient_failures_are_retried_after_growing_waits_and_not_without_end(wire: str, status: int) -> None:
-    """spec: issue, retries with back-off"""
     waits_s: list[float] = []
     async with serve_double(wire, fails(status)) as double:
         text = await sentence(build_provider_model(double, waits_s=waits_s, patience=RetryLimits(attempts=4)))
@@ -76,7 +74,6 @@ async def test_transient_failures_are_retried_after_growing_waits_and_not_withou
 
 @every_wire
 async def test_a_wait_longer_than_the_limit_is_refused(wire: str) -> None:
-    """ours: a minute of silence in a chat is an outage"""
     waits_s: list[float] = []
     async with serve_double(wire, fails(429, Retry_After="3600")) as double:
         text = await sentence(build_provider_model(double, waits_s=waits_s))
@@ -102,7 +99,6 @@ async def test_a_wait_longer_than_the_limit_is_refused(wire: str) -> None:
 async def test_what_a_provider_asks_for_is_said_to_whoever_waits_durably_within_limits(
     wire: str, status: int, asked: str, asked_s: float | None
 ) -> None:
-    """spec: RFC 9110, Retry-After; ours: headers are input"""
     async with serve_double(wire, fails(status, Retry_After=asked)) as double:
         with pytest.raises(ModelError) as caught:
             await build_provider_model(double, waits_s=[], patience=RetryLimits(attempts=2)).reply(THOUGHT, ())
@@ -110,7 +106,6 @@ async def test_what_a_provider_asks_for_is_said_to_whoever_waits_durably_within_
 
 
 async def test_the_total_time_of_all_attempts_is_bounded() -> None:
-    """ours"""
     waits_s: list[float] = []
     async with serve_double("openai-chat", fails(503)) as double:
         patience = RetryLimits(attempts=100, total_s=10.0)
@@ -133,7 +128,6 @@ async def test_the_total_time_of_all_attempts_is_bounded() -> None:
     ],
 )
 async def test_permanent_failures_are_reported_at_once(wire: str, status: int, message: str, expected: str) -> None:
-    """spec: issue, bad input"""
     async with serve_double(wire, fails(status, message)) as double:
         text = await sentence(build_provider_model(double))
     assert expected in text and double.wire.setting in text and double.request_count == 1
@@ -141,7 +135,6 @@ async def test_permanent_failures_are_reported_at_once(wire: str, status: int, m
 
 @every_wire
 async def test_an_unknown_model_and_a_wrong_key_are_one_sentence(wire: str) -> None:
-    """spec: issue, bad input"""
     async with serve_double(wire, MANNERS["obedient"]) as double:
         double.key = WRONG_KEY
         text = await sentence(build_provider_model(double))
@@ -156,7 +149,6 @@ async def test_an_unknown_model_and_a_wrong_key_are_one_sentence(wire: str) -> N
     each_once([400, 401, 403, 404, 413, 402, 408, 429, 500, 502, 503, 529], list(WIRES)),
 )
 async def test_what_a_wait_can_change_is_told_from_what_it_cannot(wire: str, status: int) -> None:
-    """spec: plans, 429, 5xx and broken connections wait, 401, 403 and 404 do not"""
     async with serve_double(wire, fails(status)) as double:
         with pytest.raises(ModelError) as caught:
             await build_provider_model(double).reply(THOUGHT, ())
@@ -168,7 +160,6 @@ async def test_what_a_wait_can_change_is_told_from_what_it_cannot(wire: str, sta
     ("name", "wire"), each_once(["breaks off", "hangs", "web page", "50 MB", "content filter"], list(WIRES))
 )
 async def test_a_connection_that_breaks_is_worth_a_wait_and_an_unusable_answer_is_not(wire: str, name: str) -> None:
-    """spec: plans, broken connections wait"""
     async with serve_double(wire, MANNERS[name]) as double:
         double.silent_s = 60.0
         with pytest.raises(ModelError) as caught:
@@ -178,7 +169,6 @@ async def test_a_connection_that_breaks_is_worth_a_wait_and_an_unusable_answer_i
 
 @every_wire
 async def test_an_unreachable_server_is_one_sentence_with_the_address(wire: str) -> None:
-    """spec: issue, an unreachable endpoint"""
     async with serve_double(wire, MANNERS["obedient"]) as double:
         pass
     with pytest.raises(ModelError) as caught:
@@ -189,7 +179,6 @@ async def test_an_unreachable_server_is_one_sentence_with_the_address(wire: str)
 
 @every_wire
 async def test_a_connection_that_breaks_in_the_body_is_retried(wire: str) -> None:
-    """spec: issue, cut stream"""
     async with serve_double(wire, MANNERS["breaks off once"]) as double:
         reply = await build_provider_model(double).reply(THOUGHT, ())
     assert reply.content is not None and len(double.requests) == 2
@@ -199,7 +188,6 @@ async def test_a_connection_that_breaks_in_the_body_is_retried(wire: str) -> Non
 
 @every_wire
 async def test_a_page_instead_of_an_answer_is_one_sentence(wire: str) -> None:
-    """ours: captive portals answer everything"""
     async with serve_double(wire, MANNERS["web page"]) as double:
         text = await sentence(build_provider_model(double))
     assert "not an answer of its API" in text and "<html>" not in text
@@ -207,7 +195,6 @@ async def test_a_page_instead_of_an_answer_is_one_sentence(wire: str) -> None:
 
 @every_wire
 async def test_a_silent_server_ends_in_one_sentence(wire: str) -> None:
-    """spec: issue, time-outs"""
     async with serve_double(wire, MANNERS["hangs"]) as double:
         double.silent_s = 60.0
         text = await sentence(build_provider_model(double, timeout_s=60.0, patience=RetryLimits(attempts=2)))
@@ -216,7 +203,6 @@ async def test_a_silent_server_ends_in_one_sentence(wire: str) -> None:
 
 @every_wire
 async def test_fifty_megabytes_are_not_read(wire: str) -> None:
-    """spec: issue, 50 MB answer"""
     async with serve_double(wire, MANNERS["50 MB"]) as double:
         text = await sentence(build_provider_model(double))
     assert "too large" in text and double.request_count == 1
@@ -225,7 +211,6 @@ async def test_fifty_megabytes_are_not_read(wire: str) -> None:
 
 @every_wire
 async def test_a_small_body_that_expands_beyond_the_limit_is_not_expanded(wire: str) -> None:
-    """ours: the size that counts is the one after decompression"""
     bomb = gzip.compress(b" " * (MAX_ANSWER_BYTES * 4), 1)
     said = ModelReply(raw=bomb, headers={"Content-Encoding": "gzip"})
     async with serve_double(wire, manner(lambda asked: said)) as double:
@@ -235,7 +220,6 @@ async def test_a_small_body_that_expands_beyond_the_limit_is_not_expanded(wire: 
 
 @every_wire
 async def test_a_redirect_is_not_followed(wire: str) -> None:
-    """ours: it would carry the key to somebody else"""
     async with serve_double(wire, MANNERS["obedient"]) as elsewhere, serve_double(wire, moved(elsewhere)) as double:
         await sentence(build_provider_model(double))
     assert elsewhere.request_count == 0
@@ -243,7 +227,6 @@ async def test_a_redirect_is_not_followed(wire: str) -> None:
 
 @every_wire
 async def test_cancelling_closes_the_connection_at_once(wire: str) -> None:
-    """spec: issue, cancellation"""
     async with serve_double(wire, MANNERS["hangs"]) as double:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
@@ -254,7 +237,6 @@ async def test_cancelling_closes_the_connection_at_once(wire: str) -> None:
 
 
 async def test_cancelling_an_execution_does_not_wait_for_the_model() -> None:
-    """spec: wire.md cancel_execution"""
     async with serve_double("anthropic", MANNERS["hangs"]) as double:
         made = planwarden.Warden(
             home="/nonexistent", model=build_provider_model(double), tools=Ledger().tools(), store=MemoryStore()
@@ -273,7 +255,6 @@ async def test_cancelling_an_execution_does_not_wait_for_the_model() -> None:
 async def test_the_key_is_in_no_message_no_log_and_no_traceback(
     wire: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """spec: issue, never the key"""
     caplog.set_level(logging.DEBUG, logger="planwarden")
     caplog.set_level(logging.INFO)
     echoes = fails(status, f"the key {KEY} and its mask sk-doub****************stuv are wrong")
@@ -291,7 +272,6 @@ async def test_the_key_is_in_no_message_no_log_and_no_traceback(
 
 @every_wire
 async def test_an_execution_with_a_broken_provider_reports_that_and_nothing_else(wire: str) -> None:
-    """spec: wire.md errors: a model error fails the execution with its code"""
     async with serve_double(wire, fails(401, f"Incorrect API key provided: {KEY}")) as double:
         made = planwarden.Warden(
             home="/nonexistent", model=build_provider_model(double), tools=Ledger().tools(), store=MemoryStore()
@@ -305,8 +285,6 @@ async def test_an_execution_with_a_broken_provider_reports_that_and_nothing_else
 
 
 async def test_many_prompts_at_once_share_nothing() -> None:
-    """ours: parallel steps"""
-
     def echo(asked: ModelRequest) -> ModelReply:
         return ModelReply(text=asked.text.split()[-1])
 
@@ -325,7 +303,6 @@ async def test_many_prompts_at_once_share_nothing() -> None:
 
 
 def test_a_model_serves_one_event_loop_after_another() -> None:
-    """ours: an embedder may run several; no connection outlives its prompt"""
     models: list[ProviderModel] = []
     answered: list[str | None] = []
 

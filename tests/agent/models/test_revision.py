@@ -51,7 +51,6 @@ def revisions(execution: planwarden.Execution) -> list[JsonValue]:
 
 @every_wire
 async def test_a_call_of_the_revision_is_a_patch_and_no_call_of_the_plan(wire: str) -> None:
-    """spec: issue, plan revision"""
     execution, ledger, double = await run(REVISES, wire=wire)
     assert (execution.status, ledger.lines) == ("completed", ["note new"])
     assert revisions(execution) == [{"added": [], "changed": ["a"], "removed": [], "moved": []}]
@@ -60,7 +59,6 @@ async def test_a_call_of_the_revision_is_a_patch_and_no_call_of_the_plan(wire: s
 
 
 async def test_revising_is_offered_only_if_a_step_has_not_begun_and_no_call_is_due() -> None:
-    """ours: a tool step's prompt pays nothing for it"""
     last: dict[str, JsonValue] = {"id": "z", "description": "think again", "stepType": "reasoning"}
     steps = plan(THINK, model_step("a", "note"), last)
     _, _, double = await run(ModelReply(text="I thought."), steps=steps)
@@ -75,7 +73,6 @@ async def test_revising_is_offered_only_if_a_step_has_not_begun_and_no_call_is_d
 
 
 async def test_a_revision_without_an_answer_is_kept_and_the_answer_asked_for() -> None:
-    """ours: later steps need the text"""
     silent = ModelReply(calls=((REVISE_TOOL, {"operations": CHANGE}),))
     execution, ledger, double = await run(silent, ModelReply(text="Now I thought."))
     assert (execution.status, ledger.lines, len(double.requests)) == ("completed", ["note new"], 2)
@@ -87,7 +84,6 @@ async def test_a_revision_without_an_answer_is_kept_and_the_answer_asked_for() -
 
 @pytest.mark.parametrize("arguments", ['{"operations": [{"op"', {"operations": "all"}, {}])
 async def test_after_a_broken_revision_the_model_is_asked_once_more(arguments: object) -> None:
-    """ours"""
     broken = ModelReply(text="I thought.", calls=((REVISE_TOOL, arguments),))
     execution, ledger, double = await run(broken, REVISES)
     assert (ledger.lines, len(double.requests)) == (["note new"], 2)
@@ -95,14 +91,12 @@ async def test_after_a_broken_revision_the_model_is_asked_once_more(arguments: o
 
 
 async def test_a_revision_that_is_not_allowed_changes_nothing() -> None:
-    """spec: design.md law 6"""
     forbidden = ModelReply(text="Done.", calls=((REVISE_TOOL, {"operations": [{"op": "remove", "id": "think"}]}),))
     execution, ledger, _ = await run(forbidden)
     assert ledger.lines == ["note old"] and revisions(execution) == []
 
 
 async def test_in_text_mode_a_revision_is_json() -> None:
-    """spec: issue, text mode"""
     text = 'The note was wrong. {"revise": [{"op": "remove", "id": "a"}]}'
     execution, ledger, double = await run(ModelReply(text=text), mode="text")
     assert not double.requests[0].may_revise and '"revise"' in double.requests[0].system
@@ -110,7 +104,6 @@ async def test_in_text_mode_a_revision_is_json() -> None:
 
 
 async def test_a_tool_with_the_name_of_the_revision_stays_a_tool() -> None:
-    """ours"""
     used: list[str] = []
 
     @planwarden.tool(name=REVISE_TOOL, risk="read", effect="read")

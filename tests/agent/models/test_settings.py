@@ -53,19 +53,16 @@ LOCAL = "http://127.0.0.1:8000/v1"
 def test_a_name_and_the_environment_describe_an_endpoint(
     name: str, environment: dict[str, str], wire: str, url: str
 ) -> None:
-    """spec: wire.md environment; ours: compatible servers speak Chat Completions"""
     endpoint = read_endpoint(name, environment)
     assert (endpoint.name, endpoint.model, endpoint.wire, endpoint.url) == (name, "m", wire, url)
     assert endpoint.key in (KEY, "") and KEY not in repr(endpoint)
 
 
 def test_a_models_own_colons_belong_to_its_name() -> None:
-    """ours: Ollama's tags"""
     assert read_endpoint("ollama:llama3.2:3b", {}).model == "llama3.2:3b"
 
 
 def test_mode_and_timeout_are_read() -> None:
-    """ours"""
     settings = {"PLANWARDEN_MODEL_MODE": "text", "PLANWARDEN_MODEL_TIMEOUT_S": "7.5"}
     endpoint = read_endpoint("ollama:m", settings)
     assert (endpoint.mode, endpoint.timeout_s) == ("text", 7.5)
@@ -100,7 +97,6 @@ def test_mode_and_timeout_are_read() -> None:
 def test_a_setting_that_cannot_work_is_refused_at_the_start_in_one_sentence(
     name: str, environment: dict[str, str], expected: str
 ) -> None:
-    """spec: issue, bad input"""
     with pytest.raises(InvalidArguments) as caught:
         build_model(name, environment)
     assert expected in caught.value.message and "\n" not in caught.value.message
@@ -108,7 +104,6 @@ def test_a_setting_that_cannot_work_is_refused_at_the_start_in_one_sentence(
 
 
 def test_a_warden_with_a_wrong_model_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: issue, bad input: at start"""
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
     monkeypatch.delenv("PLANWARDEN_MODEL_URL", raising=False)
@@ -130,7 +125,6 @@ def run_python(code: str, **environment: str) -> str:
 
 
 def test_building_a_model_imports_no_provider() -> None:
-    """ours: importing a client takes seconds, and a server has to start"""
     code = (
         "import sys; from planwarden.server.settings.models import build_model; build_model('anthropic:m');"
         "print(sorted({'anthropic', 'openai', 'pydantic_ai', 'httpx2'} & set(sys.modules)))"
@@ -140,7 +134,6 @@ def test_building_a_model_imports_no_provider() -> None:
 
 @pytest.mark.parametrize("missing", ["pydantic_ai", "anthropic"])
 def test_a_missing_extra_is_named_at_the_start(missing: str) -> None:
-    """spec: issue, bad input"""
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from planwarden.server.settings.models import build_model\n"
@@ -154,7 +147,6 @@ def test_a_missing_extra_is_named_at_the_start(missing: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", WIRES)
 async def test_the_model_of_a_setting_answers(wire: str) -> None:
-    """spec: wire.md environment"""
     async with serve_double(wire, MANNERS["obedient"]) as double:
         model = build_model(double.wire.setting, double.environment)
         assert isinstance(model, LazyModel) and double.key not in repr(model)
@@ -165,7 +157,6 @@ async def test_the_model_of_a_setting_answers(wire: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("provider", ["ollama", "vllm"])
 async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
-    """spec: issue, anything OpenAI-compatible"""
     async with serve_double("openai-chat", MANNERS["obedient"]) as double:
         environment = {"PLANWARDEN_MODEL_URL": double.url}
         model = build_model(f"{provider}:double-1", environment)
@@ -176,7 +167,6 @@ async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
 
 
 def test_an_endpoint_shows_no_key() -> None:
-    """spec: issue, never the key"""
     endpoint: Endpoint = read_endpoint("openai:m", OPENAI)
     assert endpoint.key == KEY and KEY not in repr(endpoint) and KEY not in str(endpoint)
 
@@ -184,7 +174,6 @@ def test_an_endpoint_shows_no_key() -> None:
 def test_a_warden_takes_its_key_from_its_settings_and_not_from_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: two wardens of one process may have different keys, and a model that is named wins"""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     planwarden.Warden(settings=Settings(home=tmp_path, model="openai:m", environment=OPENAI))
     planwarden.Warden(settings=Settings(home=tmp_path, environment=OPENAI), model="openai:m")

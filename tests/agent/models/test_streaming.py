@@ -44,7 +44,6 @@ def saying(said: ModelReply, first: ModelReply | None = None) -> Manner:
 
 @every_wire
 async def test_a_listener_receives_the_growing_text_and_the_reply_is_the_whole_text(wire: str) -> None:
-    """spec: issue, streaming of synthesis as progress"""
     heard: list[str] = []
     async with serve_double(wire, saying(ModelReply(text=ANSWER))) as double:
         reply = await build_provider_model(double).reply_streaming(RECORD, (), heard.append)
@@ -56,7 +55,6 @@ async def test_a_listener_receives_the_growing_text_and_the_reply_is_the_whole_t
 
 @every_wire
 async def test_a_broken_stream_starts_again(wire: str) -> None:
-    """spec: issue, cut stream"""
     heard: list[str] = []
     async with serve_double(
         wire, saying(ModelReply(text=ANSWER), first=ModelReply(text=ANSWER[::-1], breaks_off=True))
@@ -68,7 +66,6 @@ async def test_a_broken_stream_starts_again(wire: str) -> None:
 
 @every_wire
 async def test_a_stalled_stream_fails_with_one_sentence(wire: str) -> None:
-    """spec: issue, time-outs"""
     async with serve_double(wire, saying(ModelReply(text=ANSWER, stalls=True))) as double:
         double.silent_s = 60.0
         with pytest.raises(ModelError, match="did not answer within 60 s"):
@@ -78,7 +75,6 @@ async def test_a_stalled_stream_fails_with_one_sentence(wire: str) -> None:
 
 @every_wire
 async def test_cancelling_a_stream_closes_it_at_once(wire: str) -> None:
-    """spec: issue, cancellation"""
     heard: list[str] = []
     async with serve_double(wire, saying(ModelReply(text=ANSWER, stalls=True))) as double:
         with anyio.fail_after(60):
@@ -91,7 +87,6 @@ async def test_cancelling_a_stream_closes_it_at_once(wire: str) -> None:
 
 @every_wire
 async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: issue, 50 MB answer"""
     monkeypatch.setattr(provider_transport, "MAX_STREAM_BYTES", 1_000_000)
     heard: list[str] = []
     async with serve_double(wire, saying(ModelReply(text="x" * 2_000_000))) as double:
@@ -101,7 +96,6 @@ async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: 
 
 
 def test_provider_models_can_stream_and_other_models_need_not() -> None:
-    """ours: the model port stays small"""
     script: JsonValue = {"replies": []}
     assert isinstance(build_model("ollama:m", {}), StreamingModel)
     assert not isinstance(CallerModel(), StreamingModel) and not isinstance(ScriptedModel(script), StreamingModel)
@@ -112,7 +106,6 @@ async def find_nothing(wanted: frozenset[Reference]) -> Earlier:
 
 
 async def test_only_the_final_answer_is_streamed() -> None:
-    """ours: half a plan or half a call is of no use to a reader"""
     heard: list[str] = []
     tools = build_registry(Settings(home=Path("/nonexistent")), ())
     policy = OperatorPolicy()

@@ -83,7 +83,6 @@ class Office:
 async def test_more_executions_than_a_process_remembers_and_cannot_continue_do_not_keep_it_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """ours: it forgot all of them when they were too many, and claimed and gave back the same ones without rest"""
     monkeypatch.setattr(adoption, "MAX_SKIPPED", REMEMBERED)
     office = Office()
     await office.begin()

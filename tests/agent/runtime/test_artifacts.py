@@ -33,7 +33,6 @@ URL = "https://a.test/2999"
 
 @requirement("artifact:whole")
 async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> None:
-    """spec: issue, results over a limit are stored as artifacts and quoted in part"""
     store = MemoryStore()
     async with warden(tools=[crawl], store=store) as w:
         done = await w.execute_plan(plan(tool_step("a", "crawl")))
@@ -50,7 +49,6 @@ async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> 
 
 @requirement("artifact:whole")
 async def test_a_pointer_leads_into_the_whole_of_a_large_result() -> None:
-    """spec: design.md law 8"""
     ledger = Ledger()
     steps = plan(
         tool_step("a", "crawl"),
@@ -65,7 +63,6 @@ async def test_a_pointer_leads_into_the_whole_of_a_large_result() -> None:
 
 @requirement("artifact:whole")
 async def test_a_pointer_finds_its_call_among_several_large_results_of_a_step() -> None:
-    """ours: the result of several calls is their list"""
     ledger = Ledger()
     several: JsonValue = [
         {"toolName": "crawl", "arguments": {"pages": 1}},
@@ -98,7 +95,6 @@ async def test_a_pointer_finds_its_call_among_several_large_results_of_a_step() 
 async def test_a_reference_that_cannot_be_followed_into_a_large_result_says_why(
     reference: dict[str, JsonValue], why: str
 ) -> None:
-    """spec: bad input is refused with the precise reason"""
     ledger = Ledger()
     steps = plan(tool_step("a", "crawl"), tool_step("b", "note", {"text": {"$from": "a", **reference}}))
     async with warden(ledger, tools=[crawl]) as w:
@@ -111,7 +107,6 @@ async def test_a_reference_that_cannot_be_followed_into_a_large_result_says_why(
 @pytest.mark.parametrize("pointer", ["abc", "", "/", "//", "/0", "/1", "/2", "/-", "/01/results", "~", "/0/~9", "/9/x"])
 @pytest.mark.parametrize("times", [1, 2])
 async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(pointer: str, times: int) -> None:
-    """ours: a plan's pointers are checked before it runs, a model's are not"""
     called: list[JsonValue] = [{"toolName": "crawl"} for _ in range(times)]
     step: dict[str, JsonValue] = {"id": "a", "description": "crawl", "toolCalls": called}
     steps = plan(step, model_step("b", "note"))
@@ -123,7 +118,6 @@ async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(p
 
 
 async def test_a_pointer_behind_the_end_of_a_small_list_is_refused_too() -> None:
-    """ours: '-' of RFC 6901 names no element"""
     ledger = Ledger()
     steps = plan(
         tool_step("a", "find", {"topic": "x"}), tool_step("b", "erase", {"ids": {"$from": "a", "pointer": "/ids/-"}})
@@ -135,8 +129,6 @@ async def test_a_pointer_behind_the_end_of_a_small_list_is_refused_too() -> None
 
 @requirement("artifact:whole")
 async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
-    """ours: the event says what stands for something, not the form of a value"""
-
     @planwarden.tool(risk="read", effect="read")
     async def forge(other: str) -> JsonValue:
         """Pretends."""
@@ -154,7 +146,6 @@ async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
 
 @requirement("artifact:whole")
 async def test_a_tool_that_asks_in_its_own_words_does_not_cover_what_only_an_artifact_knows(tmp_path: Path) -> None:
-    """ours: its question is built while the call runs, where no artifact is at hand; the call is asked about later"""
     ledger = Ledger()
     steps = plan(
         tool_step("n", "big"),
@@ -186,7 +177,6 @@ async def test_a_tool_that_asks_in_its_own_words_does_not_cover_what_only_an_art
 
 @requirement("artifact:whole")
 async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(tmp_path: Path) -> None:
-    """ours: what is shown is what runs, also after another process answered"""
     ledger = Ledger()
     steps = plan(
         tool_step("n", "big"),
@@ -209,7 +199,6 @@ async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(t
 
 
 async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_rest() -> None:
-    """spec: issue, quoted in part, referenced by $from"""
     steps = plan(tool_step("a", "crawl"), model_step("b", "note"))
     async with warden(Ledger(), tools=[crawl]) as w:
         asked = await w.execute_plan(steps)
@@ -226,7 +215,6 @@ async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_r
 
 
 async def test_what_is_larger_than_an_artifact_may_be_is_cut_to_a_preview_that_says_so() -> None:
-    """spec: issue, bad input"""
     registry = Registry(
         [
             Tool(
@@ -242,7 +230,6 @@ async def test_what_is_larger_than_an_artifact_may_be_is_cut_to_a_preview_that_s
 
 
 async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
-    """ours: what is not in the log is never small enough for arguments as a whole"""
     exact, larger = "x" * (INLINE_BYTES - 2), "x" * (INLINE_BYTES - 1)
     tools = [
         Tool(define(ToolDefinition(name=n, description="x", input_schema={})), build_constant_call(v))
@@ -255,7 +242,6 @@ async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
 
 
 async def test_a_question_that_is_too_large_to_be_kept_is_refused() -> None:
-    """ours: a payload that came back as a preview would be another payload"""
     asked = Suspend(message="?", resume_payload="x" * 2_000_000)
     registry = Registry(
         [Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), build_constant_call(asked))]
@@ -265,7 +251,6 @@ async def test_a_question_that_is_too_large_to_be_kept_is_refused() -> None:
 
 
 async def test_a_tool_may_attach_content_of_another_kind() -> None:
-    """ours: images and sounds are artifacts with a media type"""
     image = make_artifact(bytes(range(256)), "image/png")
     value: JsonValue = {"image": image.artifact_id}
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
@@ -292,7 +277,6 @@ def _damage(path: Path, change: str) -> None:
 @requirement("artifact:damage")
 @pytest.mark.parametrize("change", ["data = x'5b5d'", "media_type = 'text/plain'", "data = zeroblob(length(data))"])
 async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tmp_path: Path, change: str) -> None:
-    """spec: design.md, damaged storage fails closed"""
     ledger = Ledger()
     steps = plan(
         tool_step("a", "crawl"),
@@ -312,7 +296,6 @@ async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tm
 
 
 async def test_executions_without_artifacts_cost_no_row(tmp_path: Path) -> None:
-    """ours: bytes per execution"""
     async with planwarden.Warden(home=tmp_path, tools=Ledger().tools()) as w:
         await w.execute_plan(plan(tool_step("a", "find", {"topic": "x"})))
     with closing(sqlite3.connect(tmp_path / "planwarden.db")) as connection:
@@ -320,7 +303,6 @@ async def test_executions_without_artifacts_cost_no_row(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_keeps_the_large_result_until_there_is_space() -> None:
-    """spec: design.md, an outcome that cannot be stored is kept and tried again"""
     inner = MemoryStore()
     store = RefusingStore(inner, lambda append: bool(append.artifacts) and store.refused < 1)
     async with warden(tools=[crawl], store=store) as w:
@@ -344,7 +326,6 @@ async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:
 
 @requirement("artifact:crash", "crash:every-call")
 async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tmp_path: Path) -> None:
-    """spec: style, 35"""
     counted: list[int] = []
     for at in range(1, 100):
         for when in ("before", "after"):
@@ -378,7 +359,6 @@ async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tm
 async def test_a_process_killed_between_a_large_effect_and_its_commit_leaves_a_question_and_no_artifact(
     tmp_path: Path,
 ) -> None:
-    """spec: design.md, at most once"""
     worker = Worker("tests.crash.worker", "large_effect", str(tmp_path))
     worker.process.wait(60)
     worker.kill()

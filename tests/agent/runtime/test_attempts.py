@@ -55,7 +55,6 @@ async def pass_time(w: planwarden.Warden, clock: ManualClock, execution: Executi
 
 @requirement("attempts:wait")
 async def test_a_call_that_failed_is_made_again_after_longer_and_longer_waits() -> None:
-    """spec: plans.md, retry"""
     clock, flaky = ManualClock(), Flaky(failures=2)
     async with warden(tools=[flaky.tool()], store=MemoryStore(clock=clock)) as w:
         first = await w.execute_plan(plan(tool_step("a", "flaky", retry=RETRY)))
@@ -77,7 +76,6 @@ async def test_a_call_that_failed_is_made_again_after_longer_and_longer_waits() 
 
 @requirement("attempts:wait")
 async def test_after_the_last_attempt_the_step_has_failed() -> None:
-    """spec: plans.md, attempts counts all calls"""
     clock, flaky = ManualClock(), Flaky(failures=9)
     async with warden(tools=[flaky.tool()], store=MemoryStore(clock=clock)) as w:
         execution = await w.execute_plan(plan(tool_step("a", "flaky", retry=RETRY)))
@@ -99,7 +97,6 @@ async def test_after_the_last_attempt_the_step_has_failed() -> None:
     ids=["effect", "nothing happened", "idempotent", "any error of a read", "any error of an effect"],
 )
 async def test_an_effect_is_tried_again_only_if_the_tool_says_that_nothing_happened(flaky: Flaky, calls: int) -> None:
-    """spec: plans.md, an effect only if the tool said that nothing happened"""
     clock = ManualClock()
     async with warden(tools=[flaky.tool()], store=MemoryStore(clock=clock)) as w:
         execution = await w.execute_plan(plan(tool_step("a", "flaky", retry=RETRY)))
@@ -110,7 +107,6 @@ async def test_an_effect_is_tried_again_only_if_the_tool_says_that_nothing_happe
 
 @requirement("attempts:covered")
 async def test_an_approval_shows_and_covers_the_attempts() -> None:
-    """spec: plans.md"""
     clock, flaky = ManualClock(), Flaky(failures=2, effect="effect", risk="dangerous", retryable=True)
     async with warden(tools=[flaky.tool()], store=MemoryStore(clock=clock)) as w:
         asked = await w.execute_plan(plan(tool_step("a", "flaky", retry=RETRY)))
@@ -126,7 +122,6 @@ async def test_an_approval_shows_and_covers_the_attempts() -> None:
 
 @requirement("attempts:wait")
 async def test_items_of_a_loop_go_on_while_one_waits_for_its_next_attempt() -> None:
-    """ours"""
     clock, flaky = ManualClock(), Flaky(failures=1)
     step = tool_step("a", "flaky", {"number": {"$from": "item"}}, retry=RETRY, forEach=[1, 2, 3, 4], maxConcurrent=2)
     async with warden(tools=[flaky.tool()], store=MemoryStore(clock=clock)) as w:
@@ -141,7 +136,6 @@ async def test_items_of_a_loop_go_on_while_one_waits_for_its_next_attempt() -> N
     "retry", [{"attempts": 1}, {"attempts": 21}, {"attempts": 2, "delayS": -1}, {"attempts": 2, "factor": 0}, 3, {}]
 )
 async def test_attempts_that_make_no_sense_are_a_fault_of_the_plan(retry: JsonValue) -> None:
-    """spec: issue, every key with a wrong type"""
     async with warden(tools=[Flaky(0).tool()]) as w:
         with pytest.raises(InvalidPlan, match="retry"):
             await w.execute_plan(plan(tool_step("a", "flaky", retry=retry)))

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_change_between_two_looks_is_not_missed() -> None:
-    """ours: a slow machine ended a plan before the command began to watch it, and the command never ended"""
     async with warden(Ledger()) as w:
         view = await w.execute_plan(plan(tool_step("find", "find", {"topic": "x"})), wait_seconds=60)
         engine = w.service.engine
@@ -21,7 +20,6 @@ async def test_a_change_between_two_looks_is_not_missed() -> None:
 
 
 async def test_a_change_after_the_look_is_waited_for() -> None:
-    """ours"""
     may_pass = anyio.Event()
     ledger = Ledger()
     async with warden(ledger) as w:

@@ -33,7 +33,6 @@ def when(pointer: str, matches: Json) -> Json:
     ids=["holds", "does not", "both hold", "one does not", "missing", "default", "never"],
 )
 async def test_a_step_runs_only_if_its_conditions_hold(conditions: JsonValue, runs: bool) -> None:
-    """spec: plans.md, when"""
     ledger = Ledger()
     steps = plan(FIND, tool_step("a", "note", {"text": "a"}, when=conditions), tool_step("b", "note", {"text": "b"}))
     async with warden(ledger) as w:
@@ -113,7 +112,6 @@ async def test_a_skipped_step_names_which_condition_and_the_pointer_to_nothing()
 
 @requirement("conditions:dependents")
 async def test_what_binds_from_a_skipped_step_is_skipped_unless_it_has_a_default() -> None:
-    """spec: plans.md, dependents go on unless they bind from it"""
     ledger = Ledger()
     skipped = tool_step("a", "find", {"topic": "u"}, when=when("/ids", {"maxItems": 0}))
     bound: Json = {"$from": "a", "pointer": "/topic"}
@@ -140,7 +138,6 @@ async def test_what_binds_from_a_skipped_step_is_skipped_unless_it_has_a_default
 
 @requirement("conditions:dependents")
 async def test_a_step_that_was_skipped_for_want_of_a_failed_one_still_stops_its_dependents() -> None:
-    """ours: only a condition may be passed over"""
     ledger = Ledger()
     steps = plan(
         tool_step("broken", "broken"), tool_step("b", "note", {"text": "b"}), tool_step("c", "note", {"text": "c"})
@@ -179,7 +176,6 @@ async def test_a_step_that_was_skipped_for_want_of_a_failed_one_still_stops_its_
     ],
 )
 async def test_a_condition_that_cannot_be_judged_is_a_fault_of_the_plan(condition: JsonValue, why: str) -> None:
-    """spec: issue, hostile schemas in when"""
     async with warden(Ledger()) as w:
         with pytest.raises(InvalidPlan) as refused:
             await w.execute_plan(plan(FIND, tool_step("a", "note", {"text": "x"}, when=condition)))

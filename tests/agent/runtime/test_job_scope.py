@@ -19,7 +19,6 @@ def stop_soon(scope: JobScope) -> None:
 
 
 async def test_a_job_that_ends_in_time_is_left_alone() -> None:
-    """ours"""
     ended = False
     with JobScope(0.0) as scope:
         ended = True
@@ -28,7 +27,6 @@ async def test_a_job_that_ends_in_time_is_left_alone() -> None:
 
 
 async def test_a_job_without_a_limit_ends_when_it_is_cancelled() -> None:
-    """ours"""
     with anyio.fail_after(60), JobScope(None) as scope:
         stop_soon(scope)
         await anyio.sleep_forever()
@@ -36,14 +34,12 @@ async def test_a_job_without_a_limit_ends_when_it_is_cancelled() -> None:
 
 
 async def test_a_job_that_takes_longer_than_its_limit_is_late() -> None:
-    """ours"""
     with anyio.fail_after(60), JobScope(0.0) as scope:
         await anyio.sleep_forever()
     assert scope.is_cancelled and scope.is_late
 
 
 async def test_the_limit_runs_before_the_job_begins() -> None:
-    """ours: its call was announced then"""
     scope = JobScope(-1.0)
     with anyio.fail_after(60), scope:
         await anyio.sleep_forever()
@@ -51,7 +47,6 @@ async def test_the_limit_runs_before_the_job_begins() -> None:
 
 
 async def test_a_job_that_was_cancelled_before_it_began_ends_where_it_first_waits() -> None:
-    """ours"""
     scope = JobScope(None)
     scope.cancel()
     has_begun = False
@@ -62,7 +57,6 @@ async def test_a_job_that_was_cancelled_before_it_began_ends_where_it_first_wait
 
 
 async def test_a_job_that_is_over_without_waiting_leaves_no_cancellation_behind() -> None:
-    """ours: its outcome is committed by the same task"""
     scope = JobScope(None)
     scope.cancel()
     with scope:
@@ -76,7 +70,6 @@ async def test_a_job_that_is_over_without_waiting_leaves_no_cancellation_behind(
 
 
 async def test_a_job_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: a tool may swallow what should end it"""
     monkeypatch.setattr(job_scope, "AGAIN_S", 0.0)
     swallowed = 0
     with anyio.fail_after(60), JobScope(0.0) as scope:
@@ -93,7 +86,6 @@ async def test_a_job_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("how", ["scope", "tasks"])
 async def test_what_anyio_shields_is_over_before_it_is_cancelled(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: a large result is stored and a token kept although the call is late; nothing else looks into anyio so"""
     monkeypatch.setattr(job_scope, "LOOK_S", 0.0)
     monkeypatch.setattr(job_tasks, "LOOK_S", 0.0)
     has_begun, may_end, seen = asyncio.Event(), asyncio.Event(), list[str]()
@@ -127,7 +119,6 @@ async def test_what_anyio_shields_is_over_before_it_is_cancelled(how: str, monke
 
 
 async def test_a_cancellation_of_somebody_else_passes_through() -> None:
-    """ours: the process ends, and recovery settles the call"""
     has_begun = asyncio.Event()
 
     async def work(scope: JobScope) -> None:
@@ -151,8 +142,6 @@ async def test_a_cancellation_of_somebody_else_passes_through() -> None:
 
 
 async def test_work_that_never_waits_is_over_before_anything_can_stop_it() -> None:
-    """ours: most calls are"""
-
     async def work() -> str:
         return "done"
 
@@ -163,7 +152,6 @@ async def test_work_that_never_waits_is_over_before_anything_can_stop_it() -> No
 
 
 async def test_work_that_waits_goes_on_with_what_it_waited_for() -> None:
-    """ours: its first part runs before the scope begins"""
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def work() -> list[str]:
@@ -186,7 +174,6 @@ async def test_work_that_waits_goes_on_with_what_it_waited_for() -> None:
 
 
 async def test_work_that_waits_too_long_comes_to_nothing() -> None:
-    """ours: also where it holds scopes of its own"""
     is_cleaned = False
 
     async def work() -> str:
@@ -206,7 +193,6 @@ async def test_work_that_waits_too_long_comes_to_nothing() -> None:
 
 
 async def test_work_that_is_given_up_is_closed() -> None:
-    """ours: its loop ended while it waited"""
     is_cleaned = False
 
     async def work() -> None:
@@ -223,7 +209,6 @@ async def test_work_that_is_given_up_is_closed() -> None:
 
 
 async def test_an_error_of_the_job_is_its_own() -> None:
-    """ours"""
     with pytest.raises(ZeroDivisionError), JobScope(0.0) as scope:
         try:
             await asyncio.Event().wait()
@@ -233,7 +218,6 @@ async def test_an_error_of_the_job_is_its_own() -> None:
 
 
 async def test_tasks_end_however_often_they_have_to_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: an engine that closes waits for its jobs"""
     monkeypatch.setattr(job_tasks, "AGAIN_S", 0.0)
     faults: list[BaseException] = []
     tasks, has_begun, has_ended = JobTasks(faults.append), asyncio.Event(), False
@@ -256,7 +240,6 @@ async def test_tasks_end_however_often_they_have_to_be_cancelled(monkeypatch: py
 async def test_a_task_that_cleans_up_is_not_cancelled_again_for_another_one_that_is_shielded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """ours: each has its own time to clean up"""
     monkeypatch.setattr(job_tasks, "LOOK_S", 0.0)
     tasks, seen = JobTasks(lambda fault: None), list[str]()
     is_shielded, is_clean = asyncio.Event(), asyncio.Event()
@@ -285,7 +268,6 @@ async def test_a_task_that_cleans_up_is_not_cancelled_again_for_another_one_that
 
 
 async def test_what_a_task_raises_is_told_once() -> None:
-    """ours"""
     faults: list[BaseException] = []
     is_told = asyncio.Event()
 

@@ -23,7 +23,6 @@ def _make_state(name: str, argument: JsonValue) -> ExecutionState:
 @requirement("engine:idle-bytes")
 @pytest.mark.parametrize("kind", ["text", "integers beyond 64 bits", "half of a surrogate pair"])
 def test_idle_executions_with_large_plans_are_dropped_by_their_bytes(kind: str) -> None:
-    """spec: issue; 150 open plans of 249 KB held 649 MB"""
     known = KnownExecutions()
     argument: JsonValue = "x" * 250_000
     if kind != "text":
@@ -37,7 +36,6 @@ def test_idle_executions_with_large_plans_are_dropped_by_their_bytes(kind: str) 
 
 @requirement("engine:idle-bytes")
 def test_one_idle_execution_is_kept_however_large_it_is_and_small_ones_by_number() -> None:
-    """ours: the last state of what a caller is working on"""
     known = KnownExecutions()
     known.cache_idle(_make_state("large", "x" * (MAX_IDLE_BYTES + 1)))
     assert [*known.idle] == ["large"]

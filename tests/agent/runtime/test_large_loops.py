@@ -61,7 +61,6 @@ def each(items: JsonValue, **extra: JsonValue) -> Json:
 async def test_a_loop_goes_through_a_large_list_out_of_an_artifact_and_a_condition_can_look_at_it(
     as_text: bool,
 ) -> None:
-    """spec: plans, forEach; parsed in another process, with the bounds of a list"""
     ledger, count = Ledger(), 300
     rows: JsonValue = {"$from": "a", "pointer": "/rows"}
     if as_text:
@@ -77,7 +76,6 @@ async def test_a_loop_goes_through_a_large_list_out_of_an_artifact_and_a_conditi
 
 @requirement("loop:large")
 async def test_a_whole_result_can_be_the_list_and_a_retry_goes_on_within_it() -> None:
-    """spec: plans, retry; succeeded items are taken over"""
     ledger, broken = Ledger(), {"c199@example.org"}
 
     @planwarden.tool(risk="read", effect="effect")
@@ -109,7 +107,6 @@ async def test_a_whole_result_can_be_the_list_and_a_retry_goes_on_within_it() ->
     ],
 )
 async def test_what_is_no_usable_list_fails_the_step_before_its_first_call(items: JsonValue, why: str) -> None:
-    """spec: plans, forEach"""
     ledger = Ledger()
     async with warden(ledger, tools=[collect]) as w:
         done = await w.execute_plan(plan(tool_step("a", "collect"), each(items, maxItems=5_000)), wait_seconds=60)
@@ -123,7 +120,6 @@ async def test_what_is_no_usable_list_fails_the_step_before_its_first_call(items
 
 @requirement("loop:large")
 def test_each_item_and_the_whole_list_are_bounded() -> None:
-    """ours: items stand in the log, and go into arguments"""
     assert find_list_fault(build_rows(10_000, 40)) is None
     assert find_list_fault([]) is None
     large: JsonValue = "x" * (MAX_ARGUMENT_BYTES + 1)
@@ -140,7 +136,6 @@ def test_each_item_and_the_whole_list_are_bounded() -> None:
 
 @requirement("loop:large", "references:process")
 async def test_the_other_process_reads_what_this_one_would_and_says_what_is_absent() -> None:
-    """ours: a list comes back in slices; a default stands for what is not there"""
     document: Json = {"rows": build_rows(4_000, 200), "few": [1], "none": [], "text": json.dumps([1, 2])}
     artifact = make_artifact(json.dumps(document).encode())
     assert len(artifact.data) > MAX_PARSED_BYTES

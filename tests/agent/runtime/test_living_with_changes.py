@@ -121,7 +121,6 @@ async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
 async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     execution = await home.asked()
     newer = [*database.migrations(), "ALTER TABLE suspensions ADD COLUMN place TEXT;"]
     monkeypatch.setattr(database, "migrations", lambda: newer)
@@ -133,7 +132,6 @@ async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_aft
 
 @requirement("docs:changes")
 async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
-    """ours"""
     await home.asked()
     with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection:
         connection.executescript("PRAGMA user_version = 900; PRAGMA wal_checkpoint(TRUNCATE)")
@@ -144,7 +142,6 @@ async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
 
 @requirement("docs:changes")
 async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) -> None:
-    """ours"""
     execution = await home.asked()
     home.tool(says="Send a text to everybody.")
     question = await revised(home, execution.thread_id)
@@ -155,7 +152,6 @@ async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) 
 
 @requirement("docs:changes")
 async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call(home: Home) -> None:
-    """ours"""
     execution = await home.asked(tool_step("ask", "displayConfirmation", {"action": "go on?"}))
     home.tool(parameters='text: str, to: str = "all"')
     execution = await home.decided(execution.thread_id)
@@ -166,7 +162,6 @@ async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call
 
 @requirement("docs:changes")
 async def test_a_tool_that_does_not_take_the_approved_arguments_any_more_is_not_run(home: Home) -> None:
-    """ours"""
     execution = await home.asked()
     home.tool(parameters="text: str, to: str")
     execution = await home.decided(execution.thread_id)
@@ -177,7 +172,6 @@ async def test_a_tool_that_does_not_take_the_approved_arguments_any_more_is_not_
 
 @requirement("docs:changes")
 async def test_another_body_under_the_same_definition_runs_without_a_word(home: Home) -> None:
-    """ours: the limit that the guide states"""
     execution = await home.asked()
     home.tool(mark="sent differently")
     assert (await home.decided(execution.thread_id)).status == "completed"
@@ -186,7 +180,6 @@ async def test_another_body_under_the_same_definition_runs_without_a_word(home: 
 
 @requirement("docs:changes")
 async def test_a_tool_that_is_gone_fails_its_step_and_the_question_can_be_rejected(home: Home) -> None:
-    """ours"""
     first, second = await home.asked(), await home.asked()
     home.tool(name="post")
     execution = await home.decided(first.thread_id)
@@ -198,7 +191,6 @@ async def test_a_tool_that_is_gone_fails_its_step_and_the_question_can_be_reject
 
 @requirement("docs:changes")
 async def test_a_tool_of_a_server_that_is_gone_fails_its_step(tmp_path: Path) -> None:
-    """ours"""
     place = Place(tmp_path, settings="")
     place.serve(d="good")
     place.offer(build_entry("note"))
@@ -217,7 +209,6 @@ async def test_a_tool_of_a_server_that_is_gone_fails_its_step(tmp_path: Path) ->
     "settings", ["[tools.send]\ntimeout_s = 5\n", "[approvals]\nquorum = 2\n", "[approvals]\ntrust_caller = true\n"]
 )
 async def test_a_question_is_asked_again_under_a_new_policy(home: Home, settings: str) -> None:
-    """ours"""
     execution = await home.asked()
     home.settings(settings)
     question = await revised(home, execution.thread_id)
@@ -227,7 +218,6 @@ async def test_a_question_is_asked_again_under_a_new_policy(home: Home, settings
 
 @requirement("docs:changes")
 async def test_a_new_risk_holds_for_what_waits(home: Home) -> None:
-    """ours"""
     execution = await home.asked()
     home.settings('[tools.send]\nrisk = "critical"\n')
     question = await revised(home, execution.thread_id)
@@ -239,7 +229,6 @@ async def test_a_new_risk_holds_for_what_waits(home: Home) -> None:
     "settings", ["[execution]\nmaxIterations = 1\n", "[approvals]\nremind_after_s = [5]\n", "[retention]\ndays = 1\n"]
 )
 async def test_settings_that_decide_nothing_do_not_touch_a_question(home: Home, settings: str) -> None:
-    """ours"""
     execution = await home.asked()
     home.settings(settings)
     assert (await home.decided(execution.thread_id)).status == "completed"
@@ -247,7 +236,6 @@ async def test_settings_that_decide_nothing_do_not_touch_a_question(home: Home, 
 
 @requirement("docs:changes")
 async def test_a_question_to_the_caller_stays_the_callers_under_another_model(home: Home) -> None:
-    """ours"""
     script = home.folder / "script.json"
     reply: JsonValue = {"reply": {"content": "by the script"}}
     script.write_text(json.dumps({"replies": [reply, reply]}), encoding="utf-8")
@@ -263,7 +251,6 @@ async def test_a_question_to_the_caller_stays_the_callers_under_another_model(ho
 
 @requirement("docs:changes")
 async def test_the_next_prompt_goes_to_whatever_model_is_configured_then(home: Home) -> None:
-    """ours"""
     steps = [tool_step("ask", "displayConfirmation", {"action": "go on?"}), {"id": "a", "description": "think"}]
     script = home.folder / "script.json"
     script.write_text(json.dumps({"replies": [{"reply": {"plan": {"todoList": steps}}}]}), encoding="utf-8")
@@ -276,7 +263,6 @@ async def test_the_next_prompt_goes_to_whatever_model_is_configured_then(home: H
 
 @requirement("docs:changes")
 async def test_a_home_goes_on_where_it_is_moved_to(home: Home, tmp_path: Path) -> None:
-    """ours"""
     execution = await home.asked()
     moved = Home(tmp_path / "elsewhere")
     shutil.move(home.folder, moved.folder)
@@ -286,7 +272,6 @@ async def test_a_home_goes_on_where_it_is_moved_to(home: Home, tmp_path: Path) -
 
 @requirement("docs:changes")
 async def test_a_restored_backup_asks_again_what_was_answered_after_it(home: Home, tmp_path: Path) -> None:
-    """ours: the limit that the guide states; the log that knew better is gone"""
     execution = await home.asked()
     backup = tmp_path / "backup.db"
     async with home.opened() as warden:
@@ -303,7 +288,6 @@ async def test_a_restored_backup_asks_again_what_was_answered_after_it(home: Hom
 
 @requirement("docs:changes")
 async def test_a_clock_that_is_set_forward_ends_questions_and_one_set_back_lengthens_them() -> None:
-    """ours"""
     clock = ManualClock()
     asking = plan(tool_step("ask", "displayConfirmation", {"action": "go on?", "timeoutSeconds": 60}))
     async with warden(store=MemoryStore(clock)) as opened:
@@ -319,7 +303,6 @@ async def test_a_clock_that_is_set_forward_ends_questions_and_one_set_back_lengt
 
 @requirement("docs:changes")
 async def test_a_waiting_plan_is_replaced_by_cancelling_it(home: Home) -> None:
-    """ours"""
     execution = await home.asked()
     other = plan(tool_step("sum", "calculator", {"expression": "1 + 1"}))
     async with home.opened() as warden:

@@ -42,7 +42,6 @@ async def decide(w: planwarden.Warden, execution: Execution, decision: Decision)
 
 @requirement("loops:each")
 async def test_a_loop_calls_its_tools_once_for_each_item_and_returns_the_list_of_their_values() -> None:
-    """spec: plans.md, forEach"""
     ledger = Ledger()
     steps = plan(
         tool_step("find", "find", {"topic": "t"}),
@@ -63,7 +62,6 @@ async def test_a_loop_calls_its_tools_once_for_each_item_and_returns_the_list_of
 
 @requirement("loops:each")
 async def test_a_loop_over_nothing_is_completed_and_proves_nothing() -> None:
-    """spec: plans.md"""
     async with warden(Ledger()) as w:
         done = await w.execute_plan(plan(loop("a", "note", {"text": "x"}, [])))
     assert (done.status, done.steps[0].validation_status, done.steps[0].result) == ("completed", "skipped", [])
@@ -71,7 +69,6 @@ async def test_a_loop_over_nothing_is_completed_and_proves_nothing() -> None:
 
 @requirement("loops:each")
 async def test_the_view_of_a_long_loop_counts_its_items_and_shows_what_did_not_succeed() -> None:
-    """spec: issue, views of ten thousand items"""
     steps = plan(loop("a", "picky", {"number": ITEM}, [*[2] * 150, 1], maxItems=200, toolValidationMode="advisory"))
     async with warden(tools=[picky()]) as w:
         done = await w.execute_plan(steps)
@@ -102,7 +99,6 @@ async def test_the_view_of_a_long_loop_counts_its_items_and_shows_what_did_not_s
 async def test_an_item_that_failed_stops_the_others_or_leaves_a_gap(
     extra: Json, expected: tuple[str, str, str], ran: list[JsonValue]
 ) -> None:
-    """spec: plans.md, onItemFailure"""
     async with warden(tools=[picky()]) as w:
         done = await w.execute_plan(plan(loop("a", "picky", {"number": ITEM}, [0, 1, 2, 3], **extra)))
         state = await w.service.engine.find(done.execution_id)
@@ -115,7 +111,6 @@ async def test_an_item_that_failed_stops_the_others_or_leaves_a_gap(
 
 @requirement("loops:each")
 async def test_several_calls_of_an_item_follow_one_another_and_items_run_side_by_side() -> None:
-    """spec: plans.md, maxConcurrent; TAEF for each item"""
     ledger = Ledger()
     calls: JsonValue = [
         {"toolName": "note", "arguments": {"text": {"$text": "a{n}", "with": {"n": ITEM}}}},
@@ -132,7 +127,6 @@ async def test_several_calls_of_an_item_follow_one_another_and_items_run_side_by
 
 @requirement("loops:batch")
 async def test_calls_that_need_a_person_are_asked_about_once_and_approved_row_by_row() -> None:
-    """spec: plans.md, one question for many calls"""
     ledger = Ledger()
     steps = plan(loop("wipe", "erase", {"ids": [ITEM]}, [7, 8, 9]), tool_step("end", "note", {"text": "end"}))
     async with warden(ledger) as w:
@@ -155,7 +149,6 @@ async def test_calls_that_need_a_person_are_asked_about_once_and_approved_row_by
 
 @requirement("loops:batch")
 async def test_a_loop_of_one_call_asks_about_it_without_rows_to_choose() -> None:
-    """ours: one question for one call is what every question is"""
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(loop("wipe", "erase", {"ids": [ITEM]}, [7])))
     [question] = asked.suspensions
@@ -175,7 +168,6 @@ async def test_a_loop_of_one_call_asks_about_it_without_rows_to_choose() -> None
 async def test_the_answer_covers_all_rows_none_or_edited_ones(
     decision: Decision, lines: list[str], status: str
 ) -> None:
-    """spec: plans.md, settled"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(loop("wipe", "erase", {"ids": [ITEM]}, [7, 8])))
@@ -199,7 +191,6 @@ async def test_the_answer_covers_all_rows_none_or_edited_ones(
     ],
 )
 async def test_an_answer_that_names_no_row_changes_nothing(decision: Decision, why: str) -> None:
-    """ours: the wrong answer to the one question"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(loop("wipe", "erase", {"ids": [ITEM]}, [7, 8])))
@@ -211,7 +202,6 @@ async def test_an_answer_that_names_no_row_changes_nothing(decision: Decision, w
 
 @requirement("loops:batch")
 async def test_a_model_cannot_approve_rows() -> None:
-    """spec: approvals.md"""
     ledger = Ledger()
     claimed = Authority(assurance="claimed", channel="mcp", principal="local")
     async with warden(ledger) as w:
@@ -252,7 +242,6 @@ async def test_a_model_cannot_approve_rows() -> None:
     ],
 )
 async def test_a_loop_that_cannot_work_is_a_fault_of_the_plan(change: Json, why: str) -> None:
-    """spec: issue, bad input"""
     async with warden(Ledger()) as w:
         with pytest.raises(InvalidPlan) as refused:
             await w.execute_plan(plan(tool_step("b", "note", {"text": "x"}) | change))
@@ -269,7 +258,6 @@ async def test_a_loop_that_cannot_work_is_a_fault_of_the_plan(change: Json, why:
     ],
 )
 async def test_items_that_are_no_list_or_too_many_fail_the_step(items: JsonValue, why: str) -> None:
-    """spec: issue, bad input"""
     ledger = Ledger()
     step = loop("a", "note", {"text": "x"}, items, maxItems=2)
     async with warden(ledger) as w:
@@ -280,7 +268,6 @@ async def test_items_that_are_no_list_or_too_many_fail_the_step(items: JsonValue
 
 @requirement("loops:faults")
 async def test_an_item_that_the_tool_does_not_take_fails_alone() -> None:
-    """spec: issue, items that are not what the tool takes"""
     steps = plan(
         loop("a", "picky", {"number": ITEM}, [2, "x", 4], onItemFailure="continue", toolValidationMode="advisory")
     )

@@ -44,7 +44,6 @@ def patience(seconds: float) -> Settings:
 
 @requirement("patience:waits", "patience:durable")
 async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_it_was() -> None:
-    """spec: plans, a provider that is out of reach does not lose an execution"""
     clock, ledger, model = ManualClock(), Ledger(), unreachable(2)
     async with warden(ledger, store=(store := MemoryStore(clock)), model=model) as w:
         engine = w.service.engine
@@ -67,7 +66,6 @@ async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_i
 
 @requirement("patience:said")
 async def test_the_view_and_its_text_say_until_when_it_waits_and_why(tmp_path: Path) -> None:
-    """spec: plans, waits for the provider until ..., attempt 3; the last error was ..."""
     clock = ManualClock(1_800_000_000.0)
     model = unreachable(math.inf)
     async with (
@@ -93,7 +91,6 @@ async def test_the_view_and_its_text_say_until_when_it_waits_and_why(tmp_path: P
 @requirement("patience:restart", "patience:said")
 @pytest.mark.parametrize("seconds", [0.0, 90.0])
 async def test_after_its_patience_it_is_incomplete_and_execute_plan_goes_on_with_what_is_left(seconds: float) -> None:
-    """spec: plans, then the execution is incomplete and can be started again as an exhausted one"""
     clock, ledger, model = ManualClock(), Ledger(), unreachable(math.inf, [calls(("note", {"text": "now"}))])
     steps = plan(tool_step("a", "note", {"text": "first"}), model_step("b", "note"))
     async with warden(ledger, store=MemoryStore(clock), model=model, settings=patience(seconds)) as w:
@@ -116,7 +113,6 @@ async def test_after_its_patience_it_is_incomplete_and_execute_plan_goes_on_with
 
 @requirement("patience:durable")
 async def test_an_execution_that_waits_for_its_provider_can_be_cancelled() -> None:
-    """spec: plans, cancel while it waits"""
     clock, model = ManualClock(), unreachable(math.inf)
     async with warden(Ledger(), store=(store := MemoryStore(clock)), model=model) as w:
         waiting = await w.run_goal("write it down")
@@ -129,7 +125,6 @@ async def test_an_execution_that_waits_for_its_provider_can_be_cancelled() -> No
 
 @requirement("patience:waits")
 async def test_a_person_is_asked_while_another_step_waits_and_seconds_do_not_run() -> None:
-    """ours: a wait is no reason to hold up a person, and a budget of seconds is for work"""
     clock, ledger, model = ManualClock(), Ledger(), unreachable(1, [calls(("note", {"text": "now"}))])
     steps = plan(
         tool_step("ask", "displayConfirmation", {"action": "Go on?"}), model_step("write", "note", dependencies=[])
@@ -154,7 +149,6 @@ def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
 
 @requirement("patience:durable", "patience:restart")
 async def test_any_process_wakes_what_waits_after_a_restart_over_every_store(back_end: BackEnd) -> None:
-    """spec: plans, any process wakes it after a restart"""
     ledger = Ledger()
     async with warden(ledger, store=back_end.connect(), model=unreachable(math.inf)) as w:
         waiting = await w.run_goal("write it down")
@@ -168,7 +162,6 @@ async def test_any_process_wakes_what_waits_after_a_restart_over_every_store(bac
 
 
 def test_the_patience_is_read_from_the_settings_and_a_day_by_default(tmp_path: Path) -> None:
-    """spec: plans, [execution] modelPatienceS"""
     assert load_settings(home=tmp_path, environment={}).options.model_patience_s == 86_400
     (tmp_path / "planwarden.toml").write_text("[execution]\nmodelPatienceS = 0\n")
     assert load_settings(home=tmp_path, environment={}).options.model_patience_s == 0
@@ -176,7 +169,6 @@ def test_the_patience_is_read_from_the_settings_and_a_day_by_default(tmp_path: P
 
 @requirement("patience:asked", "patience:durable")
 async def test_a_wait_that_the_provider_asked_for_is_kept_by_another_process(back_end: BackEnd) -> None:
-    """spec: RFC 9110, Retry-After; the log knows it"""
     ledger = Ledger()
     model = UnreachableModel(ScriptedModel({"replies": SCRIPT}), failures=1, asked_s=7_200.0)
     async with warden(ledger, store=back_end.connect(), model=model) as w:

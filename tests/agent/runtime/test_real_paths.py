@@ -25,7 +25,6 @@ def home(tmp_path: Path) -> Path:
 
 @requirement("rules:under")
 async def test_a_path_leads_where_its_links_lead_and_what_cannot_be_known_is_none(home: Path) -> None:
-    """ours: links out, links to nothing, loops, names that no system has"""
     wanted = {
         f"{home}/a/b": f"{home}/a/b",
         f"{home}/out/passwd": "/etc/passwd",
@@ -41,7 +40,6 @@ async def test_a_path_leads_where_its_links_lead_and_what_cannot_be_known_is_non
 
 @requirement("rules:bounded")
 async def test_a_file_system_that_does_not_answer_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: the event loop never stands still, and a rule that has to know asks"""
     answered = threading.Event()
 
     def hang(path: str) -> str:

@@ -35,7 +35,6 @@ SIZE = 200_000
 async def test_a_plan_that_names_a_large_result_many_times_is_refused_before_anything_is_copied(
     times: int, pointer: str, why: str, tmp_path: Path
 ) -> None:
-    """spec: issue, references multiply"""
     named: list[JsonValue] = [{"$from": "a", "pointer": pointer} for _ in range(times)]
     steps = plan(tool_step("a", "big"), tool_step("b", "take", {"values": named}))
     seen = EffectLedger(tmp_path / "ledger")
@@ -56,7 +55,6 @@ async def test_a_plan_that_names_a_large_result_many_times_is_refused_before_any
 
 @requirement("references:bounded")
 async def test_values_that_fit_are_taken_as_often_as_they_are_named(tmp_path: Path) -> None:
-    """ours: the limit is on what the call would get"""
     seen = EffectLedger(tmp_path / "ledger")
     named: list[JsonValue] = [{"$from": "a", "pointer": "/done"} for _ in range(500)]
     steps = plan(tool_step("a", "big"), tool_step("b", "take", {"values": [*named, {"$from": "a", "pointer": ""}]}))
@@ -78,7 +76,6 @@ def build_large_value() -> dict[str, object]:
 
 @requirement("references:process")
 async def test_references_into_a_very_large_result_are_read_without_the_loop_standing_still(tmp_path: Path) -> None:
-    """ours: another process parses it, and only the parts come back"""
     seen = EffectLedger(tmp_path / "ledger")
     pointers = ("/first", f"/rows/{LARGE - 1}/name", "/rows/0")
     named: list[JsonValue] = [{"$from": "a", "pointer": pointer} for pointer in pointers]

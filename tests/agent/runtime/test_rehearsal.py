@@ -60,7 +60,6 @@ def rehearsed(execution: planwarden.Execution) -> dict[str, tuple[dict[str, Json
 
 @requirement("rehearsal:record", "rehearsal:nothing-done")
 async def test_reads_run_and_every_other_call_is_recorded_with_its_exact_arguments_and_needs() -> None:
-    """spec: plans.md, rehearsal"""
     ledger = Ledger()
     async with warden(ledger) as w:
         done = await rehearse(w, *EVERY_CALL, confirm("ask", "send it?"))
@@ -82,7 +81,6 @@ async def test_reads_run_and_every_other_call_is_recorded_with_its_exact_argumen
 
 @requirement("rehearsal:record")
 async def test_what_takes_a_result_that_is_not_there_is_skipped_and_the_rest_goes_on() -> None:
-    """spec: plans.md, what needs its result is skipped"""
     ledger = Ledger()
     async with warden(ledger) as w:
         done = await rehearse(
@@ -106,7 +104,6 @@ async def test_what_takes_a_result_that_is_not_there_is_skipped_and_the_rest_goe
 
 @requirement("rehearsal:record")
 async def test_a_confirmation_says_what_it_would_cover_and_the_call_by_what_it_is_covered() -> None:
-    """spec: plans.md, covering confirmations"""
     ledger = Ledger()
     async with warden(ledger) as w:
         done = await rehearse(
@@ -120,7 +117,6 @@ async def test_a_confirmation_says_what_it_would_cover_and_the_call_by_what_it_i
 
 @requirement("rehearsal:record", "rehearsal:nothing-done")
 async def test_a_loop_records_each_item_with_its_exact_arguments_and_asks_nobody() -> None:
-    """spec: plans.md, forEach in a rehearsal"""
     ledger = Ledger()
     loop: dict[str, JsonValue] = {"forEach": {"$from": "find", "pointer": "/ids"}, "maxConcurrent": 2}
     item: JsonValue = {"$from": "item"}
@@ -151,7 +147,6 @@ async def test_a_loop_records_each_item_with_its_exact_arguments_and_asks_nobody
 
 @requirement("rehearsal:nothing-done")
 async def test_a_read_that_fails_is_tried_again_and_an_advisory_step_does_not_count_as_done() -> None:
-    """ours: the steps of a rehearsal end as their calls did"""
     tries: list[str] = []
 
     @planwarden.tool(name="flaky", risk="read", effect="read")
@@ -184,7 +179,6 @@ async def test_a_read_that_fails_is_tried_again_and_an_advisory_step_does_not_co
 
 @requirement("rehearsal:nothing-done")
 async def test_a_grant_is_named_and_not_used() -> None:
-    """spec: plans.md, grants in a rehearsal"""
     ledger = Ledger()
     async with warden(ledger) as w:
         request = GrantRequest(tool_name="erase", arguments={"ids": [1]}, uses=1, expires_in_s=3600)
@@ -199,7 +193,6 @@ async def test_a_grant_is_named_and_not_used() -> None:
 @requirement("rehearsal:nothing-done")
 @pytest.mark.parametrize("tool_mode", ["strict", "flexible"])
 async def test_calls_that_a_model_writes_are_held_too(tool_mode: str) -> None:
-    """spec: plans.md, held by a test that tries"""
     ledger = Ledger()
     script = [calls(("find", {"topic": "x"}), ("erase", {"ids": [1]}), ("note", {"text": "b"}))]
     async with warden(ledger, script=list[JsonValue](script)) as w:
@@ -213,7 +206,6 @@ async def test_calls_that_a_model_writes_are_held_too(tool_mode: str) -> None:
 
 @requirement("rehearsal:nothing-done")
 async def test_the_calling_model_is_asked_and_its_answer_is_rehearsed() -> None:
-    """ours: a question to the model is no question to a person"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await rehearse(w, model_step("a", "erase"))
@@ -226,7 +218,6 @@ async def test_the_calling_model_is_asked_and_its_answer_is_rehearsed() -> None:
 
 @requirement("rehearsal:nothing-done")
 async def test_no_text_of_a_model_ends_a_rehearsal() -> None:
-    """ours: a final text could claim success"""
     ledger = Ledger()
     script: list[JsonValue] = [
         {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "x"}))}},
@@ -248,7 +239,6 @@ def _asks(**more: object) -> Callable[..., planwarden.Suspend]:
 @requirement("rehearsal:nothing-done")
 @pytest.mark.parametrize("mode", ["immediate", "blocking"])
 async def test_a_tool_that_asks_in_the_middle_of_its_call_asks_nobody(mode: str) -> None:
-    """spec: plans.md, blocking tools ask nobody in a rehearsal"""
     async with warden(tools=[_asks(execution_mode=mode)]) as w:
         done = await rehearse(w, tool_step("a", "asks"), tool_step("b", "wait", {"seconds": 3}))
     assert (done.status, done.suspensions) == ("rehearsed", ())
@@ -270,7 +260,6 @@ async def guarded() -> str:
 
 @requirement("rehearsal:nothing-done")
 async def test_only_effect_and_risk_read_together_let_a_call_run() -> None:
-    """spec: plans.md, settled"""
     async with warden(tools=[lowered, guarded]) as w:
         done = await rehearse(w, tool_step("a", "lowered"), tool_step("b", "guarded"))
     assert rehearsed(done) == {"a:1": ({}, None, None), "b:1": ({}, "approval", "client")}
@@ -278,7 +267,6 @@ async def test_only_effect_and_risk_read_together_let_a_call_run() -> None:
 
 @requirement("rehearsal:nothing-done")
 async def test_a_read_that_was_cut_off_runs_again_unless_its_tool_writes_now() -> None:
-    """spec: plans.md, retries after a crash"""
     store, first = MemoryStore(), PausingTool()
     ran: list[str] = []
 
@@ -301,7 +289,6 @@ async def test_a_read_that_was_cut_off_runs_again_unless_its_tool_writes_now() -
 
 @requirement("rehearsal:nothing-done")
 async def test_arguments_that_do_not_fit_fail_in_a_rehearsal_as_they_would_later() -> None:
-    """spec: plans.md, arguments are completed and checked"""
     ledger = Ledger()
     async with warden(ledger) as w:
         done = await rehearse(
@@ -316,7 +303,6 @@ async def test_arguments_that_do_not_fit_fail_in_a_rehearsal_as_they_would_later
 
 @requirement("rehearsal:nothing-done")
 async def test_a_thread_does_not_inherit_it_and_a_plan_only_call_refuses_it() -> None:
-    """spec: plans.md, settled"""
     ledger = Ledger()
     async with warden(ledger) as w:
         first = await rehearse(w, tool_step("a", "note", {"text": "1"}))
@@ -328,7 +314,6 @@ async def test_a_thread_does_not_inherit_it_and_a_plan_only_call_refuses_it() ->
 
 @requirement("rehearsal:nothing-done")
 async def test_a_rehearsal_whose_budget_ran_out_goes_on_as_a_rehearsal() -> None:
-    """ours: a larger budget must not make it real"""
     ledger = Ledger()
     steps = (tool_step("a", "find", {"topic": "x"}), tool_step("b", "note", {"text": "1"}))
     async with warden(ledger) as w:
@@ -343,7 +328,6 @@ async def test_a_rehearsal_whose_budget_ran_out_goes_on_as_a_rehearsal() -> None
 
 @requirement("rehearsal:nothing-done")
 async def test_a_key_that_began_a_rehearsal_does_not_begin_the_real_run() -> None:
-    """ours: the same key means the same request"""
     ledger = Ledger()
     written = plan(tool_step("a", "note", {"text": "1"}))
     async with warden(ledger) as w:
@@ -356,7 +340,6 @@ async def test_a_key_that_began_a_rehearsal_does_not_begin_the_real_run() -> Non
 
 @requirement("rehearsal:nothing-done")
 async def test_a_dispatcher_that_forgot_the_rehearsal_is_stopped_by_the_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: the second lock, should anybody find a way around the first"""
     ledger = Ledger()
     monkeypatch.setattr(dispatch, "_hold", lambda execution, call, prepared: prepared)  # pyright: ignore
     async with warden(ledger) as w:
@@ -367,7 +350,6 @@ async def test_a_dispatcher_that_forgot_the_rehearsal_is_stopped_by_the_fold(mon
 
 @requirement("rehearsal:nothing-done")
 async def test_a_finished_rehearsal_takes_no_more_events() -> None:
-    """ours: the status is terminal"""
     async with warden(Ledger()) as w:
         done = await rehearse(w, tool_step("a", "note", {"text": "1"}))
         state = await w.service.load_newest(done.thread_id, "local")
@@ -379,7 +361,6 @@ async def test_a_finished_rehearsal_takes_no_more_events() -> None:
 
 @requirement("rehearsal:nothing-done")
 async def test_a_model_that_is_trusted_to_approve_still_runs_nothing(settings: Settings) -> None:
-    """ours: no setting makes a rehearsal real"""
     ledger = Ledger()
     async with warden(ledger, settings=settings) as w:
         done = await rehearse(w, *EVERY_CALL)

@@ -91,7 +91,6 @@ def long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @requirement("scheduler:fair")
 @pytest.mark.usefixtures("long_pause")
 async def test_what_is_due_at_once_is_worked_through_without_a_pause_and_in_turn_for_each_owner() -> None:
-    """spec: issue, 2,000 waits due at once; the wait of another caller is the last one and among the first served"""
     waits = Waits()
     await waits.begin()
     with anyio.fail_after(60):
@@ -105,7 +104,6 @@ async def test_what_is_due_at_once_is_worked_through_without_a_pause_and_in_turn
 
 
 async def test_a_turn_that_is_asked_for_begins_when_the_one_before_has_ended() -> None:
-    """ours: of two turns at once, the later one would act upon what the earlier one has not finished yet"""
     waits, is_held, may_end = Waits(), anyio.Event(), anyio.Event()
     await waits.begin()
 
@@ -128,7 +126,6 @@ async def test_a_turn_that_is_asked_for_begins_when_the_one_before_has_ended() -
 
 @requirement("scheduler:fair")
 async def test_rows_that_cannot_be_woken_are_tried_again_only_at_the_usual_pace() -> None:
-    """ours: a damaged row must not keep the process busy"""
     waits = Waits()
     await waits.begin()
     turns = waits.scheduler(fails=True)

@@ -11,7 +11,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_step_described_instead_of_done_is_failed_after_the_enforcement_prompts() -> None:
-    """ours: the defect that planwarden exists to end"""
     ledger = Ledger()
     script: list[JsonValue] = [says("I have written the note."), says("It is done."), says("Really, it is.")]
     async with warden(ledger, script=script) as w:
@@ -23,7 +22,6 @@ async def test_a_step_described_instead_of_done_is_failed_after_the_enforcement_
 
 
 async def test_one_enforcement_prompt_rescues_a_step_and_is_counted() -> None:
-    """ours"""
     ledger = Ledger()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with warden(ledger, script=script) as w:
@@ -37,7 +35,6 @@ async def test_one_enforcement_prompt_rescues_a_step_and_is_counted() -> None:
 
 
 async def test_two_required_tools_called_one_after_the_other_burn_no_retry() -> None:
-    """ours: law 2"""
     script = [calls(("find", {"topic": "t"})), calls(("note", {"text": "x"}))]
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(plan(model_step("a", "find", "note")))
@@ -46,7 +43,6 @@ async def test_two_required_tools_called_one_after_the_other_burn_no_retry() -> 
 
 
 async def test_half_of_the_required_tools_is_not_enough() -> None:
-    """ours"""
     script: list[JsonValue] = [calls(("find", {"topic": "t"})), says("done"), says("done"), says("done")]
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(plan(model_step("a", "find", "note")))
@@ -56,7 +52,6 @@ async def test_half_of_the_required_tools_is_not_enough() -> None:
 
 
 async def test_an_advisory_step_goes_on_with_a_warning() -> None:
-    """ours: law 2"""
     script = [says("I would write it."), calls(("note", {"text": "b"}))]
     steps = plan(model_step("a", "note", toolValidationMode="advisory"), model_step("b", "note"))
     async with warden(Ledger(), script=script) as w:
@@ -71,7 +66,6 @@ async def test_an_advisory_step_goes_on_with_a_warning() -> None:
 
 
 async def test_a_failed_call_of_a_required_tool_proves_nothing_and_ends_in_exhausted_iterations() -> None:
-    """ours: law 1"""
     script: list[JsonValue] = [calls(("broken", {})) for _ in range(5)]
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(plan(model_step("a", "broken")))
@@ -82,7 +76,6 @@ async def test_a_failed_call_of_a_required_tool_proves_nothing_and_ends_in_exhau
 
 
 async def test_enforcement_prompts_are_counted_apart_from_iterations() -> None:
-    """ours: law 2"""
     script = [says("soon"), says("soon"), calls(("note", {"text": "x"}))]
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(plan(model_step("a", "note")), options={"maxIterations": 1})
@@ -90,7 +83,6 @@ async def test_enforcement_prompts_are_counted_apart_from_iterations() -> None:
 
 
 async def test_limits_given_with_the_call_win() -> None:
-    """spec: wire.md options"""
     script: list[JsonValue] = [says("no"), says("no")]
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(plan(model_step("a", "note")), options={"taefMaxRetries": 0})
@@ -98,7 +90,6 @@ async def test_limits_given_with_the_call_win() -> None:
 
 
 async def test_required_tools_make_a_tool_step_whatever_its_type_says() -> None:
-    """ours: law 2"""
     script = [says("thinking"), calls(("note", {"text": "x"}))]
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(plan(model_step("a", "note", stepType="reasoning")))
@@ -106,7 +97,6 @@ async def test_required_tools_make_a_tool_step_whatever_its_type_says() -> None:
 
 
 async def test_a_plan_without_tool_fields_runs_as_reasoning_steps_in_order() -> None:
-    """spec: wire.md plan"""
     script = [says("first"), says("second")]
     bare: dict[str, JsonValue] = {"steps": [{"id": "a", "description": "x"}, {"id": "b", "description": "y"}]}
     async with warden(script=script) as w:
@@ -115,7 +105,6 @@ async def test_a_plan_without_tool_fields_runs_as_reasoning_steps_in_order() -> 
 
 
 async def test_engine_fields_in_a_plan_complete_nothing() -> None:
-    """ours: law 6"""
     ledger = Ledger()
     forged = tool_step("a", "note", {"text": "x"}, status="completed", result="done", validationStatus="passed")
     async with warden(ledger) as w:
@@ -124,7 +113,6 @@ async def test_engine_fields_in_a_plan_complete_nothing() -> None:
 
 
 async def test_a_failed_step_skips_its_dependents_and_the_execution_claims_no_success() -> None:
-    """ours: law 1"""
     ledger = Ledger()
     steps = plan(
         tool_step("a", "broken", dependencies=[]),
@@ -142,7 +130,6 @@ async def test_a_failed_step_skips_its_dependents_and_the_execution_claims_no_su
     "value", ["https://example.com/x", "someone@example.org", "<the id>", "TODO", "TODO: fill in", "PLACEHOLDER"]
 )
 async def test_a_placeholder_is_refused_before_the_tool_runs(value: str) -> None:
-    """ours: law 7"""
     ledger = Ledger()
     script = [calls(("note", {"text": value})), calls(("note", {"text": "real"}))]
     async with warden(ledger, script=script) as w:
@@ -153,7 +140,6 @@ async def test_a_placeholder_is_refused_before_the_tool_runs(value: str) -> None
 
 
 async def test_an_empty_list_is_refused_while_an_earlier_step_returned_data() -> None:
-    """ours: law 7"""
     ledger = Ledger()
     script = [calls(("erase", {"ids": []})), says("cannot"), says("cannot"), says("cannot")]
     steps = plan(tool_step("a", "find", {"topic": "t"}), model_step("b", "erase"))
@@ -164,7 +150,6 @@ async def test_an_empty_list_is_refused_while_an_earlier_step_returned_data() ->
 
 
 async def test_arguments_that_do_not_fit_the_schema_never_reach_the_tool() -> None:
-    """ours: law 7"""
     script = [calls(("find", {"topic": 7, "extra": 1})), calls(("find", {"topic": "t"}))]
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(plan(model_step("a", "find")))
@@ -174,7 +159,6 @@ async def test_arguments_that_do_not_fit_the_schema_never_reach_the_tool() -> No
 
 
 async def test_strict_mode_refuses_tools_that_the_step_does_not_name_and_flexible_mode_runs_them() -> None:
-    """spec: design.md two-tier tools"""
     for mode, expected in (("strict", []), ("flexible", ["note aside"])):
         ledger = Ledger()
         script = [calls(("note", {"text": "aside"}), ("find", {"topic": "t"}))]
@@ -184,7 +168,6 @@ async def test_strict_mode_refuses_tools_that_the_step_does_not_name_and_flexibl
 
 
 async def test_values_flow_between_steps_by_reference() -> None:
-    """ours: law 8; RFC 6901"""
     ledger = Ledger()
     reference: JsonValue = {"$from": "a", "pointer": "/topic"}
     steps = plan(tool_step("a", "find", {"topic": "~/€"}), tool_step("b", "note", {"text": reference}))
@@ -194,7 +177,6 @@ async def test_values_flow_between_steps_by_reference() -> None:
 
 
 async def test_a_pointer_to_nothing_fails_the_step_and_says_so() -> None:
-    """ours"""
     reference: JsonValue = {"$from": "a", "pointer": "/nope/0"}
     steps = plan(tool_step("a", "find", {"topic": "t"}), tool_step("b", "note", {"text": reference}))
     async with warden(Ledger()) as w:
@@ -204,7 +186,6 @@ async def test_a_pointer_to_nothing_fails_the_step_and_says_so() -> None:
 
 
 async def test_calls_in_text_markers_count_as_calls() -> None:
-    """spec: wire.md scripted model"""
     ledger = Ledger()
     calls = '{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}'
     text = f"Sure.\n---JSON_OUTPUT_START---\n{calls}\n---JSON_OUTPUT_END---"
@@ -214,7 +195,6 @@ async def test_calls_in_text_markers_count_as_calls() -> None:
 
 
 async def test_a_goal_is_planned_executed_and_synthesized() -> None:
-    """spec: wire.md run_goal"""
     script: list[JsonValue] = [
         {"when": {"purpose": "plan"}, "reply": {"plan": plan(model_step("a", "find"))}},
         {
@@ -229,7 +209,6 @@ async def test_a_goal_is_planned_executed_and_synthesized() -> None:
 
 
 async def test_a_bad_plan_of_the_model_gets_one_precise_repair_prompt() -> None:
-    """spec: design.md law 3"""
     bad: JsonValue = {"todoList": [{"id": "a", "description": "x", "requiredTools": ["teleport"]}]}
     repaired = plan(tool_step("a", "note", {"text": "x"}))
     good: JsonValue = {"when": {"purpose": "plan"}, "reply": {"plan": repaired}}
@@ -244,7 +223,6 @@ async def test_a_bad_plan_of_the_model_gets_one_precise_repair_prompt() -> None:
 
 
 async def test_a_script_that_runs_out_is_a_model_error() -> None:
-    """spec: wire.md scripted model"""
     async with warden(Ledger(), script=[]) as w:
         planless = await w.run_goal("anything")
         stepless = await w.execute_plan(plan(model_step("a", "note")))
@@ -253,7 +231,6 @@ async def test_a_script_that_runs_out_is_a_model_error() -> None:
 
 
 async def test_an_exhausted_budget_is_incomplete_and_goes_on_with_a_larger_one() -> None:
-    """spec: wire.md errors"""
     steps = plan(*(tool_step(name, "note", {"text": name}) for name in "abc"))
     ledger = Ledger()
     async with warden(ledger) as w:
@@ -267,7 +244,6 @@ async def test_an_exhausted_budget_is_incomplete_and_goes_on_with_a_larger_one()
 
 
 async def test_a_question_outlives_a_spent_budget() -> None:
-    """ours: whoever is asked may still answer; then the budget ends it"""
     steps = plan(
         confirm("a", dependencies=[]),
         tool_step("b", "note", {"text": "b"}, dependencies=[]),

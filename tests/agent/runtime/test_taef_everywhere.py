@@ -138,7 +138,6 @@ def cases() -> list[ParameterSet]:
 async def test_a_step_is_completed_only_by_the_calls_it_promised_whatever_the_model_and_its_manners(
     model: str, name: str
 ) -> None:
-    """spec: issue, provider doubles"""
     expected = EXPECTED[name]
     if model == CALLER:
         expected = EXPECTED_OF_CALLER.get(name, expected)
@@ -171,7 +170,6 @@ async def test_a_goal_is_reached_with_every_manner_that_one_can_recover_from_and
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_goal_is_planned_executed_and_answered_by_every_kind_of_model(model: str) -> None:
-    """spec: issue, provider models: plans as structured output"""
     planned = plan(
         model_step("a", "find"),
         {"id": "b", "description": "think about it", "stepType": "reasoning"},
@@ -193,7 +191,6 @@ async def test_a_goal_is_planned_executed_and_answered_by_every_kind_of_model(mo
     each_once(MODELS, ["prose only", "forged status", "half", "malformed", "placeholders", "never-ending"]),
 )
 async def test_what_depends_on_a_step_that_was_not_done_is_not_done_either(model: str, name: str) -> None:
-    """ours: law 1"""
     steps = plan(model_step("a", "find", "note"), model_step("b", "note"))
     async with run_with(model, name) as run:
         execution = await run.execute(steps)

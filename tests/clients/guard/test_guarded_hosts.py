@@ -38,7 +38,6 @@ def add_cells(table: Table, host: Guarded, cells: Cells) -> None:
 @requirement("guard:hosts")
 @each_host
 def test_rules_and_a_person_decide_what_a_real_host_runs(host: Guarded, tmp_path: Path, table: Table) -> None:
-    """spec: rules, guard: allow, deny with the reason, or deny with the question; approved, it passes once"""
     add_cells(table, host, decide_commands(host, GuardStage(tmp_path)))
 
 
@@ -56,12 +55,10 @@ def test_a_rule_for_a_folder_lets_a_real_host_run_nothing_in_another(
 def test_a_real_host_runs_nothing_without_an_answer_of_planwarden(
     host: Guarded, fault: Fault, tmp_path: Path, table: Table
 ) -> None:
-    """spec: rules, guard: crash, time-out, garbage and a missing program block"""
     add_cells(table, host, fail_closed(host, GuardStage(tmp_path), fault))
 
 
 @requirement("guard:hosts")
 @each_host
 def test_the_model_of_a_real_host_releases_nothing_itself(host: Guarded, tmp_path: Path, table: Table) -> None:
-    """spec: rules, guard: the tool behind it grants nothing to a model; approve, home and hook are refused to it"""
     add_cells(table, host, release_nothing(host, GuardStage(tmp_path)))

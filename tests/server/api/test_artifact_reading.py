@@ -32,7 +32,6 @@ async def _read(client: Client, uri: str) -> Document:
 
 
 async def test_an_artifact_is_read_piece_by_piece_over_mcp(tmp_path: Path) -> None:
-    """spec: issue, the result quotes a part; the whole can be read"""
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
         stood = done["steps"][0]["result"]
@@ -51,7 +50,6 @@ async def test_an_artifact_is_read_piece_by_piece_over_mcp(tmp_path: Path) -> No
 
 
 async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) -> None:
-    """spec: what belongs to another principal looks as if it did not exist"""
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
         service = found.warden.service
         foreign = await service.execute_plan(plan(tool_step("a", "crawl")), requester=Requester("somebody else"))
@@ -74,7 +72,6 @@ async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) ->
 
 
 def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
-    """spec: issue, the whole can be read"""
     cli = Cli(make_home(tmp_path / "home"))
     with (cli.home / "tools.py").open("a") as file:
         file.write(
@@ -96,7 +93,6 @@ def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
 
 
 def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) -> None:
-    """ours: an escape sequence is not text"""
     folder = make_home(tmp_path / "home")
     hostile = make_artifact(b"\x1b]0;gotcha\x07", "text/plain")
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
@@ -113,7 +109,6 @@ def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) 
 
 
 async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> None:
-    """ours"""
     image = make_artifact(bytes(range(256)), "image/png")
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
     draw = Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(image,))))
@@ -124,7 +119,6 @@ async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> Non
 
 
 async def test_a_view_that_is_too_large_still_says_where_the_artifacts_are(tmp_path: Path) -> None:
-    """ours: values are cut, names are not"""
     called: JsonValue = [{"toolName": "crawl", "arguments": {"pages": 1_000, "start": n}} for n in range(50)]
     many: list[dict[str, JsonValue]] = [{"id": f"s{n}", "description": "crawl", "toolCalls": called} for n in range(2)]
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:

@@ -21,7 +21,6 @@ FORM: dict[str, JsonValue] = {"type": "object", "properties": {"seat": {"type": 
 
 @requirement("ask_person:answer", "ask_person:once")
 async def test_two_processes_ask_once_and_both_get_the_answer(back_end: BackEnd) -> None:
-    """spec: plans, asking without a plan; durable, answered from any process"""
     answered = list[planwarden.Execution]()
 
     async def ask(made: planwarden.Warden) -> None:
@@ -45,7 +44,6 @@ async def test_two_processes_ask_once_and_both_get_the_answer(back_end: BackEnd)
 @requirement("ask_person:once")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_around_the_commit_of_the_question_leaves_it_asked_once(when: str) -> None:
-    """spec: plans, starting once; a crash between commit and answer"""
     store = MemoryStore()
 
     async def die(moment: StoreCall) -> None:
@@ -66,7 +64,6 @@ async def test_a_crash_around_the_commit_of_the_question_leaves_it_asked_once(wh
 
 @requirement("ask_person:refused")
 async def test_a_form_that_is_no_object_is_refused() -> None:
-    """spec: plans, asking without a plan"""
     async with warden() as made:
         wrong: list[dict[str, JsonValue]] = [{}, {"type": "array"}, {"type": "object", "properties": []}]
         for form in wrong:

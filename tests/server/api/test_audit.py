@@ -64,7 +64,6 @@ def edit(path: Path, *statements: str) -> None:
 @pytest.mark.anyio
 @requirement("store:audit")
 async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what_was_shown(tmp_path: Path) -> None:
-    """spec: issue, audit"""
     thread_id = await audited(tmp_path / "planwarden.db")
     store = SqliteStore.open(tmp_path / "planwarden.db")
     try:
@@ -116,7 +115,6 @@ async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what
     ids=["edited", "moved in time", "removed", "cut off", "reordered"],
 )
 async def test_verification_names_a_changed_row(tmp_path: Path, statements: list[str], named: str) -> None:
-    """spec: issue, audit"""
     path = tmp_path / "planwarden.db"
     await audited(path)
     assert await problems(path) == ()
@@ -127,7 +125,6 @@ async def test_verification_names_a_changed_row(tmp_path: Path, statements: list
 @pytest.mark.anyio
 @requirement("audit:names-the-row")
 async def test_a_rewritten_chain_fits_neither_the_log_nor_a_kept_head(tmp_path: Path) -> None:
-    """ours: only a person who rewrites log and audit, while nobody kept a head, is not detected"""
     path = tmp_path / "planwarden.db"
     await audited(path)
     store = SqliteStore.open(path)
@@ -161,7 +158,6 @@ async def test_a_rewritten_chain_fits_neither_the_log_nor_a_kept_head(tmp_path: 
 @pytest.mark.anyio
 @requirement("audit:names-the-row")
 async def test_an_edited_log_does_not_fit_the_audit(tmp_path: Path) -> None:
-    """ours: the checksum of a row is not secret, so the test forges it too"""
     from zlib import crc32
 
     path = tmp_path / "planwarden.db"
@@ -185,7 +181,6 @@ async def test_an_edited_log_does_not_fit_the_audit(tmp_path: Path) -> None:
 @pytest.mark.anyio
 @requirement("store:audit")
 async def test_the_audit_records_a_model_that_approves_itself() -> None:
-    """spec: approvals.md; the audit keeps the attempt, and the effect does not happen"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
@@ -198,7 +193,6 @@ async def test_the_audit_records_a_model_that_approves_itself() -> None:
 
 
 def test_the_command_shows_verifies_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ours"""
     anyio.run(audited, tmp_path / "planwarden.db")
     cli = Cli(home=tmp_path, capture=capsys)
     shown = cli.main("audit", "show", "--json", "--limit", "3").json
@@ -217,14 +211,12 @@ def test_the_command_shows_verifies_and_exports(tmp_path: Path, capsys: pytest.C
 
 
 def test_without_a_database_there_is_nothing_to_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ours"""
     said = Cli(home=tmp_path, capture=capsys).main("audit", "verify")
     assert said.code == 1 and "nothing was audited" in said.err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.anyio
 async def test_a_row_with_an_impossible_time_is_shown_and_found_and_stops_nothing(tmp_path: Path) -> None:
-    """ours: somebody edits the file; the record has to be readable then too"""
     path = tmp_path / "planwarden.db"
     await audited(path)
     with sqlite3.connect(path) as connection:
@@ -243,7 +235,6 @@ async def test_a_row_with_an_impossible_time_is_shown_and_found_and_stops_nothin
 
 @pytest.mark.anyio
 async def test_a_log_that_no_execution_can_have_is_damaged_storage_and_no_internal_error(tmp_path: Path) -> None:
-    """ours: the checksum was corrected, so only what the log says is wrong"""
     path = tmp_path / "planwarden.db"
     thread = await audited(path)
     with sqlite3.connect(path) as connection:

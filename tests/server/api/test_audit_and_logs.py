@@ -205,7 +205,6 @@ def edit_decider(event: list[Any]) -> None:
 async def test_whatever_is_edited_in_the_log_of_a_decided_call_is_named(
     tmp_path: Path, tag: str, number: int, change: Callable[[list[Any]], None]
 ) -> None:
-    """spec: issue, the audit proves less than it says; the checksum of the row is corrected"""
     path = tmp_path / "planwarden.db"
     execution_id = await fill(path)
     head = await head_of(path)
@@ -218,7 +217,6 @@ async def test_whatever_is_edited_in_the_log_of_a_decided_call_is_named(
 @pytest.mark.anyio
 @requirement("audit:proves-the-log")
 async def test_an_execution_whose_rows_were_cut_off_the_audit_is_named(tmp_path: Path) -> None:
-    """spec: issue; the newest rows are deleted and the sequence is set back, so the chain is whole"""
     path = tmp_path / "planwarden.db"
     execution_id = await fill(path)
     connection = sqlite3.connect(path)
@@ -262,7 +260,6 @@ async def test_an_execution_whose_rows_were_cut_off_the_audit_is_named(tmp_path:
     ],
 )
 async def test_a_row_beside_the_log_that_was_edited_is_named(tmp_path: Path, statement: str, named: str) -> None:
-    """spec: issue; a call that would be refused for what its rows say is not in a whole store"""
     path = tmp_path / "planwarden.db"
     await fill(path)
     edit(path, statement)
@@ -273,7 +270,6 @@ async def test_a_row_beside_the_log_that_was_edited_is_named(tmp_path: Path, sta
 @pytest.mark.anyio
 @requirement("audit:proves-the-log")
 async def test_a_question_edited_while_it_is_open_is_named_before_its_call_is_refused(tmp_path: Path) -> None:
-    """spec: issue; audit verify said whole although the call then was refused"""
     path, ledger = tmp_path / "planwarden.db", Ledger()
     store = SqliteStore.open(path)
     async with warden(ledger, store=store) as w:
@@ -296,7 +292,6 @@ async def test_a_question_edited_while_it_is_open_is_named_before_its_call_is_re
 @pytest.mark.anyio
 @requirement("audit:proves-the-log")
 async def test_what_was_pruned_is_whole_and_what_was_deleted_is_named(tmp_path: Path) -> None:
-    """ours: the log of a pruned execution is gone, and a row says so"""
     path = tmp_path / "planwarden.db"
     execution_id = await fill(path)
     edit(path, f"UPDATE executions SET ended_at = 0 WHERE execution_id <> '{execution_id}'")
@@ -313,7 +308,6 @@ async def test_what_was_pruned_is_whole_and_what_was_deleted_is_named(tmp_path: 
 @pytest.mark.anyio
 @requirement("audit:proves-the-log")
 async def test_a_decision_taken_out_of_log_and_audit_is_only_shown_by_a_kept_head(tmp_path: Path) -> None:
-    """ours: the stated limit; everything is rewritten consistently"""
     path = tmp_path / "planwarden.db"
     execution_id = await fill(path)
     head = await head_of(path)
@@ -328,7 +322,6 @@ async def test_a_decision_taken_out_of_log_and_audit_is_only_shown_by_a_kept_hea
 @pytest.mark.anyio
 @requirement("audit:proves-the-log")
 async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path) -> None:
-    """ours: verification reads row by row, and every other call of it meets a store that has changed"""
     path = tmp_path / "planwarden.db"
     store = SqliteStore.open(path)
     async with warden(Ledger(), store=store) as w:
@@ -356,7 +349,6 @@ async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path
 def test_the_command_names_an_execution_whose_log_was_edited(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """ours"""
     path = tmp_path / "planwarden.db"
     execution_id = anyio.run(fill, path)
     cli = Cli(home=tmp_path, capture=capsys)

@@ -93,7 +93,6 @@ def taking(step: str, pointer: str = "", tool: str = "send", **more: JsonValue) 
 
 @requirement("thread:bindings")
 async def test_a_later_execution_takes_the_newest_completed_result_of_its_thread(back_end: BackEnd) -> None:
-    """spec: console.md, settled"""
     office = Office()
     async with opened(back_end, office) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))
@@ -112,7 +111,6 @@ async def test_a_later_execution_takes_the_newest_completed_result_of_its_thread
 
 @requirement("thread:bindings")
 async def test_what_was_taken_survives_a_crash_a_prune_and_a_newer_execution(back_end: BackEnd) -> None:
-    """spec: issue 14, durable from acceptance on"""
     office = Office()
     async with opened(back_end, office) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))
@@ -131,7 +129,6 @@ async def test_what_was_taken_survives_a_crash_a_prune_and_a_newer_execution(bac
 
 @requirement("thread:bindings")
 async def test_large_results_and_text_are_taken_from_earlier_executions(back_end: BackEnd) -> None:
-    """ours: artifacts, and JSON in text"""
     office = Office()
     async with opened(back_end, office) as w:
         first = await w.execute_plan(plan(tool_step("all", "list_all"), tool_step("text", "read_text")))
@@ -154,7 +151,6 @@ async def test_large_results_and_text_are_taken_from_earlier_executions(back_end
 async def test_failed_pruned_and_foreign_steps_are_refused_with_the_reason_before_anything_runs(
     back_end: BackEnd,
 ) -> None:
-    """spec: console.md, settled"""
     office = Office()
     office.is_broken = True
     async with opened(back_end, office) as w:
@@ -183,7 +179,6 @@ async def test_failed_pruned_and_foreign_steps_are_refused_with_the_reason_befor
 async def test_a_planner_takes_earlier_results_and_is_corrected_like_for_any_fault(
     back_end: BackEnd, asks_caller: bool
 ) -> None:
-    """ours: the caller's answer, a provider's plan and a revision go the same way"""
     office = Office()
     wrong, right = taking("nowhere"), taking("find", "/customers/1")
     replies: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": reply}} for reply in (wrong, right)]
@@ -221,7 +216,6 @@ async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken(
 
 @requirement("failure:done")
 async def test_a_failure_says_what_is_completed_and_how_a_later_plan_takes_it(back_end: BackEnd) -> None:
-    """spec: console.md"""
     office = Office()
     async with opened(back_end, office) as w:
         office_calls: list[JsonValue] = [
@@ -243,7 +237,6 @@ async def test_a_failure_says_what_is_completed_and_how_a_later_plan_takes_it(ba
 
 @requirement("thread:bindings")
 async def test_the_person_who_approves_sees_from_which_execution_a_value_comes(back_end: BackEnd) -> None:
-    """spec: issue 14, where each value came from"""
     office = Office()
     async with opened(back_end, office) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))

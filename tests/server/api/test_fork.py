@@ -40,7 +40,6 @@ async def run_letter(made: planwarden.Warden) -> planwarden.Execution:
 
 @requirement("retry:fork")
 async def test_a_step_and_what_depends_on_it_runs_again_and_is_asked_again(back_end: BackEnd) -> None:
-    """spec: plans, fork; what was done is said in the first question"""
     ledger = Ledger()
     async with warden(ledger, store=back_end.connect()) as made:
         done = await run_letter(made)
@@ -63,7 +62,6 @@ async def test_a_step_and_what_depends_on_it_runs_again_and_is_asked_again(back_
 
 @requirement("retry:fork")
 async def test_only_the_first_question_names_all_and_a_later_one_its_own_step() -> None:
-    """spec: plans, fork"""
     ledger = Ledger()
     steps = plan(tool_step("a", "erase", {"ids": [1]}), tool_step("b", "erase", {"ids": [2]}))
     async with warden(ledger) as made:
@@ -80,7 +78,6 @@ async def test_only_the_first_question_names_all_and_a_later_one_its_own_step() 
 
 @requirement("retry:fork")
 async def test_other_inputs_branch_from_a_step() -> None:
-    """spec: plans, fork with inputs"""
     ledger = Ledger()
     async with warden(ledger) as made:
         done = await run_letter(made)
@@ -110,7 +107,6 @@ async def test_other_inputs_branch_from_a_step() -> None:
 
 @requirement("retry:fork")
 async def test_another_plan_branches_from_a_step_and_may_not_hide_what_was_done() -> None:
-    """spec: plans, fork with a plan"""
     ledger = Ledger()
     first = plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "broken"))
     async with warden(ledger) as made:
@@ -136,7 +132,6 @@ async def test_another_plan_branches_from_a_step_and_may_not_hide_what_was_done(
 
 @requirement("retry:fork")
 async def test_a_fork_asks_every_confirmation_again_that_stands_before_what_runs() -> None:
-    """spec: plans, fork; gated again"""
     ledger = Ledger()
     steps = plan(confirm("ask"), tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}))
     async with warden(ledger) as made:
@@ -154,7 +149,6 @@ async def test_a_fork_asks_every_confirmation_again_that_stands_before_what_runs
 
 @requirement("retry:fork")
 async def test_an_answer_in_a_form_is_kept_and_bound_again() -> None:
-    """ours: nobody fills in the same form twice"""
     ledger = Ledger()
     form: JsonValue = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
     seat: JsonValue = {"$from": "ask", "pointer": "/content/seat"}
@@ -171,7 +165,6 @@ async def test_an_answer_in_a_form_is_kept_and_bound_again() -> None:
 
 @requirement("retry:fork", "retry:unknown")
 async def test_no_fork_runs_a_call_again_that_may_have_happened() -> None:
-    """spec: plans, retry; never silently run again"""
     ledger = Ledger()
 
     @planwarden.tool(name="lose", risk="read", effect="effect")
@@ -192,7 +185,6 @@ async def test_no_fork_runs_a_call_again_that_may_have_happened() -> None:
 
 @requirement("retry:rest")
 async def test_large_results_stay_readable_when_the_first_execution_is_pruned(back_end: BackEnd) -> None:
-    """spec: plans, retry; artifact ids stay readable"""
     ledger, is_mended = Ledger(), False
 
     @planwarden.tool(name="huge", risk="read", effect="read")
@@ -233,7 +225,6 @@ async def test_large_results_stay_readable_when_the_first_execution_is_pruned(ba
 
 @requirement("retry:refused")
 async def test_results_beyond_the_limit_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: one transaction holds all that is taken over"""
     monkeypatch.setattr(takeover, "MAX_BYTES", 50)
     async with warden(Ledger()) as made:
         failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x" * 60}), tool_step("b", "broken")))
@@ -243,7 +234,6 @@ async def test_results_beyond_the_limit_are_not_taken_over(monkeypatch: pytest.M
 
 @requirement("retry:rest")
 async def test_a_step_that_is_kept_needs_its_tool_no_more_and_the_others_do() -> None:
-    """ours: the tool of a completed step may be gone"""
     store, ledger = MemoryStore(), Ledger()
     async with warden(ledger, store=store) as made:
         failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "broken")))
@@ -257,7 +247,6 @@ async def test_a_step_that_is_kept_needs_its_tool_no_more_and_the_others_do() ->
 
 @requirement("retry:rest")
 async def test_a_log_that_does_not_prove_a_step_is_not_taken_at_its_word() -> None:
-    """spec: plans, retry; TAEF must be proven by the log"""
     async with warden(Ledger()) as made:
         failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "broken")))
         state = await made.service.engine.find(failed.execution_id)
@@ -276,7 +265,6 @@ ITEM: JsonValue = {"$from": "item"}
 
 @requirement("retry:calls")
 async def test_items_of_a_loop_that_succeeded_are_not_done_again() -> None:
-    """spec: plans, settled; retry takes over succeeded items too, and calls of an item"""
     ledger, broken = Ledger(), {"b"}
 
     @planwarden.tool(name="mend", risk="read", effect="effect")
@@ -306,7 +294,6 @@ async def test_items_of_a_loop_that_succeeded_are_not_done_again() -> None:
 
 @requirement("retry:calls", "retry:gated")
 async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empty_one_too() -> None:
-    """spec: plans, settled; some rows rejected is completed"""
     ledger = Ledger()
     erase: JsonValue = {"toolName": "erase", "arguments": {"ids": ITEM}}
     rows = loop("rows", erase, forEach=[[1], [2], [3]])
@@ -328,7 +315,6 @@ async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empt
 
 @requirement("retry:unknown")
 async def test_an_item_that_may_have_happened_is_asked_about() -> None:
-    """spec: plans, retry"""
     ledger, is_lost = Ledger(), True
 
     @planwarden.tool(name="lose", risk="read", effect="effect")

@@ -34,7 +34,6 @@ def _loop(count: int, **extra: JsonValue) -> dict[str, JsonValue]:
 
 @requirement("loops:pages")
 async def test_all_results_are_read_page_by_page_also_of_a_loop_that_failed() -> None:
-    """spec: issue; a failed loop has no result, and what its items came to all the same"""
     async with warden(Ledger(), tools=[double]) as w:
         done = await w.execute_plan(plan(_loop(250, onItemFailure="continue")), wait_seconds=60)
         assert done.status == "failed" and done.steps[0].result is None
@@ -56,7 +55,6 @@ async def test_all_results_are_read_page_by_page_also_of_a_loop_that_failed() ->
 @requirement("loops:pages")
 @pytest.mark.parametrize(("size", "pages"), [(10, 100), (400_000, 5_000), (5_000_000, 10_000)])
 def test_ten_thousand_items_are_pages_of_bounded_size(size: int, pages: int) -> None:
-    """ours: at most 100 items and a MiB of results, and at least one item"""
     step = parse_plan(plan(_loop(10_000)), author="caller", tools=_FACTS, max_steps=10)[0].steps[0]
     value = "x" * size
     calls = tuple(
@@ -82,7 +80,6 @@ def test_ten_thousand_items_are_pages_of_bounded_size(size: int, pages: int) -> 
 
 @requirement("loops:pages")
 async def test_a_cut_result_says_where_it_goes_on() -> None:
-    """ours: whoever sees 100 results must not take them for all"""
     async with warden(Ledger(), tools=[double]) as w:
         done = await w.execute_plan(plan(_loop(101)))
         [step] = done.steps
@@ -95,7 +92,6 @@ async def test_a_cut_result_says_where_it_goes_on() -> None:
 
 @requirement("loops:pages")
 async def test_items_that_wait_or_have_not_begun_say_so() -> None:
-    """ours: a loop is read while it runs"""
     wipe = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(wipe))
@@ -119,7 +115,6 @@ async def test_items_that_wait_or_have_not_begun_say_so() -> None:
 async def test_a_page_that_is_not_there_is_refused_with_what_there_is(
     step_id: str | None, first: int | None, limit: int, why: str
 ) -> None:
-    """ours: bad input"""
     async with warden(Ledger(), tools=[double]) as w:
         done = await w.execute_plan(plan(_loop(3), tool_step("end", "note", {"text": "x"})))
         with pytest.raises(InvalidArguments, match=why):

@@ -79,7 +79,6 @@ def taken_by(execution: planwarden.Execution) -> dict[str, str | None]:
 
 @requirement("retry:rest")
 async def test_a_failed_execution_goes_on_with_the_rest_in_any_process(back_end: BackEnd) -> None:
-    """spec: plans, retry; completed steps are taken over by reference to the log that proved them"""
     shop = Shop()
     async with shop.warden(store=back_end.connect()) as one:
         failed = await one.execute_plan(PLAN)
@@ -101,7 +100,6 @@ async def test_a_failed_execution_goes_on_with_the_rest_in_any_process(back_end:
 
 @requirement("retry:rest")
 async def test_a_retry_of_a_retry_names_the_log_that_proved_the_step_first() -> None:
-    """spec: plans, retry"""
     shop = Shop()
     async with shop.warden() as made:
         first = await made.execute_plan(PLAN)
@@ -116,7 +114,6 @@ async def test_a_retry_of_a_retry_names_the_log_that_proved_the_step_first() -> 
 
 @requirement("retry:rest")
 async def test_a_row_that_was_left_out_before_is_not_shown_as_a_call_of_the_retry() -> None:
-    """ours: the earlier execution says who left it out"""
     shop = Shop()
     rows = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8])
     async with shop.warden() as made:
@@ -134,7 +131,6 @@ async def test_a_row_that_was_left_out_before_is_not_shown_as_a_call_of_the_retr
 
 @requirement("retry:calls")
 async def test_succeeded_calls_of_a_step_that_failed_are_not_made_again() -> None:
-    """spec: plans, settled; retry takes over calls of an unfinished step too"""
     shop = Shop()
     named: list[JsonValue] = [
         {"toolName": "note", "arguments": {"text": "a"}},
@@ -153,7 +149,6 @@ async def test_succeeded_calls_of_a_step_that_failed_are_not_made_again() -> Non
 
 @requirement("retry:calls")
 async def test_calls_of_a_model_are_kept_and_it_is_told_of_them() -> None:
-    """spec: plans, settled; prompts see what was taken over"""
     shop = Shop()
     script = [
         calls(("note", {"text": "a"})),
@@ -182,7 +177,6 @@ async def test_calls_of_a_model_are_kept_and_it_is_told_of_them() -> None:
 @requirement("retry:unknown")
 @pytest.mark.parametrize("happened", [True, False])
 async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool) -> None:
-    """spec: plans, retry; outcome_unknown is asked first"""
     shop = Shop()
     async with shop.warden() as made:
         asked = await made.execute_plan(
@@ -207,7 +201,6 @@ async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool
 
 @requirement("retry:gated")
 async def test_a_confirmation_of_the_old_execution_covers_nothing_in_the_new_one() -> None:
-    """spec: plans, retry; gated again"""
     shop = Shop()
     steps = plan(
         tool_step("find", "find", {"topic": "owls"}),
@@ -232,7 +225,6 @@ async def test_a_confirmation_of_the_old_execution_covers_nothing_in_the_new_one
 
 @requirement("retry:gated")
 async def test_a_confirmation_before_nothing_but_thought_is_taken_over() -> None:
-    """ours: nobody is asked about what was done, only about what is to be done"""
     steps = plan(confirm("ask"), tool_step("a", "note", {"text": "x"}), {"id": "think", "description": "sum it up"})
     ledger = Ledger()
     async with warden(ledger, script=[]) as made:
@@ -246,7 +238,6 @@ async def test_a_confirmation_before_nothing_but_thought_is_taken_over() -> None
 
 @requirement("retry:gated")
 async def test_a_question_of_a_tool_that_did_something_afterwards_is_not_asked_again() -> None:
-    """ours: what such a tool did after the answer would be done twice"""
     ledger = Ledger()
 
     async def finish(payload: JsonValue, decision: JsonValue) -> JsonValue:
@@ -273,7 +264,6 @@ async def test_a_question_of_a_tool_that_did_something_afterwards_is_not_asked_a
 
 @requirement("retry:gated")
 async def test_a_rejected_step_is_asked_about_again() -> None:
-    """spec: plans, retry of a rejected execution"""
     ledger = Ledger()
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "erase", {"ids": [1]}))
     async with warden(ledger) as made:
@@ -292,7 +282,6 @@ async def test_a_rejected_step_is_asked_about_again() -> None:
 
 @requirement("retry:rest")
 async def test_cancelled_and_incomplete_executions_go_on() -> None:
-    """spec: plans, retry"""
     ledger = Ledger()
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}), confirm("c"))
     async with warden(ledger) as made:
@@ -312,7 +301,6 @@ async def test_cancelled_and_incomplete_executions_go_on() -> None:
 
 @requirement("retry:rest")
 async def test_an_execution_without_a_plan_is_planned_again() -> None:
-    """spec: plans, a provider that fails does not lose an execution"""
     ledger = Ledger()
     async with warden(ledger, script=[]) as made:
         failed = await made.run_goal("note it")
@@ -325,7 +313,6 @@ async def test_an_execution_without_a_plan_is_planned_again() -> None:
 
 @requirement("retry:refused")
 async def test_what_cannot_be_retried_is_refused_with_a_code() -> None:
-    """spec: plans, retry of a completed, a running, a pruned one"""
     ledger = Ledger()
     async with warden(ledger) as made:
         done = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
@@ -348,7 +335,6 @@ async def test_what_cannot_be_retried_is_refused_with_a_code() -> None:
 
 @requirement("retry:once")
 async def test_two_retries_at_the_same_moment_in_two_processes_do_it_once(back_end: BackEnd) -> None:
-    """spec: plans, retry; what was judged on an execution that is no longer the last one is refused"""
     shop = Shop()
     found, refusals = list[planwarden.Execution](), list[str]()
     async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
@@ -371,7 +357,6 @@ async def test_two_retries_at_the_same_moment_in_two_processes_do_it_once(back_e
 
 @requirement("retry:once")
 async def test_a_retry_with_a_key_happens_once(back_end: BackEnd) -> None:
-    """spec: plans, starting once"""
     shop = Shop()
     ids = set[str]()
     async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
@@ -395,7 +380,6 @@ async def test_a_retry_with_a_key_happens_once(back_end: BackEnd) -> None:
 @requirement("retry:once")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_around_the_commit_of_a_retry_loses_and_doubles_nothing(when: str) -> None:
-    """spec: plans, retry; a crash in the middle"""
     clock = ManualClock()
     shop, store = Shop(), MemoryStore(clock)
     async with shop.warden(store=store) as made:

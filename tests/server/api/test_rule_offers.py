@@ -28,7 +28,6 @@ def offer(*calls: Mapping[str, JsonValue]) -> dict[str, object] | None:
 
 @requirement("rules:offer")
 def test_what_differs_is_bounded_and_what_is_the_same_is_listed() -> None:
-    """spec: rules.md, after the tenth approval of calls that differ in nothing but what a rule could bound"""
     calls: list[dict[str, JsonValue]] = [
         {
             "amount": 10 + place,
@@ -62,7 +61,6 @@ def test_what_differs_is_bounded_and_what_is_the_same_is_listed() -> None:
 
 @requirement("rules:offer")
 def test_the_offered_rule_lets_no_call_pass_with_an_argument_that_nobody_approved() -> None:
-    """spec: rules: closed, no argument that was not there"""
     calls: list[dict[str, JsonValue]] = [{"amount": place, "to": {"iban": "DE1"}} for place in range(10)]
     offered = build_offer("pay", [(1_800_000_000.0, call) for call in calls])
     assert offered is not None
@@ -93,7 +91,6 @@ UNBOUND: list[list[Any]] = [
 @requirement("rules:offer")
 @pytest.mark.parametrize("values", UNBOUND)
 def test_nothing_is_offered_where_a_rule_could_not_bound_the_difference(values: list[JsonValue]) -> None:
-    """ours: a rule that is too wide is worse than a question"""
     assert offer(*({"x": value} for value in values)) is None
     assert offer(*({"x": 1, **({"y": 2} if place else {})} for place in range(10))) is None
 
@@ -101,7 +98,6 @@ def test_nothing_is_offered_where_a_rule_could_not_bound_the_difference(values: 
 @pytest.mark.anyio
 @requirement("rules:offer")
 async def test_the_page_offers_the_rule_after_the_tenth_approval_and_writes_nothing(tmp_path: Path) -> None:
-    """spec: rules.md, the page offers that rule as text to copy; it never writes it"""
     (tmp_path / "planwarden.toml").write_text("")
 
     @planwarden.tool(name="pay")

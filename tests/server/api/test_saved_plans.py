@@ -53,7 +53,6 @@ async def opened(home: Path, ledger: Ledger | None = None, *tools: object) -> As
 async def test_a_saved_plan_runs_with_its_inputs_and_leaves_name_and_version_in_log_view_and_audit(
     tmp_path: Path,
 ) -> None:
-    """spec: plans, saved plans; every run records the version"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as made:
         [known] = await made.plans()
@@ -74,7 +73,6 @@ async def test_a_saved_plan_runs_with_its_inputs_and_leaves_name_and_version_in_
 
 @requirement("plans:version")
 async def test_a_run_of_any_other_plan_has_no_version(tmp_path: Path) -> None:
-    """ours"""
     async with opened(tmp_path) as made:
         done = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
         rows = await made.service.engine.store.audit_rows()
@@ -83,7 +81,6 @@ async def test_a_run_of_any_other_plan_has_no_version(tmp_path: Path) -> None:
 
 
 async def test_what_a_plan_does_not_take_is_refused_before_anything_happens(tmp_path: Path) -> None:
-    """spec: plans, settled; undeclared inputs are refused"""
     ledger = Ledger()
     wrong: list[dict[str, JsonValue]] = [
         {},
@@ -100,7 +97,6 @@ async def test_what_a_plan_does_not_take_is_refused_before_anything_happens(tmp_
 
 
 async def test_an_unknown_name_is_refused_with_the_names_that_there_are(tmp_path: Path) -> None:
-    """spec: plans, settled"""
     async with opened(tmp_path) as made:
         (tmp_path / "plans" / "broken.yaml").write_text("secret: [")
         with pytest.raises(UnknownPlan, match="did you mean 'remind'") as refused:
@@ -112,7 +108,6 @@ async def test_an_unknown_name_is_refused_with_the_names_that_there_are(tmp_path
 
 
 async def test_a_plan_that_cannot_run_here_is_refused_like_any_other(tmp_path: Path) -> None:
-    """ours: its steps are checked with the tools that there are"""
     async with opened(tmp_path) as made:
         (tmp_path / "plans" / "odd.yaml").write_text("todoList: [{id: a, description: x, requiredTools: [nothing]}]")
         with pytest.raises(InvalidPlan, match="unknown tools: 'nothing'"):
@@ -121,7 +116,6 @@ async def test_a_plan_that_cannot_run_here_is_refused_like_any_other(tmp_path: P
 
 @requirement("key:once")
 async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
-    """spec: plans, starting once"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as made:
         first = await made.run_plan("remind", {"customer": "Ada"}, key="monday")
@@ -139,7 +133,6 @@ async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_go
 
 @requirement("key:once")
 async def test_a_key_that_began_a_rehearsal_does_not_stand_for_the_real_run(tmp_path: Path) -> None:
-    """ours: as for a plan that is sent"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as made:
         await made.run_plan("remind", {"customer": "Ada"}, key="monday", options={"rehearse": True})
@@ -150,7 +143,6 @@ async def test_a_key_that_began_a_rehearsal_does_not_stand_for_the_real_run(tmp_
 
 @requirement("saved:as-shown")
 async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) -> None:
-    """spec: console; the version that was shown is the version that is started"""
     ledger = Ledger()
     starter = ev.Starter(principal="ann", channel="inbox")
     async with opened(tmp_path, ledger) as made:
@@ -167,7 +159,6 @@ async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) 
 
 
 async def test_the_same_plan_with_the_same_inputs_warns_while_the_first_run_is_unfinished(tmp_path: Path) -> None:
-    """spec: plans, starting once; without a key"""
     gate = PausingTool()
     async with opened(tmp_path, None, gate.tool()) as made:
         (tmp_path / "plans" / "slow.yaml").write_text(
@@ -181,7 +172,6 @@ async def test_the_same_plan_with_the_same_inputs_warns_while_the_first_run_is_u
 
 @requirement("plans:version")
 async def test_a_file_that_changes_while_it_runs_changes_only_later_runs(tmp_path: Path) -> None:
-    """spec: issue, bad input"""
     ledger = Ledger()
     gate = PausingTool()
     path = tmp_path / "plans" / "two.yaml"

@@ -62,7 +62,6 @@ async def load(made: planwarden.Warden, execution: planwarden.Execution) -> Exec
 async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_from_whatever_the_file_says_now(
     tmp_path: Path,
 ) -> None:
-    """spec: plans, retry; the saved version goes on with the plan"""
     async with opened(tmp_path) as made:
         first = await run_letter(made)
         before = await load(made, first)
@@ -83,7 +82,6 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_fr
 async def test_a_fork_with_a_changed_plan_is_no_saved_version_and_neither_is_what_goes_on_from_it(
     tmp_path: Path,
 ) -> None:
-    """spec: plans, fork with a plan"""
     changed = plan(tool_step("write", "note", {"text": "another"}), tool_step("send", "erase", {"ids": [1, 2]}))
     async with opened(tmp_path) as made:
         first = await run_letter(made)
@@ -97,7 +95,6 @@ async def test_a_fork_with_a_changed_plan_is_no_saved_version_and_neither_is_wha
 
 @requirement("plans:exact")
 async def test_a_plan_that_a_person_edited_in_its_review_is_no_saved_version_any_more(tmp_path: Path) -> None:
-    """spec: plans, review; an edit makes another plan"""
     edited = plan(tool_step("send", "note", {"text": "instead"}))
     async with opened(tmp_path) as made:
         asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})
@@ -118,7 +115,6 @@ async def test_a_plan_that_a_person_edited_in_its_review_is_no_saved_version_any
 
 @requirement("plans:exact")
 async def test_a_plan_that_a_model_revised_is_no_saved_version_any_more(tmp_path: Path) -> None:
-    """spec: plan revision"""
     patch: JsonValue = {"op": "change", "id": "write", "set": tool_step("write", "note", {"text": "else"})}
     assert isinstance(patch["set"], dict)
     del patch["set"]["id"]

@@ -13,7 +13,6 @@ from tests.requirements import requirement
 
 @requirement("server:stalls")
 def test_a_stall_is_logged_and_kept_for_doctor(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """spec: issue, a watchdog logs stalls and doctor tells of them"""
     watch = StallWatch(tmp_path / FILE)
     watch.note(0.05, 0.05, now=1.0, at=100.0)
     assert read_stalls(tmp_path) is None
@@ -26,7 +25,6 @@ def test_a_stall_is_logged_and_kept_for_doctor(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_many_stalls_are_few_lines_that_count_them_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """ours: a process that stalls all the time must not fill the log as well"""
     caplog.set_level(logging.INFO)
     watch = StallWatch(tmp_path / FILE)
     for number in range(100):
@@ -38,7 +36,6 @@ def test_many_stalls_are_few_lines_that_count_them_all(tmp_path: Path, caplog: p
 
 
 def test_the_file_is_bounded_and_damage_in_it_is_ignored(tmp_path: Path) -> None:
-    """ours"""
     path = tmp_path / FILE
     path.write_bytes(b"not JSON\n[1]\n" + b"x" * MAX_FILE_BYTES)
     watch = StallWatch(path)
@@ -48,12 +45,10 @@ def test_the_file_is_bounded_and_damage_in_it_is_ignored(tmp_path: Path) -> None
 
 
 def test_a_process_that_was_stopped_is_told_from_one_that_computed() -> None:
-    """ours: nobody has to look for slow code in a machine that slept"""
     assert "was stopped, or the machine" in describe(Stalls(1, 60.0, 0.01, 0.0))
 
 
 def test_a_home_that_cannot_be_written_to_does_not_end_the_watch(tmp_path: Path) -> None:
-    """ours"""
     watch = StallWatch(tmp_path / "gone" / FILE)
     watch.note(5.0, 5.0, now=1.0, at=5.0)
     assert read_stalls(tmp_path / "gone") is None

@@ -31,7 +31,6 @@ PLANNED: list[JsonValue] = [
 
 @requirement("key:once")
 async def test_a_start_sent_again_with_its_key_is_answered_with_the_first_execution() -> None:
-    """spec: plans, starting once"""
     ledger = Ledger()
     async with warden(ledger) as made:
         first = await made.execute_plan(NOTE, key="k")
@@ -45,7 +44,6 @@ async def test_a_start_sent_again_with_its_key_is_answered_with_the_first_execut
 @requirement("key:once")
 @pytest.mark.parametrize("verb", ["run_goal", "create_plan"])
 async def test_a_goal_is_planned_once_for_a_key(verb: str) -> None:
-    """spec: plans, starting once"""
     ledger = Ledger()
     async with warden(ledger, script=PLANNED) as made:
         start: Callable[..., Awaitable[planwarden.Execution]] = getattr(made, verb)
@@ -58,7 +56,6 @@ async def test_a_goal_is_planned_once_for_a_key(verb: str) -> None:
 
 @requirement("key:once")
 async def test_a_planned_execution_is_run_once_for_a_key() -> None:
-    """spec: plans, starting once; create_plan, then execute_plan"""
     ledger = Ledger()
     async with warden(ledger, script=PLANNED) as made:
         planned = await made.create_plan("note it", key="plan it")
@@ -76,7 +73,6 @@ async def test_a_planned_execution_is_run_once_for_a_key() -> None:
 
 @requirement("key:once")
 async def test_the_key_that_made_a_plan_also_runs_it_and_once() -> None:
-    """ours: a caller may use one key for one piece of work"""
     ledger = Ledger()
     async with warden(ledger, script=PLANNED) as made:
         planned = await made.create_plan("note it", key="k")
@@ -90,7 +86,6 @@ async def test_the_key_that_made_a_plan_also_runs_it_and_once() -> None:
 
 @requirement("key:once")
 async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
-    """spec: plans, starting once; options, waiting and the thread are not what was asked for"""
     gate = PausingTool()
     async with warden(tools=[gate.tool()]) as made, anyio.create_task_group():
         steps = plan(tool_step("a", "gate"))
@@ -117,7 +112,6 @@ async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
     ],
 )
 async def test_a_key_with_another_goal_or_plan_is_refused_and_names_the_execution(other: dict[str, Any]) -> None:
-    """spec: plans, starting once"""
     ledger = Ledger()
     async with warden(ledger) as made:
         first = await made.execute_plan(NOTE, key="k", goal="a goal")
@@ -130,7 +124,6 @@ async def test_a_key_with_another_goal_or_plan_is_refused_and_names_the_executio
 
 @requirement("key:owner")
 async def test_owners_do_not_see_each_others_keys() -> None:
-    """spec: plans, starting once; of an owner"""
     ledger = Ledger()
     async with warden(ledger) as made:
         mine = await made.execute_plan(NOTE, key="k", principal="ann")
@@ -156,7 +149,6 @@ async def test_owners_do_not_see_each_others_keys() -> None:
     ],
 )
 async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts(key: Any, said: str) -> None:
-    """spec: plans, starting once; 1 to 200 characters"""
     ledger = Ledger()
     async with warden(ledger) as made:
         starts = (
@@ -175,7 +167,6 @@ async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts(key: 
 
 @requirement("key:once")
 async def test_a_known_key_is_answered_although_the_plan_could_not_start_now() -> None:
-    """ours: its tool may be gone, and its thread is busy with the execution itself"""
     store = MemoryStore()
     async with warden(Ledger(), store=store) as made:
         thread = (await made.execute_plan(NOTE)).thread_id
@@ -188,7 +179,6 @@ async def test_a_known_key_is_answered_although_the_plan_could_not_start_now() -
 
 @requirement("key:once", "key:processes")
 async def test_the_same_start_at_the_same_moment_in_two_processes_starts_once(back_end: BackEnd) -> None:
-    """spec: plans, starting once; from any process"""
     ledger, found = Ledger(), list[planwarden.Execution]()
 
     async def start(made: planwarden.Warden) -> None:
@@ -205,7 +195,6 @@ async def test_the_same_start_at_the_same_moment_in_two_processes_starts_once(ba
 
 @requirement("key:once", "key:processes")
 async def test_a_planned_execution_run_by_two_processes_at_once_runs_once(back_end: BackEnd) -> None:
-    """spec: plans, starting once"""
     ledger, statuses = Ledger(), list[str]()
 
     async with (
@@ -228,7 +217,6 @@ async def test_a_planned_execution_run_by_two_processes_at_once_runs_once(back_e
 @requirement("key:once", "key:processes")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_around_the_commit_of_a_start_leaves_it_to_be_started_once(when: str) -> None:
-    """spec: plans, starting once; a crash between commit and answer"""
     ledger, store = Ledger(), MemoryStore()
 
     async def die(moment: StoreCall) -> None:
@@ -250,7 +238,6 @@ async def test_a_crash_around_the_commit_of_a_start_leaves_it_to_be_started_once
 
 @requirement("key:warning")
 async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so(back_end: BackEnd) -> None:
-    """spec: plans, starting once"""
     async with warden(store=back_end.connect()) as one, warden(store=back_end.connect()) as two:
         first = await one.execute_plan(ASK)
         assert first.warnings == ()
@@ -265,7 +252,6 @@ async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so(back_end
 
 @requirement("key:warning")
 async def test_the_warning_names_the_key_of_the_other_execution_and_ends_with_it() -> None:
-    """spec: plans, starting once; the key to send"""
     async with warden() as made:
         first = await made.execute_plan(ASK, key="monday's")
         [warning] = (again := await made.execute_plan(ASK)).warnings
@@ -278,7 +264,6 @@ async def test_the_warning_names_the_key_of_the_other_execution_and_ends_with_it
 
 @requirement("key:cost")
 async def test_a_start_without_a_key_asks_the_store_nothing_more(tmp_path: Path) -> None:
-    """ours: what most callers do costs what it did; an execution is created by one call of the store"""
     calls = dict[str, list[str]]()
     for name, key in (("plain", None), ("keyed", "k")):
         inner = SqliteStore.open(tmp_path / name / "planwarden.db")
@@ -302,7 +287,6 @@ async def _count(moment: StoreCall) -> None:
 
 
 async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -> None:
-    """ours: a start that is refused has not started"""
     async with warden(Ledger()) as made:
         for start in (made.execute_plan(NOTE, wait_seconds=-1), made.run_goal("x", wait_seconds=1e9)):
             with pytest.raises(InvalidArguments, match="between 0 and 300"):

@@ -122,7 +122,6 @@ CASES = {
 @requirement("scale:tools")
 @pytest.mark.parametrize(("members", "said"), CASES.values(), ids=CASES)
 async def test_what_an_execution_is_said_to_wait_for_is_what_it_waits_for(members: list[Member], said: str) -> None:
-    """ours: a worker whose tools or policy are not the newest is no worker with room"""
     living, execution = tuple(member.facts for member in members), running("mail")
     text = describe_missing(execution, living)
     assert said in text
@@ -130,7 +129,6 @@ async def test_what_an_execution_is_said_to_wait_for_is_what_it_waits_for(member
 
 
 async def test_tools_that_no_single_process_has_together_are_named_together() -> None:
-    """ours: the same, where each worker has one of two newest definitions"""
     members = [Member("a", (NEW["mail"],)), Member("b", (OLD["mail"], OLD["pay"]))]
     living, execution = tuple(member.facts for member in members), running("mail", "pay")
     assert "one process that has all of mail, pay" in describe_missing(execution, living)

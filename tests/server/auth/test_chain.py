@@ -25,7 +25,6 @@ ASKED = plan(confirm("a"))
 
 
 async def test_a_chain_with_a_foreign_execution_is_answered_like_one_with_an_unknown_one(tmp_path: Path) -> None:
-    """spec: issue; two owners over HTTP"""
     settings = Settings(home=tmp_path)
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     async with serving(settings) as url, client_of(url, ann, "auto") as hers, client_of(url, bob, "auto") as his:
@@ -43,8 +42,6 @@ async def test_a_chain_with_a_foreign_execution_is_answered_like_one_with_an_unk
 
 
 async def test_a_foreign_execution_in_a_chain_costs_the_same_queries_as_an_unknown_one() -> None:
-    """spec: both take the same time"""
-
     async def nothing(moment: StoreCall) -> None:
         """Watches only."""
 

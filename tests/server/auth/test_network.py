@@ -60,7 +60,6 @@ FOREIGN = [
 @requirement("network:names")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
 async def test_only_requests_that_name_this_server_are_served(tmp_path: Path, version: str) -> None:
-    """spec: DNS rebinding gives a page our address, never our name; a name that only starts like ours is not ours."""
     async with serving(Settings(home=tmp_path, given_http=ALLOWED)) as url:
         fixed = [*HEADERS.items(), ("mcp-protocol-version", version)]
 
@@ -81,7 +80,6 @@ async def test_only_requests_that_name_this_server_are_served(tmp_path: Path, ve
 @requirement("network:names")
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 async def test_only_pages_of_this_server_may_send_requests(tmp_path: Path, version: str) -> None:
-    """spec: a browser sends the origin of a page; `null` is a sandbox, a file, or a redirect."""
     async with serving(Settings(home=tmp_path, given_http=ALLOWED)) as url:
         fixed = [*HEADERS.items(), ("mcp-protocol-version", version)]
 
@@ -127,7 +125,6 @@ async def test_a_foreign_name_is_refused_before_its_token_is_checked(tmp_path: P
 
 
 async def test_forwarded_headers_are_ignored(tmp_path: Path) -> None:
-    """spec: forwarded headers change neither name nor address, though they come from this machine."""
     async with serving(Settings(home=tmp_path, given_http=ALLOWED)) as url:
         forwarded = [
             ("x-forwarded-host", "127.0.0.1"),
@@ -141,7 +138,6 @@ async def test_forwarded_headers_are_ignored(tmp_path: Path) -> None:
 @requirement("network:bind")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.com", "", "127.0.0.1.evil.example"])
 async def test_other_addresses_need_a_list_of_names_and_tokens(tmp_path: Path, host: str) -> None:
-    """spec: if either is missing, one sentence says what to do, and no database is created."""
     for settings in (
         Settings(home=tmp_path),
         Settings(home=tmp_path, given_http=HttpSettings(auth="required")),
@@ -210,7 +206,6 @@ def test_a_wrong_setting_is_named(tmp_path: Path, line: str, why: str) -> None:
 
 
 def test_settings_nested_without_end_are_refused(tmp_path: Path) -> None:
-    """ours: the parser of Python's library recurses"""
     (tmp_path / "planwarden.toml").write_text(f"model = {'[' * 5_000}")
     with pytest.raises(InvalidArguments, match="nested too deeply"):
         load_settings(home=tmp_path, environment={})
@@ -228,7 +223,6 @@ def test_the_settings_of_the_file_are_read(tmp_path: Path) -> None:
 
 
 async def test_the_health_check_says_ok_and_nothing_else_to_anybody(tmp_path: Path) -> None:
-    """spec: console.md, /healthz: no login, no facts"""
     strict = replace(load_settings(home=tmp_path, environment={}), given_http=HttpSettings(auth="required"))
     await token_for(strict, "ann")
     async with serving(strict) as url:

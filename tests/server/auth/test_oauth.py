@@ -73,7 +73,6 @@ async def test_the_principal_of_a_token_is_issuer_and_subject(algorithm: str) ->
     ids=str,
 )
 async def test_a_token_for_another_audience_or_time_is_refused(claims: dict[str, Any]) -> None:
-    """spec: aud, iss, exp, nbf are checked; a subject must be readable text. Numbers are seconds from now."""
     issuer = Issuer()
     moved: dict[str, Any] = {
         name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()
@@ -84,7 +83,6 @@ async def test_a_token_for_another_audience_or_time_is_refused(claims: dict[str,
 
 @requirement("oauth:verified")
 async def test_a_token_that_chooses_its_own_algorithm_or_key_is_refused() -> None:
-    """spec: RFC 8725: none, a public key used as a shared secret, keys that the token brings along."""
     issuer = Issuer()
     header, claims, signature = split_token(issuer.token())
     public = make_key("RS256").public_key()
@@ -117,7 +115,6 @@ async def test_a_token_that_chooses_its_own_algorithm_or_key_is_refused() -> Non
 @pytest.mark.parametrize("odd", [{}, [], {"a": 1}, None, 7, "", "a\udfffb"], ids=ascii)
 @pytest.mark.parametrize("name", ["alg", "typ", "kid", "crit", "iss", "aud", "exp", "sub", "scope"])
 async def test_a_token_with_parts_of_any_type_is_refused_and_raises_nothing(name: str, odd: object) -> None:
-    """ours: anybody can send it, before anything about the caller is known."""
     issuer = Issuer()
     header, claims, signature = split_token(issuer.token())
     token = join_token({**header, name: odd}, {**claims, name: odd}, signature)
@@ -248,7 +245,6 @@ async def _issuing() -> AsyncGenerator[Issuer]:
 @requirement("oauth:verified", "access:owners")
 @pytest.mark.parametrize("era", ERAS)
 async def test_people_of_the_issuer_and_owners_of_tokens_share_a_server(tmp_path: Path, era: Era) -> None:
-    """spec: principals are namespaced: a subject with the name of a token is another principal."""
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, audience=AUDIENCE, required_scopes=("plan:run",))
         settings = Settings(home=tmp_path, given_http=http)
@@ -270,7 +266,6 @@ async def test_people_of_the_issuer_and_owners_of_tokens_share_a_server(tmp_path
 
 @requirement("oauth:metadata")
 async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path) -> None:
-    """spec: RFC 9728; scopes that are missing are named."""
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, public_url="https://plan.example.com", required_scopes=("plan:run",))
         async with (
@@ -296,7 +291,6 @@ async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path)
 
 
 async def test_an_issuer_alone_starts_a_server_that_asks_everybody(tmp_path: Path) -> None:
-    """ours: the issuer need not be reachable when the server starts."""
     http = HttpSettings(issuer="https://127.0.0.1:1", audience=AUDIENCE)
     async with serving(Settings(home=tmp_path, given_http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
         issuer = Issuer(url="https://127.0.0.1:1")

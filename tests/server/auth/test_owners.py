@@ -46,7 +46,6 @@ APPROVE: Document = {"approved": True}
 @requirement("access:owners")
 @pytest.mark.parametrize("era", ERAS)
 async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path, era: Era) -> None:
-    """spec: each principal sees only its own; absent and foreign ids get the same answer, word for word."""
     settings = Settings(home=tmp_path)
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     async with (
@@ -108,7 +107,6 @@ def _blind(error: Document, given: Document) -> str:
 @requirement("access:owners")
 @pytest.mark.parametrize("is_cached", [True, False], ids=["cached", "cold"])
 async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: bool) -> None:
-    """spec: both take the same time; the refusal reads no log of another principal's execution."""
     kept = MemoryStore()
     watched = WatchedStore(kept, _nothing)
     async with warden(Ledger(), store=kept) as first:
@@ -153,7 +151,6 @@ async def _nothing(moment: StoreCall) -> None:
 
 @requirement("access:sessions")
 async def test_a_session_of_the_older_protocol_serves_only_who_opened_it(tmp_path: Path) -> None:
-    """spec: a stolen session id is useless with another token, or without one."""
     settings = Settings(home=tmp_path)
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     again = await token_for(settings, "ann")
@@ -185,7 +182,6 @@ async def test_a_session_of_the_older_protocol_serves_only_who_opened_it(tmp_pat
 
 @requirement("access:owners")
 async def test_concurrent_requests_are_each_served_for_their_own_owner(tmp_path: Path) -> None:
-    """ours: the owner is the request's, not the connection's or the last one's."""
     settings = Settings(home=tmp_path)
     tokens = {name: await token_for(settings, name) for name in ("ann", "bob", "eve")}
     async with serving(settings) as url:
@@ -208,7 +204,6 @@ async def test_concurrent_requests_are_each_served_for_their_own_owner(tmp_path:
 
 @requirement("access:refused")
 async def test_once_there_was_a_token_every_request_needs_one(tmp_path: Path) -> None:
-    """spec: wrong scheme, wrong role, expired or revoked: the same answer."""
     settings = Settings(home=tmp_path)
     good, gone = await token_for(settings, "ann"), await token_for(settings, "bob")
     person = await token_for(settings, "eve", role="approver")
@@ -301,7 +296,6 @@ async def test_a_stream_ends_when_its_token_is_revoked_or_the_server_closes(tmp_
 
 
 async def test_a_request_without_its_verified_token_is_not_the_operators() -> None:
-    """ours: a fault between middleware and tool fails closed."""
     with pytest.raises(StoreError, match="no verified token"):
         identify_bearer()
     user = AuthenticatedUser(VerifiedToken.create("ann", scopes=(), expires_at=None, client_id="app"))
@@ -327,7 +321,6 @@ async def test_a_request_without_its_verified_token_is_not_the_operators() -> No
 async def test_the_client_that_started_an_execution_cannot_vouch_for_its_person(
     started_by: str | None, decided_by: str | None, channel: str, counts: bool
 ) -> None:
-    """spec: an OAuth login counts as human only with a client id that did not start the execution."""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.service.execute_plan(
@@ -353,7 +346,6 @@ async def test_the_client_that_runs_a_plan_of_another_client_is_recorded_too() -
 
 @requirement("access:brake")
 async def test_an_address_that_keeps_guessing_must_wait_but_right_tokens_pass(tmp_path: Path) -> None:
-    """spec: issue; a token is looked up before the address is slowed down"""
     settings = Settings(home=tmp_path)
     good, unseen = await token_for(settings, "ann"), await token_for(settings, "bob")
     async with serving(settings) as url, httpx2.AsyncClient(headers=HEADERS) as http:
@@ -375,7 +367,6 @@ async def test_an_address_that_keeps_guessing_must_wait_but_right_tokens_pass(tm
 
 @requirement("access:brake")
 async def test_the_limit_ends_in_time_and_drops_the_oldest_address(caplog: pytest.LogCaptureFixture) -> None:
-    """ours: memory is bounded, and so is the log, which names the address and never the token"""
     clock = ManualClock()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

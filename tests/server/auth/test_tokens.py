@@ -28,7 +28,6 @@ def _written(folder: Path) -> bytes:
 
 @requirement("access:tokens")
 async def test_a_token_is_found_by_its_secret_alone_in_another_process_too(back_end: BackEnd, tmp_path: Path) -> None:
-    """ours: the secret is shown once; the file holds its hash."""
     tokens, clock = _tokens(back_end)
     secret, row = await make_token(tokens, clock, "ann@example.org", days=2)
     assert secret.startswith(PREFIX) and len(secret) >= len(PREFIX) + 43
@@ -42,7 +41,6 @@ async def test_a_token_is_found_by_its_secret_alone_in_another_process_too(back_
 
 @requirement("access:tokens")
 async def test_every_change_of_the_tokens_is_a_row_of_the_audit_without_a_secret(back_end: BackEnd) -> None:
-    """ours: a token may be a person's"""
     store = back_end.connect()
     assert isinstance(store, HasTokens)
     secret, row = await make_token(store.tokens, back_end.clock, "bob", role="approver", days=1)
@@ -91,7 +89,6 @@ async def test_an_id_or_a_secret_is_taken_once(back_end: BackEnd) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a#b", "https://idp#ann", "x" * 65, "-a", "ann\n", "\u202eann"])
 async def test_a_name_that_could_be_mistaken_for_another_is_refused(back_end: BackEnd, name: str) -> None:
-    """ours: names of OAuth principals hold `#`, names of tokens cannot."""
     tokens, clock = _tokens(back_end)
     with pytest.raises(InvalidArguments, match="name"):
         await make_token(tokens, clock, name)

@@ -48,7 +48,6 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[AnsiScreen, R
 
 @given(st.lists(st.tuples(LETTERS, st.sampled_from(STYLES)), max_size=4), st.integers(2, 30))
 def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple[str, Style]], cells: int) -> None:
-    """ours: a row that is too long moves everything below it"""
     written = [Span(text, style) for text, style in spans]
     rows = [*break_rows(written, cells)]
     for row in rows:
@@ -62,7 +61,6 @@ def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple
 
 @given(LETTERS, st.integers(0, 30))
 def test_a_text_is_cut_to_the_longest_beginning_that_fits(text: str, cells: int) -> None:
-    """ours"""
     cut = cut_to_cells(text, cells)
     assert text.startswith(cut) and count_cells(cut) <= cells
     assert cut == text or count_cells(text[: len(cut) + 1]) > cells
@@ -81,14 +79,12 @@ def test_a_text_is_cut_to_the_longest_beginning_that_fits(text: str, cells: int)
     ],
 )
 def test_rows_end_between_words_where_they_can(text: str, rows: list[str]) -> None:
-    """ours"""
     assert ["".join(span.text for span in row) for row in break_rows([Span(text, "plain")], 8)] == rows
 
 
 def test_what_follows_a_mark_hangs_below_its_text_and_a_frame_has_straight_sides(
     screen: Callable[..., tuple[AnsiScreen, RecordedStream]],
 ) -> None:
-    """ours: people read what they approve in it"""
     drawn, paper = screen()
     line = TerminalLine((("pay", "bold"), "  the invoice of 日本語 today"), "asks", 1)
     drawn.lines([line, TerminalLine(("quiet",), indent=1)])
@@ -112,7 +108,6 @@ def test_what_follows_a_mark_hangs_below_its_text_and_a_frame_has_straight_sides
 def test_without_colours_there_is_only_weight_and_without_unicode_only_ascii(
     screen: Callable[..., tuple[AnsiScreen, RecordedStream]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: https://no-color.org"""
     monkeypatch.setenv("NO_COLOR", "1")
     drawn, paper = screen("ascii")
     drawn.panel("Confirm?", [TerminalLine((("a → b", "good"),), "done")], "warn")
@@ -157,7 +152,6 @@ def test_the_last_state_of_a_run_stays_on_the_screen_however_long_it_took(
     monkeypatch: pytest.MonkeyPatch,
     timer: type[NoTimer],
 ) -> None:
-    """ours: a short run is drawn once, at its end"""
     monkeypatch.setattr(live, "Timer", timer)
     # So that rich takes the paper for a terminal.
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -179,7 +173,6 @@ def test_the_last_state_of_a_run_stays_on_the_screen_however_long_it_took(
 @requirement("start:commands")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 def test_commands_that_run_nothing_draw_on_a_terminal_without_rich(cli: Cli) -> None:
-    """ours: importing it took a quarter of the time of `list`"""
     import pty
     import subprocess
 

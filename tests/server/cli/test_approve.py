@@ -15,7 +15,6 @@ CHOICE = "Enter leaves it open]"
 
 
 def test_the_decision_is_recorded_even_if_the_call_fails_then(cli: Cli, terminal: Open) -> None:
-    """spec: console.md, approve ID exits 0 when the decision was recorded, also if the released call then fails"""
     tools = cli.home / "tools.py"
     tools.write_text(
         tools.read_text().replace('return {"erased": len(ids)}', 'raise planwarden.ToolError("it is locked")')
@@ -29,7 +28,6 @@ def test_the_decision_is_recorded_even_if_the_call_fails_then(cli: Cli, terminal
 
 
 def test_one_question_is_decided_and_the_command_says_what_waits_next(cli: Cli, terminal: Open) -> None:
-    """spec: console.md, it decides that question alone and says what waits next"""
     other = cli.run_to_question(ERASE)
     suspension_id = cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
     person = terminal("approve", suspension_id[:12])
@@ -43,7 +41,6 @@ def test_one_question_is_decided_and_the_command_says_what_waits_next(cli: Cli, 
 
 
 def test_leaving_a_question_open_is_no_decision(cli: Cli, terminal: Open) -> None:
-    """ours"""
     person = terminal("approve", cli.run_to_question(ERASE))
     person.expect(CHOICE)
     person.type("")
@@ -51,7 +48,6 @@ def test_leaving_a_question_open_is_no_decision(cli: Cli, terminal: Open) -> Non
 
 
 def test_alone_it_goes_through_the_open_ones_and_those_that_come_up(cli: Cli, terminal: Open) -> None:
-    """spec: console.md, approve alone goes through the open ones, one by one"""
     cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
     cli.run_to_question(step("third", "erase", {"ids": [3]}))
     person = terminal("approve")
@@ -73,7 +69,6 @@ def test_alone_it_goes_through_the_open_ones_and_those_that_come_up(cli: Cli, te
 
 
 def test_alone_it_needs_a_terminal_unless_nothing_waits(cli: Cli) -> None:
-    """ours"""
     nothing = cli.main("approve")
     assert nothing.code == 0 and "Nothing waits for a person." in nothing.out
     assert cli.main("approve", "--json").json == {"decided": [], "open": 0}
@@ -82,7 +77,6 @@ def test_alone_it_needs_a_terminal_unless_nothing_waits(cli: Cli) -> None:
 
 
 def test_a_code_approves_by_the_beginning_of_an_id_and_needs_one(cli: Cli) -> None:
-    """spec: console.md, a unique beginning of an id; a code names a person, not a question"""
     suspension_id = cli.run_to_question(ERASE)
     [asked] = cli.main("list", "--json").json["suspensions"]
     approve = ("--code", make_code(cli, "ann"), "--digest", asked["digest"])

@@ -26,7 +26,6 @@ def look(cli: Cli, words: str) -> CommandResult:
 
 @pytest.mark.parametrize("words", ["list", "list --json", "list --executions", "show", "show --json", "show --graph"])
 def test_what_waits_is_shown_while_the_tools_are_broken(cli: Cli, words: str) -> None:
-    """ours: somebody who edits a tool can still look; nothing that these show comes from the file"""
     cli.run_to_question(CONFIRM)
     before = look(cli, words)
     break_tools(cli)
@@ -34,7 +33,6 @@ def test_what_waits_is_shown_while_the_tools_are_broken(cli: Cli, words: str) ->
 
 
 def test_a_command_that_shows_what_a_broken_tool_says_of_itself_tells(cli: Cli) -> None:
-    """ours: the document of the same question does not have it"""
     cli.run_to_question(ERASE)
     assert 'says of it: "Delete records."' in cli.main("show").out
     before = [look(cli, words) for words in ("list", "show --json")]
@@ -45,7 +43,6 @@ def test_a_command_that_shows_what_a_broken_tool_says_of_itself_tells(cli: Cli) 
 
 @pytest.mark.parametrize("words", ["run PLAN", "check PLAN", "approve ID", "reject ID", "tools", "doctor", "rules"])
 def test_a_command_that_needs_the_tools_tells_that_they_are_broken(cli: Cli, words: str) -> None:
-    """ours"""
     found = {"ID": cli.run_to_question(CONFIRM), "PLAN": cli.write("other.json", {"todoList": [CONFIRM]})}
     break_tools(cli)
     result = cli.main(*(found.get(word, word) for word in words.split()))
@@ -53,7 +50,6 @@ def test_a_command_that_needs_the_tools_tells_that_they_are_broken(cli: Cli, wor
 
 
 def test_a_document_has_the_tools_that_are_offered_to_the_caller(cli: Cli) -> None:
-    """ours: they come from the operator's file, which is loaded for them"""
     plan: JsonValue = {"todoList": [{"id": "look", "description": "Look", "requiredTools": ["find", "wait"]}]}
 
     async def start() -> None:
@@ -71,7 +67,6 @@ def test_a_document_has_the_tools_that_are_offered_to_the_caller(cli: Cli) -> No
 
 
 def test_what_waits_is_shown_while_the_model_is_not_usable(cli: Cli) -> None:
-    """ours: nothing asks it"""
     cli.run_to_question(CONFIRM)
     settings = cli.home / "planwarden.toml"
     settings.write_text('model = "gpt-9"\n' + settings.read_text())

@@ -15,7 +15,6 @@ def newest_thread(cli: Cli) -> str:
 
 
 def test_a_waiting_execution_is_cancelled_by_the_beginning_of_its_id(cli: Cli) -> None:
-    """spec: console.md, cancel takes a unique beginning"""
     cli.run_to_question(FIND, ERASE)
     thread_id = newest_thread(cli)
     result = cli.main("cancel", thread_id[:8], "--reason", "not today")
@@ -26,7 +25,6 @@ def test_a_waiting_execution_is_cancelled_by_the_beginning_of_its_id(cli: Cli) -
 
 
 def test_a_call_that_may_have_happened_is_named_when_the_rest_is_cancelled(cli: Cli) -> None:
-    """ours: not completed does not mean that nothing happened"""
     cli.run_to_question(FIND, step("send", "lost"), ERASE)
     result = cli.main("cancel", newest_thread(cli))
     assert "Not completed: send, erase." in result.out
@@ -45,7 +43,6 @@ async def die() -> str:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_run_whose_process_was_killed_is_cancelled_at_once_and_goes_on_by_a_retry(cli: Cli) -> None:
-    """ours: no server needs to run, and the call that may have happened is asked about first"""
     with (cli.home / "tools.py").open("a") as tools:
         tools.write(DIE)
     killed = cli.spawn("run", cli.write("plan.json", {"todoList": [FIND, step("send", "die")]}))
@@ -61,7 +58,6 @@ def test_a_run_whose_process_was_killed_is_cancelled_at_once_and_goes_on_by_a_re
 
 
 def test_without_an_id_nothing_is_cancelled_and_everything_unfinished_is_listed(cli: Cli) -> None:
-    """spec: console.md, the newest without one only where that is harmless"""
     nothing = cli.main("cancel")
     assert nothing.code == 2 and "nothing to cancel" in nothing.err
     cli.run_to_question(CONFIRM, ERASE)
@@ -78,7 +74,6 @@ def test_without_an_id_nothing_is_cancelled_and_everything_unfinished_is_listed(
 
 
 def test_what_is_finished_cannot_be_cancelled_and_cancelling_twice_is_the_same(cli: Cli) -> None:
-    """ours"""
     finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
     assert cli.main("cancel", finished).code == 1
     cli.run_to_question(ERASE)
@@ -88,7 +83,6 @@ def test_what_is_finished_cannot_be_cancelled_and_cancelling_twice_is_the_same(c
 
 
 def test_an_unknown_or_foreign_id_is_refused_with_what_to_do(cli: Cli) -> None:
-    """spec: console.md, an id of the wrong kind is told which kind it is"""
     suspension_id = cli.run_to_question(ERASE)
     foreign, unknown = cli.main("cancel", suspension_id), cli.main("cancel", "nothing")
     assert foreign.code == unknown.code == 2
@@ -99,7 +93,6 @@ def test_an_unknown_or_foreign_id_is_refused_with_what_to_do(cli: Cli) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 def test_a_terminal_asks_before_the_rest_is_cancelled_when_something_has_had_its_effect(cli: Cli) -> None:
-    """ours: what is done stays done, so somebody may rather go on"""
     cli.set_risk("erase", "read")
     cli.run_to_question(ERASE, CONFIRM)
     for typed, code, status in (("", 1, "suspended"), ("y", 0, "cancelled")):

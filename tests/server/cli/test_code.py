@@ -29,7 +29,6 @@ def make_code(cli: Cli, name: str) -> str:
 
 @requirement("approval:code")
 def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> None:
-    """spec: issue, the command line refuses without a terminal unless a session code is given"""
     suspension_id = cli.run_to_question(tool_step("a", "erase", {"ids": [1, 2]}))
     [asked] = cli.main("list", "--json").json["suspensions"]
     digest = asked["digest"]

@@ -30,7 +30,6 @@ def statuses_of(document: dict[str, JsonValue]) -> dict[str, str]:
 
 
 def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> None:
-    """spec: --json is the wire's view"""
     first, second = cli.run_to_question(ERASE), cli.run_to_question(ASK_FORM)
 
     async def page() -> dict[str, JsonValue]:
@@ -55,7 +54,6 @@ def test_list_shows_the_calls_of_a_question_and_the_plan_that_makes_them(cli: Cl
 
 
 def test_list_pages(cli: Cli) -> None:
-    """ours"""
     first, second = cli.run_to_question(ERASE), cli.run_to_question(ERASE)
     page = cli.main("list", "--limit", "1", "--json").json
     rest = cli.main("list", "--limit", "1", "--cursor", page["nextCursor"], "--json").json
@@ -66,8 +64,6 @@ def test_list_pages(cli: Cli) -> None:
 
 
 def test_list_shows_the_questions_of_every_principal(cli: Cli) -> None:
-    """spec: the operator's terminal sees all of them"""
-
     async def ask() -> str:
         async with planwarden.Warden(cli.home) as warden:
             execution = await warden.execute_plan({"todoList": [ERASE]}, principal="somebody else")
@@ -79,7 +75,6 @@ def test_list_shows_the_questions_of_every_principal(cli: Cli) -> None:
 
 
 def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:
-    """ours"""
     assert "Nothing waits" in cli.main("list").out
     assert cli.main("list", "--json").json == {"suspensions": [], "total": 0, "nextCursor": None}
     assert cli.main("doctor").code == 0
@@ -105,7 +100,6 @@ def test_a_named_home_that_is_not_there_is_said_instead_of_nothing_waits(
 
 
 def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
-    """spec: --json is the wire's view"""
     suspension_id = cli.run_to_question(FIND, ERASE)
     thread_id = str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
 
@@ -133,7 +127,6 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
 
 @requirement("show:at")
 def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
-    """spec: plans, time travel; every event of the log, in words and as JSON"""
     suspension_id = cli.run_to_question(FIND, ERASE)
     assert cli.main("reject", suspension_id).code == 0
     now = cli.main("show", "--json", "--observations", "0").json
@@ -155,7 +148,6 @@ def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
 
 @requirement("show:at")
 def test_show_draws_the_graph_of_a_plan_in_three_forms(cli: Cli) -> None:
-    """spec: console.md, one renderer"""
     plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
     assert cli.main("run", plan, "--json").code == 3
     text, svg, mermaid = (cli.main("show", "--graph", form).out for form in ("text", "svg", "mermaid"))
@@ -166,7 +158,6 @@ def test_show_draws_the_graph_of_a_plan_in_three_forms(cli: Cli) -> None:
 
 
 def test_show_at_refuses_a_number_that_the_log_does_not_have(cli: Cli) -> None:
-    """spec: plans, a number past the end or 0 is refused with what there is"""
     cli.main("run", cli.write("plan.json", {"todoList": [FIND]}))
     count = cli.main("show", "--at", "1", "--json").json["at"]["events"]
     for wrong in ("0", "-1", f"{count + 1}", "99999999999999999999"):
@@ -176,15 +167,12 @@ def test_show_at_refuses_a_number_that_the_log_does_not_have(cli: Cli) -> None:
 
 
 def test_show_refuses_an_unknown_thread_and_a_wrong_number(cli: Cli) -> None:
-    """ours"""
     assert (cli.main("show", "nothing").code, cli.main("show", "nothing").out) == (2, "")
     cli.main("run", cli.write("plan.json", {"todoList": [FIND]}))
     assert cli.main("show", "x", "--observations", "-1").code == 2
 
 
 def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: Cli) -> None:
-    """spec: --json is the wire's view"""
-
     async def search() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
         async with planwarden.Warden(cli.home) as warden:
             everything = await warden.search_tools(None, limit=100)
@@ -220,7 +208,6 @@ def test_what_a_terminal_says_names_commands_and_no_tools_of_mcp(cli: Cli) -> No
 
 
 def test_doctor_finds_a_healthy_home_healthy(cli: Cli) -> None:
-    """ours"""
     cli.run_to_question(ERASE)
     result, report = cli.main("doctor"), cli.main("doctor", "--json")
     assert (result.code, report.code, report.json["healthy"]) == (0, 0, True)
@@ -232,7 +219,6 @@ def test_doctor_finds_a_healthy_home_healthy(cli: Cli) -> None:
 
 
 def test_doctor_names_broken_settings_and_still_checks_the_rest(cli: Cli) -> None:
-    """ours"""
     cli.run_to_question(ERASE)
     (cli.home / "planwarden.toml").write_text("[tools\n")
     report = cli.main("doctor", "--json")
@@ -245,7 +231,6 @@ def test_doctor_names_broken_settings_and_still_checks_the_rest(cli: Cli) -> Non
 def test_doctor_names_a_broken_tool_file_a_wrong_model_and_a_wrong_search_service(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     (cli.home / "tools.py").write_text("raise RuntimeError('no')\n")
     monkeypatch.setenv("PLANWARDEN_SEARCH", "nowhere")
     report = cli.main("--model", "scripted:missing.json", "doctor", "--json")
@@ -255,7 +240,6 @@ def test_doctor_names_a_broken_tool_file_a_wrong_model_and_a_wrong_search_servic
 
 
 def test_doctor_finds_nothing_broken_in_a_block_that_names_planwarden_itself(cli: Cli) -> None:
-    """ours: people paste the whole block of a host"""
     cli.write("planwarden.json", {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}})
     report = cli.main("doctor", "--json")
     assert (report.code, statuses_of(report.json)["server planwarden"]) == (0, "off")
@@ -263,7 +247,6 @@ def test_doctor_finds_nothing_broken_in_a_block_that_names_planwarden_itself(cli
 
 
 def test_doctor_names_a_damaged_database(cli: Cli) -> None:
-    """ours"""
     cli.run_to_question(ERASE)
     (cli.home / "planwarden.db").write_bytes(b"something else" * 100)
     report = cli.main("doctor", "--json")
@@ -272,7 +255,6 @@ def test_doctor_names_a_damaged_database(cli: Cli) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
 def test_doctor_names_files_that_others_can_read(cli: Cli) -> None:
-    """ours"""
     cli.run_to_question(ERASE)
     (cli.home / "planwarden.db").chmod(0o644)
     result = cli.main("doctor")
@@ -283,7 +265,6 @@ def test_doctor_names_files_that_others_can_read(cli: Cli) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
 def test_doctor_warns_of_an_empty_folder_that_others_can_read(cli: Cli) -> None:
-    """ours: creating the folder for planwarden.toml breaks nothing"""
     cli.home.chmod(0o755)
     report = cli.main("doctor", "--json")
     assert (report.code, statuses_of(report.json)["privacy"]) == (0, "warning")
@@ -291,7 +272,6 @@ def test_doctor_warns_of_an_empty_folder_that_others_can_read(cli: Cli) -> None:
 
 
 def test_settings_of_an_unknown_tool_are_refused_with_the_known_names(cli: Cli) -> None:
-    """ours: every command refuses the file, so no command could list the names"""
     path = cli.home / "planwarden.toml"
     path.write_text(path.read_text() + '\n[tools."erasse"]\nrisk = "read"\n')
     result = cli.main("tools")
@@ -300,7 +280,6 @@ def test_settings_of_an_unknown_tool_are_refused_with_the_known_names(cli: Cli) 
 
 
 def test_a_wrong_setting_is_explained_without_the_words_of_the_library(cli: Cli) -> None:
-    """ours"""
     (cli.home / "planwarden.toml").write_text('[[notify]]\nkind = "ntfy"\nurl = "http://example.com/x"\n')
     result = cli.main("list")
     assert result.code == 2
@@ -308,7 +287,6 @@ def test_a_wrong_setting_is_explained_without_the_words_of_the_library(cli: Cli)
 
 
 def test_prune_deletes_finished_executions_and_no_waiting_ones(cli: Cli) -> None:
-    """spec: retention"""
     suspension_id = cli.run_to_question(ERASE)
     finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
     kept, refused = cli.main("prune", "--json"), cli.main("prune", "--days", "0")
@@ -322,12 +300,10 @@ def test_prune_deletes_finished_executions_and_no_waiting_ones(cli: Cli) -> None
 
 
 def test_prune_refuses_negative_days(cli: Cli) -> None:
-    """ours"""
     assert cli.main("prune", "--days", "-1").code == 2
 
 
 def test_a_backup_works_as_the_database_of_a_home(cli: Cli, tmp_path: Path) -> None:
-    """spec: backup through SQLite's own interface"""
     suspension_id = cli.run_to_question(ERASE)
     target = make_home(tmp_path / "restored") / "planwarden.db"
     result = cli.main("backup", str(target), "--json")
@@ -341,13 +317,11 @@ def test_a_backup_works_as_the_database_of_a_home(cli: Cli, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", [["backup"], ["run"], ["audit", "export"]], ids=" ".join)
 def test_the_home_folder_of_nobody_is_a_refusal_that_names_the_path(cli: Cli, command: list[str]) -> None:
-    """ours: found by fuzzing"""
     said = cli.main(*command, "~no-such-user~/file")
     assert said.code == 2 and "'~no-such-user~/file' begins with the home folder of a user who has none" in said.err
 
 
 def test_a_backup_never_overwrites_and_needs_a_database(cli: Cli, tmp_path: Path) -> None:
-    """ours"""
     assert cli.main("backup", str(tmp_path / "copy.db")).code == 1
     cli.run_to_question(ERASE)
     (tmp_path / "copy.db").write_text("precious")
@@ -372,7 +346,6 @@ SERVERS = {
 
 @pytest.mark.parametrize("client", clients.CLIENTS)
 def test_every_hosts_configuration_parses_in_its_format(cli: Cli, client: str) -> None:
-    """spec: ready JSON, TOML or YAML for each host"""
     result = cli.main("--model", "caller", "config", "print", client)
     assert result.code == 0 and result.err.startswith("into ")
     env = {"PLANWARDEN_HOME": str(cli.home), "PLANWARDEN_MODEL": "caller"}
@@ -390,7 +363,6 @@ def test_every_hosts_configuration_parses_in_its_format(cli: Cli, client: str) -
 def test_an_installation_in_an_environment_is_named_by_its_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """ours: a host does not know the virtual environment"""
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     assert clients.find_launch_command({}) == clients.LaunchCommand("uvx", ("planwarden",), {})
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "uv" / "archive-v0" / "abc"))
@@ -400,7 +372,6 @@ def test_an_installation_in_an_environment_is_named_by_its_path(
 
 
 def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture[str]) -> None:
-    """ours"""
     from planwarden.server.main import main
 
     assert main(["config", "print", "cursor"]) == 0
@@ -410,7 +381,6 @@ def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture
 def test_config_writes_the_environment_that_the_host_would_not_have(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: console.md, config print writes PLANWARDEN_HOME when it is set; keys are secrets and stay out"""
     assert cli.capture is not None
     monkeypatch.chdir(tmp_path)
     given = {
@@ -463,14 +433,12 @@ def test_config_writes_the_environment_that_the_host_would_not_have(
     ids=" ".join,
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(cli: Cli, words: tuple[str, ...]) -> None:
-    """ours"""
     result = cli.main(*words)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("planwarden: ") and result.err.count("\n") == 1
 
 
 def test_settings_with_an_unknown_key_stop_every_command_with_a_sentence(cli: Cli) -> None:
-    """ours"""
     (cli.home / "planwarden.toml").write_text("[approvals]\nalways = true\n")
     result = cli.main("list")
     assert (result.code, result.out) == (2, "")
@@ -478,7 +446,6 @@ def test_settings_with_an_unknown_key_stop_every_command_with_a_sentence(cli: Cl
 
 
 def test_help_documents_the_exit_codes_and_every_command(cli: Cli) -> None:
-    """ours"""
     result = cli.main("--help")
     assert result.code == 0
     assert "exit codes:" in result.out
@@ -500,12 +467,10 @@ def test_help_documents_the_exit_codes_and_every_command(cli: Cli) -> None:
 
 
 def test_version_prints_the_version_of_the_package(cli: Cli) -> None:
-    """ours"""
     assert re.fullmatch(r"planwarden \d+\.\d+\.\d+\S*\n", cli.main("--version").out)
 
 
 def test_a_decision_in_the_terminal_imports_neither_mcp_nor_the_web_nor_a_drawing_library(cli: Cli) -> None:
-    """spec: commands start without the MCP import"""
     suspension_id = cli.run_to_question(ERASE)
     code = (
         "import sys; from planwarden.server.main import main; "
@@ -521,7 +486,6 @@ def test_a_decision_in_the_terminal_imports_neither_mcp_nor_the_web_nor_a_drawin
 
 @requirement("display:invisible")
 def test_an_error_and_a_json_document_show_what_is_hidden_in_what_they_quote(cli: Cli) -> None:
-    """spec: issue; raw escapes and bidirectional characters in errors of run, check, schedule add and in show --json"""
     hidden = "\x1b[2J\u202e\u200b"
     call: JsonValue = {"toolName": "calculator", "arguments": {f"expression{hidden}": "1"}}
     wrong = cli.write("wrong.json", {"todoList": [{"id": "a", "description": "d", "toolCalls": [call]}]})

@@ -40,13 +40,11 @@ def complete(cli: Cli, *words: str) -> list[str]:
     ],
 )
 def test_bash_offers_what_may_follow(cli: Cli, line: str, offered: str) -> None:
-    """spec: console.md, shell completion; where a file or an id may follow, the shell offers files"""
     assert set(complete(cli, *line.split(" "))) == set(offered.split())
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_every_command_and_option_is_in_the_script_of_every_shell(cli: Cli, shell: str) -> None:
-    """ours"""
     script = cli.main("completion", shell).out
     for entry in collect_words(build_parser()):
         for word in (*entry.path, *entry.choices, *(flag.removeprefix("--") for flag in entry.options)):

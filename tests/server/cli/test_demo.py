@@ -23,7 +23,6 @@ def list_reports(cli: Cli) -> list[str]:
 
 
 def test_the_demo_shows_the_whole_job_on_one_screen(cli: Cli) -> None:
-    """spec: a plan, tools that really run, a killed process, a confirmation, the outcome"""
     result = cli.spawn("demo", "--yes")
     assert (result.code, result.err) == (0, "")
     shown = [
@@ -49,7 +48,6 @@ def test_the_demo_shows_the_whole_job_on_one_screen(cli: Cli) -> None:
 
 
 def test_the_demo_removes_its_temporary_folder(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """ours"""
     from planwarden.server.main import main
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -61,7 +59,6 @@ def test_the_demo_removes_its_temporary_folder(cli: Cli, monkeypatch: pytest.Mon
 
 
 def test_without_a_terminal_the_demo_stops_at_the_question_and_any_process_can_continue(cli: Cli) -> None:
-    """ours: the commands that it prints work"""
     result = cli.spawn("demo", stdin="y\n")
     assert result.code == 3
     [suspension_id] = re.findall(rf"planwarden --home {re.escape(str(cli.home))} approve (\w+)", result.out)
@@ -72,7 +69,6 @@ def test_without_a_terminal_the_demo_stops_at_the_question_and_any_process_can_c
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 def test_on_a_terminal_the_person_is_asked(cli: Cli) -> None:
-    """ours"""
     person = start_on_terminal(cli, "demo")
     person.expect("deleteReports (step delete)")
     person.expect("Enter leaves it open]")
@@ -83,7 +79,6 @@ def test_on_a_terminal_the_person_is_asked(cli: Cli) -> None:
 
 
 def test_the_demo_refuses_a_folder_with_files(cli: Cli) -> None:
-    """ours"""
     cli.home.mkdir()
     (cli.home / "mine.txt").write_text("precious")
     result = cli.main("demo", "--yes")

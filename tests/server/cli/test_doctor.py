@@ -18,7 +18,6 @@ from tests.storage.suite import Scribe
 
 
 def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(cli: Cli, tmp_path: Path) -> None:
-    """spec: console.md, settled"""
     place = tmp_path / "typo"
     config = cli.write("servers.json", servers(d=server(cli, "good")))
     missing = Cli(place, cli.capture)
@@ -32,7 +31,6 @@ def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(cli: Cli, 
 def test_the_default_home_that_is_not_there_yet_breaks_nothing(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: the first execution makes it"""
     assert cli.capture is not None
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     result = run_in_process(cli.capture, "doctor")
@@ -43,7 +41,6 @@ def test_the_default_home_that_is_not_there_yet_breaks_nothing(
 
 
 def test_a_home_that_is_a_file_is_broken(cli: Cli, tmp_path: Path) -> None:
-    """ours"""
     (tmp_path / "file").write_text("")
     result = Cli(tmp_path / "file", cli.capture).main("doctor", "--json")
     assert result.code == 1 and statuses_of(result.json)["home"] == "broken"
@@ -56,7 +53,6 @@ def test_a_home_that_cannot_be_written_to_is_broken(cli: Cli) -> None:
 
 
 def test_what_depends_on_broken_settings_is_not_checked(cli: Cli) -> None:
-    """ours: without them doctor would tell of the defaults"""
     cli.write("planwarden.json", servers(d=server(cli, "good")))
     (cli.home / "planwarden.toml").write_text("[tools\n")
     report = cli.main("doctor", "--json")
@@ -68,7 +64,6 @@ def test_what_depends_on_broken_settings_is_not_checked(cli: Cli) -> None:
 
 @pytest.mark.parametrize("text", ['{"mcpServers": ', "[]", '{"mcpServers": {"d": {"command": 3}}}'])
 def test_a_broken_list_of_servers_is_named_and_the_settings_are_not_blamed(cli: Cli, text: str) -> None:
-    """spec: console.md, doctor is right about planwarden.json"""
     path = cli.home / "planwarden.toml"
     path.write_text(path.read_text() + '\n[tools."d_echo"]\nrisk = "read"\n')
     (cli.home / "planwarden.json").write_text(text)
@@ -80,7 +75,6 @@ def test_a_broken_list_of_servers_is_named_and_the_settings_are_not_blamed(cli: 
 
 
 def test_servers_that_ask_for_every_call_are_named_with_how_to_trust_them(cli: Cli) -> None:
-    """spec: console.md, doctor"""
     cli.write("planwarden.json", servers(d=server(cli, "good"), asks=server(cli, "asking")))
     command = f"planwarden --home {cli.home} trust d"
     before = cli.main("doctor")
@@ -93,7 +87,6 @@ def test_servers_that_ask_for_every_call_are_named_with_how_to_trust_them(cli: C
 
 
 def test_stalls_of_the_event_loop_are_named(cli: Cli) -> None:
-    """spec: issue, doctor names stalls recorded by the watchdog"""
     (cli.home / FILE).write_text(json.dumps([1, 2, 3.5, 3.4, 1_700_000_000.0]) + "\n")
     report = cli.main("doctor", "--json")
     assert (report.code, statuses_of(report.json)["stalls"]) == (0, "warning")
@@ -111,7 +104,6 @@ async def _write_unproven(path: Path) -> None:
 
 @requirement("replay:store")
 def test_replay_checks_every_log_and_names_the_first_event_that_does_not_replay(cli: Cli) -> None:
-    """spec: plans, doctor --replay [--all]"""
     assert statuses_of(cli.main("doctor", "--replay", "--json").json)["replay"] == "off"
     cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}))
     cli.run_to_question(ERASE)

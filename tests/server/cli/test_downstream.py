@@ -42,7 +42,6 @@ def trust(cli: Cli, text: str = "[servers.d]\ntrusted = true\n") -> None:
 
 @requirement("call:gated")
 def test_one_tool_is_called_with_typed_arguments_and_its_result_is_printed(cli: Cli) -> None:
-    """spec: issue, direct use"""
     trust(cli)
     result = cli.main("call", "d_echo", "--arg", "text=42")
     assert result.code == 0 and '"said": "42"' in result.out
@@ -52,7 +51,6 @@ def test_one_tool_is_called_with_typed_arguments_and_its_result_is_printed(cli: 
 
 @requirement("call:gated")
 def test_a_dangerous_call_waits_for_a_person_and_the_answer_runs_it(cli: Cli) -> None:
-    """spec: issue, the same approvals and audit as in a plan"""
     result = cli.main("call", "d_note", "--arg", "text=x", "--json")
     assert result.code == 3 and "note x" not in cli.ledger
     thread = result.json["threadId"]
@@ -69,7 +67,6 @@ def test_a_dangerous_call_waits_for_a_person_and_the_answer_runs_it(cli: Cli) ->
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 @requirement("call:gated")
 def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[PtyTerminal]) -> None:
-    """spec: issue, the terminal asks as for run"""
     terminals.append(start_on_terminal(cli, "call", "d_note", "--arg", "text=x"))
     terminals[0].expect("Tool: d_note")
     terminals[0].expect("Enter leaves it open]")
@@ -91,21 +88,18 @@ def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[PtyTermina
     ],
 )
 def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, words: list[str], why: str) -> None:
-    """ours"""
     result = cli.main("call", *words)
     assert result.code == 2 and why in result.err
     assert cli.main("list", "--json").json.get("executions", []) == []
 
 
 def test_wrong_arguments_are_refused_with_the_reason(cli: Cli) -> None:
-    """ours"""
     result = cli.main("call", "d_echo", "--arg", "wrong=1", "--json")
     assert result.code == 2 and '"text" is a required property' in json.dumps(result.json).replace('\\"', '"')
 
 
 @requirement("downstream:alone")
 def test_tools_shows_sources_and_the_health_of_servers(cli: Cli) -> None:
-    """spec: issue, health in tools"""
     broken = {**server(cli, "breaks")}
     cli.write("planwarden.json", servers(d=server(cli, "good"), bad=broken))
     result = cli.main("tools", "--json")
@@ -127,7 +121,6 @@ def test_run_says_of_a_server_that_is_down_what_check_says(cli: Cli) -> None:
 
 @requirement("downstream:alone")
 def test_doctor_starts_each_server_and_says_what_to_do(cli: Cli) -> None:
-    """spec: issue, health in doctor"""
     cli.write("planwarden.json", servers(d=server(cli, "good"), bad=server(cli, "breaks")))
     result = cli.main("doctor", "--json")
     checks = {check["name"]: check for check in result.json["checks"]}
@@ -139,7 +132,6 @@ def test_doctor_starts_each_server_and_says_what_to_do(cli: Cli) -> None:
 
 
 def test_mcp_config_selects_another_file_and_printed_commands_repeat_it(cli: Cli, tmp_path: Path) -> None:
-    """spec: wire, --mcp-config"""
     other = tmp_path / "other.json"
     other.write_text(json.dumps(servers(o=server(cli, "good"))), encoding="utf-8")
     result = cli.main("call", "--mcp-config", str(other), "o_note", "--arg", "text=x")
@@ -149,7 +141,6 @@ def test_mcp_config_selects_another_file_and_printed_commands_repeat_it(cli: Cli
 
 
 def test_a_plan_can_name_tools_of_a_server_that_was_never_listed(cli: Cli) -> None:
-    """ours"""
     trust(cli)
     call: JsonValue = {"toolName": "d_echo", "arguments": {"text": "x"}}
     plan: JsonValue = {"todoList": [{"id": "a", "description": "x", "requiredTools": ["d_echo"], "toolCalls": [call]}]}

@@ -39,7 +39,6 @@ def find_commands(shown: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 def test_the_three_next_commands_work_as_printed_and_the_plan_ends_in_a_success(fresh: Cli) -> None:
-    """spec: console.md, init says the three next commands; what is copied leads to a success in the terminal"""
     made = fresh.spawn("init")
     assert made.code == 0, made
     commands = find_commands(made.out)
@@ -68,7 +67,6 @@ def answer(person: PtyTerminal) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
 def test_everything_that_it_makes_is_private(fresh: Cli) -> None:
-    """spec: console.md, the folder has mode 0700"""
     assert fresh.main("init").code == 0
     modes = {path.relative_to(fresh.home).as_posix(): read_mode(path) for path in fresh.home.rglob("*")}
     assert read_mode(fresh.home) == 0o700
@@ -83,7 +81,6 @@ def read_mode(path: Path) -> int:
 
 
 def test_a_second_one_changes_nothing_and_names_what_is_there(fresh: Cli) -> None:
-    """spec: console.md, settled"""
     fresh.main("init")
     (fresh.home / "tools.py").write_text("# mine\n")
     before = snapshot(fresh.home.rglob("*"))
@@ -100,7 +97,6 @@ def snapshot(paths: Iterable[Path]) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", ["planwarden.toml", "tools.py", "plans"])
 def test_one_file_of_somebody_else_is_enough_to_change_nothing(fresh: Cli, name: str) -> None:
-    """ours"""
     fresh.home.mkdir()
     (fresh.home / name).symlink_to("nowhere")
     assert fresh.main("init").code == 1
@@ -108,7 +104,6 @@ def test_one_file_of_somebody_else_is_enough_to_change_nothing(fresh: Cli, name:
 
 
 def test_a_home_with_a_database_and_nothing_else_gets_its_files(cli: Cli, fresh: Cli) -> None:
-    """ours: somebody pasted the config first"""
     plan = fresh.home.with_name("plan.json")
     plan.write_text(
         '{"todoList": [{"id": "a", "description": "a", "toolCalls": [{"toolName": "calculator", "arguments": '
@@ -119,14 +114,12 @@ def test_a_home_with_a_database_and_nothing_else_gets_its_files(cli: Cli, fresh:
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(fresh: Cli) -> None:
-    """ours"""
     fresh.home.write_text("a file")
     result = fresh.main("init")
     assert result.code == 1 and "name another folder with --home" in result.err and result.err.count("\n") == 1
 
 
 def test_every_setting_in_the_comments_is_one_that_planwarden_takes(fresh: Cli) -> None:
-    """ours: people take the # away"""
     fresh.main("init")
     path = fresh.home / "planwarden.toml"
     text = path.read_text()
@@ -138,6 +131,5 @@ def test_every_setting_in_the_comments_is_one_that_planwarden_takes(fresh: Cli) 
 
 
 def test_the_settings_that_it_writes_change_nothing_but_the_tools(fresh: Cli) -> None:
-    """ours"""
     text = (files("planwarden.server.cli.starter") / "planwarden.toml").read_text()
     assert tomllib.loads(text) == {"tools": {"python": ["tools.py"]}}

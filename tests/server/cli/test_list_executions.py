@@ -39,7 +39,6 @@ def test_executions_are_listed_with_state_progress_and_title_in_words(cli: Cli) 
 @requirement("terminal:executions")
 @pytest.mark.parametrize(("words", "count"), FITTING)
 def test_options_choose_which(cli: Cli, words: tuple[str, ...], count: int) -> None:
-    """ours: an option that chooses executions is enough to list them"""
     cli.run_to_question(ERASE)
     cli.main("run", cli.write("plan.json", {"todoList": [FIND]}))
     assert len(cli.main("list", *words, "--json").json["executions"]) == count
@@ -48,7 +47,6 @@ def test_options_choose_which(cli: Cli, words: tuple[str, ...], count: int) -> N
 
 @requirement("terminal:executions")
 def test_the_next_page_is_a_command_to_copy(cli: Cli) -> None:
-    """ours"""
     for _ in range(2):
         cli.main("run", cli.write("plan.json", {"todoList": [FIND]}))
     page = cli.main("list", "--tool", "find", "--limit", "1", "--json").json

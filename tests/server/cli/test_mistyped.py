@@ -21,7 +21,6 @@ from tests.server.cli.support import Cli
     ],
 )
 def test_the_message_names_what_was_meant(cli: Cli, words: str, meant: str) -> None:
-    """spec: console.md, did you mean"""
     result = cli.main(*words.split())
     assert result.code == 2 and f"did you mean {meant!r}?" in result.err and result.err.count("\n") == 1
 
@@ -39,13 +38,11 @@ def test_the_message_names_what_was_meant(cli: Cli, words: str, meant: str) -> N
     ],
 )
 def test_a_mistyped_key_of_the_settings_is_named(cli: Cli, settings: str, meant: str) -> None:
-    """spec: console.md, did you mean"""
     (cli.home / "planwarden.toml").write_text(settings)
     result = cli.main("tools")
     assert result.code == 2 and f"did you mean {meant!r}?" in result.err
 
 
 def test_a_word_that_is_like_nothing_gets_the_whole_list(cli: Cli) -> None:
-    """ours"""
     said = cli.main("zzzzzzzz").err
     assert "there is no command 'zzzzzzzz'; choose from serve, " in said and "did you mean" not in said

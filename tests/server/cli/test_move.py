@@ -37,7 +37,6 @@ async def sign(path: Path) -> None:
 def test_plans_questions_signatures_and_the_audit_go_on_at_the_other_place_and_back(
     cli: Cli, url: str, tmp_path: Path
 ) -> None:
-    """spec: issue 15; `audit verify` prints the same head on both sides"""
     plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
     assert cli.spawn("run", plan, "--json").json["status"] == "suspended"
     assert cli.main("token", "add", "bob").code == 0
@@ -75,7 +74,6 @@ def test_plans_questions_signatures_and_the_audit_go_on_at_the_other_place_and_b
 
 @requirement("move:empty-target")
 def test_a_wrong_target_is_refused_with_the_exit_code_that_fits(cli: Cli, url: str, tmp_path: Path) -> None:
-    """ours: as every command"""
     assert cli.main("token", "add", "bob").code == 0
     assert cli.main("--store", url, "token", "add", "ann").code == 0
     for target, code, said in (

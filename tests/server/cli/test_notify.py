@@ -48,7 +48,6 @@ def count_waiting(cli: Cli) -> Mapping[str, int]:
 
 
 def test_notify_test_sends_to_every_channel_and_shows_each_reply(cli: Cli) -> None:
-    """spec: sends a test notification and says what came back"""
     with run_receiver(cli) as receiver:
         result, listed = cli.main("notify", "test"), cli.main("notify", "test", "--json")
     assert result.code == listed.code == 0
@@ -70,7 +69,6 @@ def test_notify_test_sends_to_every_channel_and_shows_each_reply(cli: Cli) -> No
 
 
 def test_notify_test_fails_with_the_reply_of_the_receiver(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     with run_receiver(cli, reply_with(401)) as receiver:
         failed = cli.main("notify", "test", "--channel", "phone")
         assert failed.code == 1 and "answered 401" in failed.out and len(receiver.received) == 1
@@ -83,13 +81,11 @@ def test_notify_test_fails_with_the_reply_of_the_receiver(cli: Cli, monkeypatch:
 
 
 def test_notify_test_without_channels_says_where_to_configure_one(cli: Cli) -> None:
-    """ours"""
     result = cli.main("notify", "test")
     assert result.code == 2 and "has no [[notify]] channel; docs/notifications.md" in result.err
 
 
 def test_a_command_records_notifications_and_leaves_sending_them_to_a_server(cli: Cli) -> None:
-    """spec: delivered by long-living processes, not by short-lived commands"""
     suspension_id = cli.run_to_question(ERASE)
     with run_receiver(cli) as receiver:
         assert cli.main("reject", suspension_id).code == 0
@@ -110,7 +106,6 @@ def test_a_command_records_notifications_and_leaves_sending_them_to_a_server(cli
 
 
 def test_doctor_says_which_channel_this_environment_cannot_use(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     assert "nobody is notified of questions" in cli.main("doctor").out
     monkeypatch.delenv("HOOK_SECRET")
     with run_receiver(cli):

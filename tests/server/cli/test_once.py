@@ -24,7 +24,6 @@ def plan(cli: Cli, *ids: int, note: str = "a") -> str:
 
 @requirement("rules:once")
 def test_a_second_run_is_refused_and_the_lists_name_the_first(cli: Cli) -> None:
-    """spec: rules, naming the first, when, by whom; show, page and audit name the key"""
     first = cli.main("run", plan(cli, 1), "--json").json
     assert first["status"] == "completed"
     assert first["steps"][0]["actualToolCalls"][0]["once"] == {"/ids/0": 1, "/note": "a"}
@@ -46,7 +45,6 @@ def test_a_second_run_is_refused_and_the_lists_name_the_first(cli: Cli) -> None:
 
 @requirement("rules:once")
 def test_without_a_terminal_nothing_is_forgotten(cli: Cli) -> None:
-    """spec: rules, a person says so at a terminal"""
     cli.main("run", plan(cli, 1))
     result = cli.spawn("once", "forget", "erase", "--key", "ids/0=1", "--key", "note=a", stdin="y\n")
     assert result.code == 2 and "at a terminal" in result.err
@@ -57,7 +55,6 @@ def test_without_a_terminal_nothing_is_forgotten(cli: Cli) -> None:
 @pytest.mark.slow
 @requirement("rules:once")
 def test_a_person_frees_a_key_at_a_terminal_and_the_retry_passes(cli: Cli, terminal: Open) -> None:
-    """spec: rules, settled: audited, and then a retry"""
     cli.main("run", plan(cli, 1, note="7"))
     refused = cli.main("run", plan(cli, 1, note="7"), "--json").json
     wrong = terminal("once", "forget", "erase", "--key", "ids/0=2", "--key", "note=7")

@@ -25,10 +25,8 @@ def find_handlers(parser: Parser) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", [*find_handlers(build_parser())])
 def test_every_command_has_a_handler(name: str) -> None:
-    """ours: the parser names handlers by text, so that no command waits for the imports of another one"""
     assert callable(load_handler(name))
 
 
 def test_the_parser_knows_every_host() -> None:
-    """ours"""
     assert list(HOSTS) == list(CLIENTS)

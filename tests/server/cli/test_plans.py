@@ -41,7 +41,6 @@ def save(cli: Cli, name: str, text: str = FIND, folder: str = "plans") -> Path:
 
 
 def test_plans_are_listed_with_what_they_take_and_what_cannot_be_used(cli: Cli) -> None:
-    """spec: plans, saved plans"""
     assert "No saved plans" in cli.main("plans").out
     save(cli, "find-ids.yaml")
     broken = save(cli, "broken.yaml", "title: [")
@@ -56,7 +55,6 @@ def test_plans_are_listed_with_what_they_take_and_what_cannot_be_used(cli: Cli) 
 
 
 def test_a_plan_is_shown_with_its_inputs_steps_and_version(cli: Cli) -> None:
-    """spec: plans, saved plans"""
     path = save(cli, "find-ids.yaml")
     shown = cli.main("plans", "show", "find-ids")
     for expected in ("find-ids  Find ids", "Looks them up.", "topic: string", "What to look for", "look  Look it up"):
@@ -70,7 +68,6 @@ def test_a_plan_is_shown_with_its_inputs_steps_and_version(cli: Cli) -> None:
 
 @requirement("plans:version")
 def test_a_saved_plan_runs_by_name_and_show_and_audit_say_which_version(cli: Cli) -> None:
-    """spec: plans, saved plans"""
     save(cli, "find-ids.yaml")
     ran = cli.main("run", "find-ids", "--input", "topic=007", "--json")
     assert (ran.code, cli.ledger) == (0, ["find 007"])
@@ -84,7 +81,6 @@ def test_a_saved_plan_runs_by_name_and_show_and_audit_say_which_version(cli: Cli
 
 
 def test_inputs_come_from_a_file_and_from_the_command_line(cli: Cli) -> None:
-    """spec: plans, settled; JSON unless the schema takes text"""
     save(cli, "find-ids.yaml")
     given = cli.home / "inputs.yaml"
     given.write_text("topic: from the file\nlimit: 5\n")
@@ -105,7 +101,6 @@ def test_inputs_come_from_a_file_and_from_the_command_line(cli: Cli) -> None:
 
 
 def test_any_file_of_a_plan_runs_too_yaml_and_json_with_inputs(cli: Cli) -> None:
-    """spec: plans, settled; `run` takes a name or a file"""
     path = save(cli, "elsewhere.yaml", folder="other")
     ran = cli.main("run", str(path), "--input", "topic=x", "--json")
     assert (ran.code, ran.json["goal"]) == (0, "Find ids") and "savedPlan" not in ran.json
@@ -119,7 +114,6 @@ def test_any_file_of_a_plan_runs_too_yaml_and_json_with_inputs(cli: Cli) -> None
 def test_a_name_is_a_saved_plan_first_and_a_file_of_that_name_otherwise(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: `planwarden run plan` ran a file before there were saved plans"""
     monkeypatch.chdir(cli.home)
     (cli.home / "both").write_text(json.dumps({"todoList": [step("find", "find", {"topic": "file"})]}))
     assert cli.main("run", "both").code == 0
@@ -129,7 +123,6 @@ def test_a_name_is_a_saved_plan_first_and_a_file_of_that_name_otherwise(
 
 
 def test_an_unusable_plan_is_refused_with_the_reason_also_where_a_folder_has_another(cli: Cli) -> None:
-    """ours: the operator reads what is wrong with the file"""
     save(cli, "find-ids.yaml", "todoList: [")
     save(cli, "find-ids.yaml", folder="more")
     with (cli.home / "planwarden.toml").open("a") as file:
@@ -143,7 +136,6 @@ def test_an_unusable_plan_is_refused_with_the_reason_also_where_a_folder_has_ano
 
 @requirement("key:once")
 def test_a_key_goes_on_with_its_run_when_the_file_is_gone(cli: Cli) -> None:
-    """spec: plans, starting once"""
     path = save(cli, "find-ids.yaml")
     first = cli.main("run", "find-ids", "--input", "topic=x", "--key", "k", "--json")
     path.unlink()
@@ -154,7 +146,6 @@ def test_a_key_goes_on_with_its_run_when_the_file_is_gone(cli: Cli) -> None:
 
 
 def test_folders_are_relative_to_the_working_directory(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: plans, saved plans; for a repository `.planwarden/plans/`"""
     with (cli.home / "planwarden.toml").open("a") as file:
         file.write('\n[plans]\nfolders = [".planwarden/plans"]\n')
     save(cli, "of-repository.yaml", folder="repository/.planwarden/plans")
@@ -166,7 +157,6 @@ def test_folders_are_relative_to_the_working_directory(cli: Cli, monkeypatch: py
 
 
 def test_check_says_whether_a_plan_can_run_here(cli: Cli) -> None:
-    """spec: plans, saved plans; nothing runs"""
     save(cli, "find-ids.yaml")
     good = cli.main("plans", "check", "find-ids")
     assert good.code == 0 and "look" in good.out and "flowchart" in good.out
@@ -183,7 +173,6 @@ def test_check_says_whether_a_plan_can_run_here(cli: Cli) -> None:
 
 
 def test_doctor_names_every_file_that_is_no_plan_and_every_taken_name(cli: Cli) -> None:
-    """spec: plans, saved plans"""
     assert statuses_of(cli.main("doctor", "--json").json)["plans"] == "off"
     save(cli, "find-ids.yaml")
     assert statuses_of(cli.main("doctor", "--json").json)["plans"] == "ok"
@@ -206,7 +195,6 @@ def test_doctor_names_every_file_that_is_no_plan_and_every_taken_name(cli: Cli) 
 
 
 def test_a_finished_run_becomes_a_plan_whose_goal_values_are_inputs(cli: Cli) -> None:
-    """spec: plans, settled; without a terminal, with defaults"""
     script = cli.write(
         "script.json",
         {
@@ -240,7 +228,6 @@ def test_a_finished_run_becomes_a_plan_whose_goal_values_are_inputs(cli: Cli) ->
 
 
 def test_a_kept_plan_keeps_its_inputs_with_the_values_of_the_run(cli: Cli) -> None:
-    """ours: a run of a saved plan can be kept too"""
     save(cli, "find-ids.yaml")
     thread = str(cli.main("run", "find-ids", "--input", "topic=x", "--json").json["threadId"])
     assert cli.main("plans", "keep", thread, "find-x", "--json").json["inputs"] == ["topic", "limit"]
@@ -249,7 +236,6 @@ def test_a_kept_plan_keeps_its_inputs_with_the_values_of_the_run(cli: Cli) -> No
 
 
 def test_what_cannot_be_kept_is_refused_and_nothing_is_written(cli: Cli) -> None:
-    """ours"""
     waiting = cli.main("run", cli.write("plan.json", {"todoList": [ERASE]}), "--json").json["threadId"]
     done = cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}), "--json").json[
         "threadId"
@@ -276,7 +262,6 @@ class Typed(io.StringIO):
 
 
 def test_at_a_terminal_each_value_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: plans, saved plans; literal values that occur in the goal are offered as inputs"""
     monkeypatch.setenv("TERM", "dumb")
     proposed = [ProposedInput("to", "Ada", "send"), ProposedInput("copies", 3, "send")]
     screen = Typed()
@@ -286,7 +271,6 @@ def test_at_a_terminal_each_value_is_offered(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_values_are_proposed_once_as_words_of_their_own_and_under_free_names() -> None:
-    """ours"""
     plan = _parse(
         step("a", "find", {"topic": "Ada", "sub": {"list": ["Ada", "Eve", 3, 3.5, True, "3"]}}),
         step("b", "find", {"topic": "Eve", "other": {"$from": "a", "pointer": "/Ada"}, "x": "d"}),

@@ -89,7 +89,6 @@ def run_in_thread(double: AbstractAsyncContextManager[ProviderDouble]) -> Genera
 @requirement("provider:run-goal")
 @pytest.mark.parametrize("name", WAYS)
 def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator, name: str) -> None:
-    """spec: issue, show; the page shows what happens here"""
     with run_in_thread(obedient(WAYS[name])) as double:
         environment = environment_for(WAYS[name], double)
         result = operator.run(environment, "run-goal", GOAL)
@@ -121,7 +120,6 @@ async def run_double_process(*words: str) -> AsyncGenerator[dict[str, str]]:
 @pytest.mark.anyio
 @pytest.mark.slow
 async def test_a_double_that_was_started_by_hand_works_as_a_provider(tmp_path: Path) -> None:
-    """spec: issue, show; a model that only writes prose at first is made to call its tools"""
     home, plan = make_home(tmp_path / "home"), tmp_path / "plan.json"
     plan.write_text('{"todoList": [{"id": "a", "description": "note", "requiredTools": ["write_note"]}]}')
     with anyio.fail_after(90):
@@ -149,7 +147,6 @@ async def test_a_double_that_was_started_by_hand_works_as_a_provider(tmp_path: P
 def test_an_impossible_setting_is_one_sentence_before_anything_starts(
     operator: Operator, environment: dict[str, str], why: str
 ) -> None:
-    """spec: issue, bad input"""
     result = operator.run(environment, "run-goal", GOAL)
     assert result.code == 2 and result.out == "" and result.err.count("\n") == 1
     assert why in result.err and KEY not in result.err
@@ -158,7 +155,6 @@ def test_an_impossible_setting_is_one_sentence_before_anything_starts(
 
 @requirement("provider:bad-settings")
 def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operator) -> None:
-    """spec: issue, bad input; `tests/agent/models/test_faults.py` has every wire format"""
     with run_in_thread(serve_double("anthropic", MANNERS["obedient"])) as double:
         provider, _, _ = double.wire.setting.partition(":")
         unknown = {"PLANWARDEN_MODEL": f"{provider}:nope", **double.environment}
@@ -178,7 +174,6 @@ def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operat
 
 @requirement("provider:bad-settings")
 def test_an_endpoint_that_nobody_serves_is_one_sentence(operator: Operator) -> None:
-    """spec: issue, bad input"""
     with (operator.home / "planwarden.toml").open("a") as file:
         file.write("[execution]\nmodelPatienceS = 0\n")
     environment = {"PLANWARDEN_MODEL": "ollama:m", "PLANWARDEN_MODEL_URL": "http://127.0.0.1:9/v1"}
@@ -192,8 +187,6 @@ def test_an_endpoint_that_nobody_serves_is_one_sentence(operator: Operator) -> N
 def test_a_person_at_a_terminal_sees_until_when_an_execution_waits_for_its_provider(
     operator: Operator, goal: str | None
 ) -> None:
-    """spec: plans, what `planwarden show` says"""
-
     async def wait_for_provider() -> None:
         model = UnreachableModel(CallerModel())
         async with planwarden.Warden(operator.home, model=model) as warden:

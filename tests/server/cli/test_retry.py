@@ -17,7 +17,6 @@ def rejected(cli: Cli) -> str:
 
 @requirement("retry:rest", "retry:gated")
 def test_retry_takes_the_beginning_of_an_id_and_asks_again(cli: Cli) -> None:
-    """spec: plans, retry; console.md"""
     thread_id = rejected(cli)
     result = cli.main("retry", thread_id[:8], "--json")
     assert result.code == 3 and result.json["retryOf"]
@@ -31,7 +30,6 @@ def test_retry_takes_the_beginning_of_an_id_and_asks_again(cli: Cli) -> None:
 
 @requirement("retry:fork")
 def test_from_names_the_step_from_which_it_runs_again(cli: Cli) -> None:
-    """spec: plans, fork"""
     done = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json
     again = cli.main("retry", done["threadId"], "--from", "find", "--json")
     assert again.code == 0 and again.json["status"] == "completed" and cli.ledger == ["find x"] * 2
@@ -41,7 +39,6 @@ def test_from_names_the_step_from_which_it_runs_again(cli: Cli) -> None:
 
 @requirement("retry:refused")
 def test_what_cannot_be_retried_is_refused(cli: Cli) -> None:
-    """spec: plans, retry"""
     done = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json
     assert "is completed; fromStep" in cli.main("retry", done["threadId"]).err
     suspension_id = cli.run_to_question(FIND, ERASE)
@@ -74,7 +71,6 @@ def rejected_letter(cli: Cli, *words: str) -> str:
 
 @requirement("retry:fork")
 def test_an_input_is_changed_and_the_others_stay_as_they_were(cli: Cli) -> None:
-    """spec: plans, fork with inputs; typed as for run"""
     thread_id = rejected_letter(cli, "--input", "note=first")
     again = cli.main("retry", thread_id, "--input", "note=12", "--json").json
     assert again["suspensions"][0]["toolCall"]["arguments"] == {"ids": [1], "note": "12"}
@@ -88,7 +84,6 @@ def test_an_input_is_changed_and_the_others_stay_as_they_were(cli: Cli) -> None:
 
 @requirement("retry:refused")
 def test_wrong_inputs_and_plans_of_a_retry_are_refused_with_the_reason(cli: Cli) -> None:
-    """spec: plans, retry; nothing ran"""
     thread_id = rejected_letter(cli)
     plain = str(cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"])
     for words, said in (
@@ -109,7 +104,6 @@ def test_wrong_inputs_and_plans_of_a_retry_are_refused_with_the_reason(cli: Cli)
 
 @requirement("retry:once")
 def test_a_key_retries_once_and_is_refused_for_another_retry(cli: Cli) -> None:
-    """spec: plans, starting once"""
     thread_id = rejected_letter(cli)
     words = ("retry", thread_id, "--input", "note=new", "--key", "monday", "--json")
     first, second = cli.main(*words), cli.main(*words)
@@ -125,7 +119,6 @@ def test_a_key_retries_once_and_is_refused_for_another_retry(cli: Cli) -> None:
 
 @requirement("retry:fork")
 def test_another_plan_goes_on_from_what_is_completed(cli: Cli) -> None:
-    """spec: plans, fork with a plan"""
     thread_id = rejected(cli)
     changed = cli.write("other.json", {"todoList": [FIND, step("again", "find", {"topic": "y"})]})
     done = cli.main("retry", thread_id, "--plan", changed, "--json")

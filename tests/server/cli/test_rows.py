@@ -32,7 +32,6 @@ def _answer(person: PtyTerminal, typed: str, *more: tuple[str, str]) -> None:
 
 @requirement("terminal:rows")
 def test_rows_are_chosen_and_edited_before_they_are_approved(cli: Cli, terminal: Open) -> None:
-    """spec: issue; what does not fit is said at the row, and nothing is decided"""
     asked = _ask(cli, 4)
     person = terminal("approve", asked)
     person.expect("Run these 4 calls?")
@@ -57,7 +56,6 @@ def test_rows_are_chosen_and_edited_before_they_are_approved(cli: Cli, terminal:
 def test_many_rows_are_shown_by_page_and_unseen_ones_are_not_approved_by_a_single_letter(
     cli: Cli, terminal: Open
 ) -> None:
-    """spec: plans.md, the terminal shows rows by page"""
     asked = _ask(cli, 45)
     person = terminal("approve", asked)
     person.expect("Rows 1 to 20 of 45, page 1 of 3")

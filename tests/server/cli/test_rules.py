@@ -31,7 +31,6 @@ def write(cli: Cli, text: str) -> None:
 
 @requirement("rules:commands")
 def test_the_list_shows_each_rule_in_words_and_what_may_be_a_slip(cli: Cli) -> None:
-    """spec: rules.md, `planwarden rules` lists; the check says so when an end is open"""
     more = (("eraze", "deny"), ("eras*", "deny"), ("erase", "ask"))
     write(cli, RULES + "".join(f"[[rules]]\ntool = '{tool}'\nthen = '{then}'\n" for tool, then in more))
     shown = cli.main("rules")
@@ -55,7 +54,6 @@ def test_the_list_shows_each_rule_in_words_and_what_may_be_a_slip(cli: Cli) -> N
 
 @requirement("rules:commands")
 def test_doctor_names_the_rule_that_is_broken(cli: Cli) -> None:
-    """ours: a rule that is not usable stops everything, and says which one"""
     write(cli, RULES.replace("domain", "domaine"))
     report = cli.main("doctor")
     says = "rule 2: when.'note' has the unknown key 'domaine' (did you mean 'domain'?)"
@@ -77,7 +75,6 @@ def test_doctor_names_the_rule_that_is_broken(cli: Cli) -> None:
 def test_the_check_says_which_rule_decides_and_why(
     cli: Cli, ids: str, note: str, decision: str, because: str, verdicts: list[str]
 ) -> None:
-    """spec: rules.md, `rules check TOOL --arg k=v` says which rule decides and why"""
     write(cli, RULES)
     words = ("rules", "check", "erase", "--arg", f"ids={ids}", "--arg", f"note={note}")
     found = cli.main(*words, "--json").json
@@ -88,7 +85,6 @@ def test_the_check_says_which_rule_decides_and_why(
 
 @requirement("rules:commands")
 def test_the_check_takes_a_tool_of_a_host_and_says_what_is_wrong_with_the_call(cli: Cli) -> None:
-    """spec: rules.md, the guard judges a host's own tools by the same rules"""
     write(cli, '[[rules]]\ntool="*/Bash"\nwhen={ command = { prefix = "ls " } }\nthen="allow"\n')
     found = cli.main("rules", "check", "claude-code/Bash", "--json-args", '{"command": "ls -l"}', "--json").json
     assert (found["decision"], found["problems"]) == ("allow", [])
@@ -101,7 +97,6 @@ def test_the_check_takes_a_tool_of_a_host_and_says_what_is_wrong_with_the_call(c
 
 @requirement("rules:commands")
 def test_the_replay_says_what_the_rules_would_have_done_with_the_calls_of_the_log(cli: Cli) -> None:
-    """spec: rules.md, `rules replay --days 30`"""
     write(cli, "")
     for ids in ("[1]", "[2]", "[200]"):
         assert cli.main("call", "erase", "--arg", f"ids={ids}").code == 3
@@ -124,7 +119,6 @@ def test_the_replay_says_what_the_rules_would_have_done_with_the_calls_of_the_lo
 
 @requirement("rules:calls")
 def test_the_call_command_goes_by_the_rules_too(cli: Cli) -> None:
-    """spec: rules.md; every path: the `call` command"""
     write(cli, RULES.replace('when = { note = { domain = "example.com" } }', 'when = { note = { prefix = "x" } }'))
     passed = cli.main("call", "erase", "--arg", "ids=[1]")
     denied = cli.main("call", "erase", "--arg", "ids=[100]")

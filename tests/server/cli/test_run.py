@@ -29,7 +29,6 @@ def read_stored(home: Path, thread_id: str) -> dict[str, JsonValue]:
 
 
 def test_a_plan_that_needs_nobody_runs_to_its_end(cli: Cli) -> None:
-    """ours"""
     plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"}), step("rest", "wait", {"seconds": 0.01})]}
     result = cli.main("run", cli.write("plan.json", plan))
     assert (result.code, result.err) == (0, "")
@@ -39,7 +38,6 @@ def test_a_plan_that_needs_nobody_runs_to_its_end(cli: Cli) -> None:
 
 
 def test_a_goal_is_planned_and_run_with_the_configured_model(cli: Cli) -> None:
-    """spec: issue, run-goal"""
     plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"})]}
     replies: list[JsonValue] = [
         {"when": {"purpose": "plan"}, "reply": {"plan": plan}},
@@ -52,7 +50,6 @@ def test_a_goal_is_planned_and_run_with_the_configured_model(cli: Cli) -> None:
 
 @requirement("key:once")
 def test_a_run_started_again_with_its_key_goes_on_with_the_first_one(cli: Cli) -> None:
-    """spec: plans, starting once"""
     cli.set_risk("erase", "confirm")
     path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE]})
     first = cli.main("run", path, "--key", "monday", "--json")
@@ -67,7 +64,6 @@ def test_a_run_started_again_with_its_key_goes_on_with_the_first_one(cli: Cli) -
 
 @requirement("key:conflict", "key:valid")
 def test_a_key_of_another_plan_and_one_that_cannot_be_used_are_refused(cli: Cli) -> None:
-    """spec: plans, starting once"""
     path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"})]})
     first = cli.main("run", path, "--key", "k", "--json")
     other = cli.main("run", cli.write("other.json", {"todoList": [ERASE]}), "--key", "k", "--json")
@@ -78,7 +74,6 @@ def test_a_key_of_another_plan_and_one_that_cannot_be_used_are_refused(cli: Cli)
 
 @requirement("rehearsal:record", "rehearsal:nothing-done")
 def test_a_rehearsed_plan_shows_what_it_would_do_and_whom_it_would_ask(cli: Cli) -> None:
-    """spec: plans, rehearsal"""
     path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE]})
     shown = cli.main("run", path, "--rehearse", "--yes")
     found = cli.main("run", path, "--rehearse", "--json")
@@ -93,7 +88,6 @@ def test_a_rehearsed_plan_shows_what_it_would_do_and_whom_it_would_ask(cli: Cli)
 
 @requirement("plan:forecast")
 def test_a_checked_plan_shows_whom_it_will_ask_and_runs_nothing(cli: Cli) -> None:
-    """spec: plans, forecast"""
     bound = step("more", "erase", {"ids": {"$from": "find", "pointer": "/ids"}})
     path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE, bound]})
     shown, found = cli.main("check", path), cli.main("check", path, "--json")
@@ -108,7 +102,6 @@ def test_a_checked_plan_shows_whom_it_will_ask_and_runs_nothing(cli: Cli) -> Non
 
 @requirement("key:warning")
 def test_a_plan_run_again_while_it_waits_is_said_to_be_another_one(cli: Cli) -> None:
-    """spec: plans, starting once"""
     path = cli.write("plan.json", {"todoList": [ERASE]})
     first = cli.main("run", path, "--json")
     again = cli.main("run", path)
@@ -118,7 +111,6 @@ def test_a_plan_run_again_while_it_waits_is_said_to_be_another_one(cli: Cli) -> 
 @pytest.mark.slow
 @requirement("key:processes")
 def test_a_run_started_by_several_processes_at_once_with_one_key_happens_once(cli: Cli) -> None:
-    """spec: plans, starting once; the same key at the same moment"""
     path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "once"})]})
     words = [
         sys.executable,
@@ -140,13 +132,11 @@ def test_a_run_started_by_several_processes_at_once_with_one_key_happens_once(cl
 
 
 def test_a_goal_without_a_model_is_refused_with_what_to_do(cli: Cli) -> None:
-    """ours"""
     result = cli.main("run-goal", "find what is old")
     assert result.code == 2 and "--model" in result.err and cli.ledger == []
 
 
 def test_json_is_one_document_equal_to_the_wire(cli: Cli) -> None:
-    """spec: --json is the wire's view"""
     result = cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}), "--json")
     assert result.code == 0
     assert result.json == read_stored(cli.home, result.json["threadId"])
@@ -154,7 +144,6 @@ def test_json_is_one_document_equal_to_the_wire(cli: Cli) -> None:
 
 
 def test_a_plan_can_come_from_standard_input(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     plan = json.dumps({"todoList": [step("find", "find", {"topic": "piped"})]}).encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(plan)))
     assert cli.main("run", "-").code == 0
@@ -162,7 +151,6 @@ def test_a_plan_can_come_from_standard_input(cli: Cli, monkeypatch: pytest.Monke
 
 
 def test_an_open_question_is_printed_with_the_commands_that_answer_it(cli: Cli) -> None:
-    """ours"""
     result = cli.main("run", cli.write("plan.json", {"todoList": [ERASE]}))
     [question] = cli.main("list", "--json").json["suspensions"]
     assert result.code == 3
@@ -171,7 +159,6 @@ def test_an_open_question_is_printed_with_the_commands_that_answer_it(cli: Cli) 
 
 
 def test_a_critical_question_is_printed_with_the_inbox_where_a_person_can_sign_it(cli: Cli) -> None:
-    """ours: `planwarden approve` would only say that the approval does not suffice"""
     result = cli.main("run", cli.write("plan.json", {"todoList": [step("wipe", "wipe")]}))
     assert result.code == 3
     assert f"planwarden --home {cli.home} inbox\n" in result.out and f"{cli.home} approve" not in result.out
@@ -179,7 +166,6 @@ def test_a_critical_question_is_printed_with_the_inbox_where_a_person_can_sign_i
 
 
 def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -> None:
-    """spec: --yes without a terminal is worth `client`; the log does not claim that somebody read the question"""
     cli.set_risk("erase", "confirm")
     ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])
     again = step("again", "erase", {"ids": [9]})
@@ -194,7 +180,6 @@ def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -
 @requirement("yes:worth")
 @pytest.mark.parametrize("words", [("run", "plan.json"), ("call", "erase", "--arg", "ids=[1]")], ids=["run", "call"])
 def test_yes_without_a_terminal_approves_nothing_that_needs_a_person(cli: Cli, words: tuple[str, str]) -> None:
-    """spec: approvals, never `human`; a script that may run commands is no person"""
     cli.write("plan.json", {"todoList": [ERASE]})
     command, target, *rest = words
     target = str(cli.home / target) if command == "run" else target
@@ -207,7 +192,6 @@ def test_yes_without_a_terminal_approves_nothing_that_needs_a_person(cli: Cli, w
 
 @requirement("yes:worth")
 def test_a_rejection_without_a_terminal_is_not_recorded_as_a_persons(cli: Cli) -> None:
-    """ours: anybody may reject, and the log says what that was worth"""
     suspension_id = cli.run_to_question(ERASE)
     thread_id = cli.main("list", "--json").json["suspensions"][0]["threadId"]
     assert cli.main("reject", suspension_id).code == 0
@@ -220,7 +204,6 @@ def test_a_rejection_without_a_terminal_is_not_recorded_as_a_persons(cli: Cli) -
     "asked", [ASK_FORM, step("wipe", "wipe"), step("lost", "lost")], ids=["form", "critical", "reconcile"]
 )
 def test_yes_does_not_answer_what_needs_a_person(cli: Cli, asked: JsonValue) -> None:
-    """ours: a form needs content; a critical call and an unknown outcome need a person"""
     result = cli.main("run", "--yes", cli.write("plan.json", {"todoList": [asked]}))
     assert result.code == 3
     assert "wipe" not in cli.ledger
@@ -228,7 +211,6 @@ def test_yes_does_not_answer_what_needs_a_person(cli: Cli, asked: JsonValue) -> 
 
 
 def test_a_plan_that_needs_a_model_is_refused_before_anything_runs(cli: Cli) -> None:
-    """ours: the person at the terminal is not the model"""
     plan: JsonValue = {
         "todoList": [step("find", "find", {"topic": "x"}), {"id": "think", "description": "think about it"}]
     }
@@ -239,7 +221,6 @@ def test_a_plan_that_needs_a_model_is_refused_before_anything_runs(cli: Cli) -> 
 
 
 def test_a_scripted_model_does_a_step(cli: Cli) -> None:
-    """ours"""
     script = cli.write("model.json", {"replies": [{"reply": {"content": "It is fine."}}]})
     plan: JsonValue = {"todoList": [{"id": "think", "description": "think about it"}]}
     result = cli.main("--model", f"scripted:{script}", "run", cli.write("plan.json", plan))
@@ -248,7 +229,6 @@ def test_a_scripted_model_does_a_step(cli: Cli) -> None:
 
 
 def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
-    """ours"""
     plan: JsonValue = {"todoList": [step("sum", "calculator", {"expression": "1 +"})]}
     result = cli.main("run", cli.write("plan.json", plan))
     assert result.code == 1
@@ -266,7 +246,6 @@ def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
     ],
 )
 def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli, content: str | None, expected: str) -> None:
-    """ours"""
     path = cli.home / "plan.json"
     if content is not None:
         path.write_text(content)
@@ -276,7 +255,6 @@ def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli, conten
 
 
 def test_errors_with_json_are_the_wires_error_object(cli: Cli) -> None:
-    """spec"""
     result = cli.main("show", "nothing", "--json")
     assert result.code == 2
     assert result.json["error"]["code"] == "unknown_thread"
@@ -284,7 +262,6 @@ def test_errors_with_json_are_the_wires_error_object(cli: Cli) -> None:
 
 @pytest.mark.parametrize("extra", [(), ("--json",)])
 def test_approving_without_a_terminal_is_refused_and_decides_nothing(cli: Cli, extra: tuple[str, ...]) -> None:
-    """spec: approving asks on the terminal and refuses without one"""
     suspension_id = cli.run_to_question(ERASE)
     result = cli.main("approve", suspension_id, *extra)
     assert result.code == 2
@@ -294,7 +271,6 @@ def test_approving_without_a_terminal_is_refused_and_decides_nothing(cli: Cli, e
 
 
 def test_rejecting_needs_no_terminal_and_skips_what_was_covered(cli: Cli) -> None:
-    """spec: reject is for any caller that owns the execution"""
     ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])
     suspension_id = cli.run_to_question(ask, ERASE)
     result = cli.main("reject", suspension_id, "--reason", "not today", "--json")
@@ -306,7 +282,6 @@ def test_rejecting_needs_no_terminal_and_skips_what_was_covered(cli: Cli) -> Non
 
 
 def test_repeating_a_rejection_returns_the_first_one_and_a_different_answer_is_refused(cli: Cli) -> None:
-    """spec: the first answer stands"""
     suspension_id = cli.run_to_question(ERASE)
     first = cli.main("reject", suspension_id, "--json")
     again = cli.main("reject", suspension_id, "--json")
@@ -316,8 +291,6 @@ def test_repeating_a_rejection_returns_the_first_one_and_a_different_answer_is_r
 
 
 def test_approving_a_question_to_the_calling_model_is_refused(cli: Cli) -> None:
-    """ours"""
-
     async def ask() -> str:
         async with planwarden.Warden(cli.home) as warden:
             execution = await warden.execute_plan({"todoList": [{"id": "think", "description": "think"}]})
@@ -329,7 +302,6 @@ def test_approving_a_question_to_the_calling_model_is_refused(cli: Cli) -> None:
 
 
 def test_a_question_past_its_deadline_times_out(cli: Cli) -> None:
-    """spec: a time-out rejects, and nobody is asked"""
     asked = step("ask", "displayConfirmation", {"action": "Erase?", "timeoutSeconds": 60}, confirms=["erase"])
 
     async def ask_long_ago() -> str:
@@ -348,8 +320,6 @@ def test_a_question_past_its_deadline_times_out(cli: Cli) -> None:
 
 
 def test_a_wait_is_not_a_question_for_a_person(cli: Cli) -> None:
-    """ours"""
-
     async def wait() -> str:
         async with planwarden.Warden(cli.home) as warden:
             execution = await warden.execute_plan({"todoList": [step("w", "wait", {"seconds": 3600})]})
@@ -362,7 +332,6 @@ def test_a_wait_is_not_a_question_for_a_person(cli: Cli) -> None:
 
 
 def test_an_unknown_suspension_is_refused(cli: Cli) -> None:
-    """ours"""
     for verb in ("approve", "reject"):
         result = cli.main(verb, "nothing")
         assert (result.code, result.out) == (2, "")
@@ -370,7 +339,6 @@ def test_an_unknown_suspension_is_refused(cli: Cli) -> None:
 
 
 def test_text_from_a_plan_cannot_draw_on_the_screen(cli: Cli) -> None:
-    """spec: control and bidirectional characters are shown escaped"""
     hostile = "Delete\x1b[2J\u202eeverything\nRisk: read"
     result = cli.main(
         "run", cli.write("plan.json", {"todoList": [step("ask", "displayConfirmation", {"action": hostile})]})

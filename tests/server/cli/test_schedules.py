@@ -43,7 +43,6 @@ def save(cli: Cli, name: str, document: JsonValue) -> None:
 
 @requirement("schedule:commands")
 def test_a_schedule_is_added_listed_paused_resumed_and_removed(cli: Cli) -> None:
-    """spec: plans, schedules, command line"""
     added = cli.main(*ADD)
     assert added.code == 0 and "remind  0 9 * * 1  Europe/Berlin  active" in added.out
     assert "next: Mon 20" in added.out and "09:00 CE" in added.out and 'topic = "7"' in added.out
@@ -87,7 +86,6 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(cli: Cli) -> None
 def test_what_cannot_be_scheduled_is_refused_in_a_sentence_and_not_stored(
     cli: Cli, words: tuple[str, ...], said: str
 ) -> None:
-    """spec: bad input"""
     result = cli.main(*ADD, *words)
     assert result.code == 2 and len(result.err.strip().splitlines()) == 1
     assert said in result.err or words[0] == "--overlap"
@@ -96,7 +94,6 @@ def test_what_cannot_be_scheduled_is_refused_in_a_sentence_and_not_stored(
 
 @requirement("schedule:commands")
 def test_a_plan_or_a_schedule_that_is_not_there_is_named(cli: Cli) -> None:
-    """ours"""
     assert "there is no saved plan 'remid' (did you mean 'remind'?)" in cli.main(*ADD[:2], "remid", *ADD[3:]).err
     for word in ("pause", "resume", "remove", "run-now"):
         result = cli.main("schedule", word, "abc")
@@ -106,7 +103,6 @@ def test_a_plan_or_a_schedule_that_is_not_there_is_named(cli: Cli) -> None:
 
 @requirement("schedule:commands")
 def test_run_now_runs_the_plan_with_its_inputs_and_is_listed_as_a_tick(cli: Cli) -> None:
-    """spec: plans, run-now"""
     schedule_id = cli.main(*ADD, "--json").json["scheduleId"]
     done = cli.main("schedule", "run-now", schedule_id[:8], "--json")
     assert done.code == 0 and done.json["scheduleId"] == schedule_id and done.json["status"] == "completed"
@@ -129,7 +125,6 @@ def test_run_now_runs_the_plan_with_its_inputs_and_is_listed_as_a_tick(cli: Cli)
 def test_run_now_starts_nothing_beside_a_run_that_waits(
     cli: Cli, overlap: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: as a tick would"""
     save(cli, "clean", {"todoList": [{"id": "a", "description": "x", "toolCalls": [
         {"toolName": "erase", "arguments": {"ids": [1]}}]}]})  # fmt: skip
     schedule_id = cli.main("schedule", "add", "clean", "--cron", "0 9 * * 1", "--overlap", overlap, "--json").json[
@@ -149,7 +144,6 @@ def test_run_now_starts_nothing_beside_a_run_that_waits(
 
 @requirement("schedule:commands")
 def test_run_now_says_why_a_plan_cannot_start(cli: Cli) -> None:
-    """ours: its file is gone"""
     schedule_id = cli.main(*ADD, "--json").json["scheduleId"]
     (cli.home / "plans" / "remind.json").unlink()
     result = cli.main("schedule", "run-now", schedule_id)
@@ -179,7 +173,6 @@ def test_add_list_and_doctor_say_when_no_server_runs_that_would_start_it(cli: Cl
 
 @requirement("schedule:commands")
 def test_doctor_says_when_the_next_tick_is(cli: Cli) -> None:
-    """ours"""
     assert not {"schedules", "hooks"} & {check["name"] for check in cli.main("doctor", "--json").json["checks"]}
     cli.main(*ADD)
     out = cli.main("doctor").out
@@ -199,7 +192,6 @@ def test_doctor_says_when_the_next_tick_is(cli: Cli) -> None:
 def test_doctor_names_a_hook_whose_plan_or_secret_is_missing(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, plan: str, secret: str, status: str, said: str
 ) -> None:
-    """spec: plans, triggers"""
     monkeypatch.setenv("ORDERS_SECRET", secret)
     with (cli.home / "planwarden.toml").open("a") as file:
         file.write(f'\n[hooks.orders]\nplan = "{plan}"\nsecret_env = "ORDERS_SECRET"\n')

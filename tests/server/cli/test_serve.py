@@ -21,5 +21,4 @@ LOCAL = "http://127.0.0.1:8765/mcp"
     ],
 )
 def test_the_start_line_names_the_address_that_clients_and_people_use(public_url: str | None, expected: str) -> None:
-    """spec: issue, the start line knows `public_url`"""
     assert expected in describe_addresses(LOCAL, public_url)

@@ -24,7 +24,6 @@ from tests.support.paths import ROOT
 
 @requirement("service:print")
 def test_what_is_deployed_is_what_is_printed_for_that_installation() -> None:
-    """spec: plans, service print; one source"""
     installation = Installation(*DEPLOYED)
     assert (ROOT / "deploy" / "planwarden.service").read_text() == write_systemd(installation)
     assert (ROOT / "deploy" / "compose.yaml").read_text() == write_docker(installation)
@@ -39,7 +38,6 @@ def read_unit(text: str) -> dict[str, str]:
 
 @requirement("service:print")
 def test_a_unit_of_another_home_may_write_there_and_see_its_program() -> None:
-    """ours: the deployed one hides /home and writes to its state directory only"""
     unit = read_unit(write_systemd(Installation(Path("/home/ann/bin/planwarden"), Path("/home/ann/plan"), "ann")))
     assert unit["ExecStart"] == "/home/ann/bin/planwarden serve --http" and unit["User"] == "ann"
     assert (unit["ReadWritePaths"], unit["ProtectHome"]) == ("/home/ann/plan", "read-only")
@@ -54,7 +52,6 @@ def test_a_unit_of_another_home_may_write_there_and_see_its_program() -> None:
 @requirement("service:print")
 @pytest.mark.parametrize("kind", ["systemd", "launchd", "docker"])
 def test_what_is_printed_starts_a_server_of_this_home(cli: Cli, kind: str) -> None:
-    """spec: plans, service print"""
     result = cli.main("service", "print", kind, "--store", "sqlite:////srv/a b$c.db")
     assert result.code == 0 and result.err == ""
     if kind == "launchd":
@@ -76,7 +73,6 @@ def test_what_is_printed_starts_a_server_of_this_home(cli: Cli, kind: str) -> No
 
 @requirement("service:print")
 def test_a_home_with_markup_in_its_name_stays_one_value() -> None:
-    """ours: hostile input"""
     home = Path("/srv/<&>'\"\n")
     assert plistlib.loads(write_launchd(Installation(DEPLOYED[0], home, "ann")).encode())["EnvironmentVariables"][
         "PLANWARDEN_HOME"

@@ -51,7 +51,6 @@ def run(cli: Cli, terminal: TypedTerminal, *steps: JsonValue) -> ExecutionState:
 
 
 def test_several_questions_are_asked_one_after_the_other(cli: Cli) -> None:
-    """ours"""
     terminal = TypedTerminal("y", "y", "n", "enough")
     first, second = {**ERASE, "dependencies": []}, step("more", "erase", {"ids": [3]}, dependencies=[])
     third = step("last", "erase", {"ids": [4]}, dependencies=["more"])
@@ -63,7 +62,6 @@ def test_several_questions_are_asked_one_after_the_other(cli: Cli) -> None:
 
 
 def test_the_end_of_input_leaves_the_question_open(cli: Cli) -> None:
-    """ours"""
     terminal = TypedTerminal()
     execution = run(cli, terminal, ERASE)
     assert (execution.status, exit_code(execution)) == ("suspended", 3)
@@ -72,12 +70,10 @@ def test_the_end_of_input_leaves_the_question_open(cli: Cli) -> None:
 
 
 def test_input_that_ends_before_the_reason_rejects_nothing(cli: Cli) -> None:
-    """ours"""
     assert run(cli, TypedTerminal("n"), ERASE).status == "suspended"
 
 
 def test_long_arguments_can_be_seen_whole_before_deciding(cli: Cli) -> None:
-    """spec: long ones are cut with size and hash"""
     note = "".join(f"{number:04}" for number in range(500))
     terminal = TypedTerminal("v", "y")
     execution = run(cli, terminal, step("erase", "erase", {"ids": [1], "note": note}))
@@ -88,7 +84,6 @@ def test_long_arguments_can_be_seen_whole_before_deciding(cli: Cli) -> None:
 
 @requirement("forms:whole")
 def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
-    """spec: titles, labels and words of a form were cut at the terminal, with nothing to open them"""
     label, action = "l" * 300 + "END", "a" * 600 + "END"
     form: JsonValue = {"type": "object", "title": label, "properties": {"n": {"type": "string", "description": label}}}
     terminal = TypedTerminal("x", "y", "v", "y")
@@ -102,7 +97,6 @@ def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
 
 
 def test_unchanged_arguments_make_no_revision(cli: Cli) -> None:
-    """ours"""
     terminal = TypedTerminal("e", "", "e", '{"ids": [1, 2], "note": "none"}', "y")
     execution = run(cli, terminal, ERASE)
     assert execution.status == "completed"
@@ -112,7 +106,6 @@ def test_unchanged_arguments_make_no_revision(cli: Cli) -> None:
 
 
 def test_a_form_can_be_answered_left_open_and_rejected(cli: Cli) -> None:
-    """ours"""
     answers = ("2", "y", "large", "")
     left = run(cli, TypedTerminal(*answers, "what?", ""), ASK_FORM)
     rejected = run(cli, TypedTerminal(*answers, "r", "no idea"), ASK_FORM)
@@ -137,15 +130,12 @@ def test_a_form_can_be_answered_left_open_and_rejected(cli: Cli) -> None:
 def test_a_call_with_an_unknown_outcome_asks_what_happened(
     cli: Cli, typed: tuple[str, ...], status: str, result: JsonValue
 ) -> None:
-    """spec: it happened: here is the result / it did not: run it / give up"""
     execution = run(cli, TypedTerminal(*typed), step("lost", "lost"))
     assert execution.status == status
     assert execution.steps["lost"].result == result
 
 
 def test_a_late_answer_loses_to_the_time_out(cli: Cli) -> None:
-    """spec: time-out and approval race to one winner"""
-
     async def ask_long_ago() -> str:
         store = SqliteStore.open(cli.home / "planwarden.db", clock=ManualClock(1_700_000_000.0))
         asked = step("ask", "displayConfirmation", {"action": "Erase?", "timeoutSeconds": 60}, confirms=["erase"])
@@ -172,7 +162,6 @@ def test_a_late_answer_loses_to_the_time_out(cli: Cli) -> None:
 
 
 def test_approving_again_continues_an_execution_that_was_interrupted_after_its_approval(cli: Cli) -> None:
-    """spec: the same decision again after a failure while resuming continues"""
     suspension_id = cli.run_to_question(CONFIRM, ERASE, step("hang", "hang"))
     thread_id = str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
 
@@ -193,8 +182,6 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
 
 
 def test_a_step_for_the_calling_model_waits_for_the_model(cli: Cli) -> None:
-    """ours"""
-
     async def ask() -> str:
         plan: dict[str, JsonValue] = {"todoList": [CONFIRM, ERASE, {"id": "think", "description": "think about it"}]}
         async with planwarden.Warden(cli.home) as warden:
@@ -210,7 +197,6 @@ def test_a_step_for_the_calling_model_waits_for_the_model(cli: Cli) -> None:
 
 
 def test_a_long_wait_is_left_to_a_server(cli: Cli) -> None:
-    """ours: a command that answers one question does not run for hours"""
     suspension_id = cli.run_to_question(CONFIRM, ERASE, step("pause", "wait", {"seconds": 7_200}))
     terminal = TypedTerminal("y")
     session = CliSession(CliContext.load(cli.home, None), terminal, patience_s=60)
@@ -221,7 +207,6 @@ def test_a_long_wait_is_left_to_a_server(cli: Cli) -> None:
 
 
 def test_edited_arguments_are_one_json_document(cli: Cli) -> None:
-    """ours"""
     terminal = TypedTerminal("e", json.dumps({"ids": [9], "note": "é"}), "y")
     assert run(cli, terminal, ERASE).status == "completed"
     assert cli.ledger == ["erase [9] é"]
@@ -239,7 +224,6 @@ def review(cli: Cli, *typed: str) -> tuple[ExecutionState, str]:
 
 @requirement("plan:review")
 def test_a_plan_is_reviewed_at_the_terminal_and_its_known_calls_are_covered(cli: Cli) -> None:
-    """spec: plans, review; answerable through every channel"""
     execution, shown = review(cli, "c")
     assert execution.status == "completed" and cli.ledger == ["find old", "erase [1, 2] none"]
     assert "Start this plan?" in shown and "Step 2 of 2: erase" in shown and "c yes, and the 1 call(s)" in shown
@@ -248,7 +232,6 @@ def test_a_plan_is_reviewed_at_the_terminal_and_its_known_calls_are_covered(cli:
 
 @requirement("plan:review")
 def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: plans, edit"""
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)
     edited = json.dumps({"todoList": [step("find", "find", {"topic": "new"})]})
@@ -259,6 +242,5 @@ def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli, monkeypatch
 
 @requirement("plan:review")
 def test_a_reviewed_plan_is_left_open_or_rejected_at_the_terminal(cli: Cli) -> None:
-    """spec: plans, reject"""
     assert review(cli, "")[0].status == "suspended"
     assert review(cli, "n", "not now")[0].status == "rejected" and cli.ledger == []

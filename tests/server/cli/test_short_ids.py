@@ -13,7 +13,6 @@ def newest_thread(cli: Cli) -> str:
 
 
 def test_show_without_a_word_shows_the_newest_thread(cli: Cli) -> None:
-    """spec: console.md, the newest without one where that is harmless"""
     assert WAY_OUT in cli.main("show").err
     cli.run_to_question(CONFIRM, ERASE)
     older = newest_thread(cli)
@@ -22,7 +21,6 @@ def test_show_without_a_word_shows_the_newest_thread(cli: Cli) -> None:
 
 
 def test_a_unique_beginning_stands_for_its_id(cli: Cli) -> None:
-    """spec: console.md"""
     suspension_id = cli.run_to_question(CONFIRM, ERASE)
     thread_id = newest_thread(cli)
     assert cli.main("show", thread_id[:8], "--json").json["threadId"] == thread_id
@@ -31,7 +29,6 @@ def test_a_unique_beginning_stands_for_its_id(cli: Cli) -> None:
 
 
 def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
-    """spec: console.md, settled"""
     asked: set[str] = set()
     # There are sixteen first digits.
     while len(asked) == len({name[0] for name in asked}):
@@ -44,7 +41,6 @@ def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
 
 @pytest.mark.parametrize("word", ["show", "reject"])
 def test_an_id_of_another_kind_is_told_which_kind_it_is(cli: Cli, word: str) -> None:
-    """spec: console.md, settled"""
     suspension_id = cli.run_to_question(CONFIRM, ERASE)
     thread_id = newest_thread(cli)
     given, kind = (suspension_id, "a question") if word == "show" else (thread_id, "a thread")

@@ -81,7 +81,6 @@ main.run()
 @requirement("start:commands")
 @pytest.mark.parametrize("command", AT_MOST)
 def test_a_command_imports_what_it_needs(cli: Cli, command: str) -> None:
-    """spec: issue, figures to reach"""
     suspension_id = cli.run_to_question(ERASE)
     words = [command, *([suspension_id] if command == "reject" else [])]
     done = _python(COUNT, "--home", str(cli.home), *words)
@@ -95,7 +94,6 @@ def test_a_command_imports_what_it_needs(cli: Cli, command: str) -> None:
 @pytest.mark.slow
 @requirement("start:commands")
 def test_settings_and_a_question_without_a_tool_of_the_home_need_no_pydantic(cli: Cli) -> None:
-    """ours: it took a third of the time of a command"""
     cli.set_risk("erase", "critical")
     cli.run_to_question(step("ask", "displayConfirmation", {"action": "Close the shop"}))
     for command in ("list", "show"):
@@ -107,7 +105,6 @@ def test_settings_and_a_question_without_a_tool_of_the_home_need_no_pydantic(cli
 @pytest.mark.slow
 @requirement("start:commands")
 def test_a_program_with_plain_tools_reads_what_waits_without_pydantic(tmp_path: Path) -> None:
-    """ours: importing it took a third of the time of a program that continues what waited"""
     done = _python(EMBEDDED, str(tmp_path))
     assert (done.returncode, done.stdout.strip()) == (0, "0 []")
 
@@ -115,13 +112,11 @@ def test_a_program_with_plain_tools_reads_what_waits_without_pydantic(tmp_path: 
 @pytest.mark.slow
 @requirement("start:commands")
 def test_the_collector_rests_until_a_command_runs_and_then_passes_over_what_was_imported(cli: Cli) -> None:
-    """ours: collections took a third of the time of a command, half of it at the end"""
     done = _python(START, str(cli.home))
     assert (done.returncode, done.stderr.strip()) == (0, "0 True True")
 
 
 def test_a_command_in_the_process_of_another_program_leaves_its_collector_alone(cli: Cli) -> None:
-    """ours"""
     before = gc.isenabled(), gc.get_freeze_count()
     assert main(["--home", str(cli.home), "list"]) == 0
     assert (gc.isenabled(), gc.get_freeze_count()) == before

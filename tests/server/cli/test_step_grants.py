@@ -33,7 +33,6 @@ def save(cli: Cli, *steps: dict[str, JsonValue], title: str = "Weekly") -> None:
 @pytest.mark.slow
 @requirement("grants:step")
 def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(cli: Cli, terminal: Open) -> None:
-    """spec: plans, schedules: "the same weekly report" need not ask, and any change of the plan asks again"""
     person = terminal(*ALLOW)
     person.expect("Step: purge of the saved plan weekly")
     person.expect('ids = {"$from": "find", "pointer": "/ids"}: any value of step find')
@@ -78,7 +77,6 @@ def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(c
 def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_ask(
     cli: Cli, terminal: Open, words: tuple[str, ...]
 ) -> None:
-    """spec: approvals: arguments that the person did not see must be absent"""
     person = terminal("grant", "add", "erase", "--arg", "ids=[1]", *words, "--uses", "5", "--for", "1h")
     person.expect("ids = [1]")
     person.expect("note may be anything" if words else 'note = "none"')
@@ -96,7 +94,6 @@ def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_a
 @pytest.mark.slow
 @requirement("grants:step")
 def test_a_tool_of_a_downstream_server_is_allowed_in_a_step(cli: Cli, terminal: Open) -> None:
-    """ours: its server is started to see what the person allows, and again to make it"""
     server: JsonValue = {"command": sys.executable, "args": [str(DOUBLE), "good", str(cli.home)]}
     cli.write("planwarden.json", {"mcpServers": {"d": server}})
     save(cli, step("note", "d_note", {"text": "weekly"}))
@@ -124,7 +121,6 @@ def test_a_tool_of_a_downstream_server_is_allowed_in_a_step(cli: Cli, terminal: 
 def test_what_cannot_be_allowed_is_refused_with_a_sentence(
     cli: Cli, terminal: Open, words: tuple[str, ...], said: str
 ) -> None:
-    """ours: nothing is stored"""
     person = terminal(*ALLOW, *words)
     person.expect(said)
     assert person.finish() == 2 and "Allow them?" not in person.text
@@ -145,6 +141,5 @@ def test_what_cannot_be_allowed_is_refused_with_a_sentence(
     ],
 )
 def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli, words: tuple[str, ...], said: str) -> None:
-    """ours: who has no terminal is no person"""
     refused = cli.main("grant", "add", "erase", "--for", "1h", *words)
     assert refused.code != 0 and said in refused.err

@@ -52,7 +52,6 @@ def test_the_option_wins_over_the_environment_and_that_over_the_file(
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_command_that_is_printed_works_on_the_same_store(cli: Cli, url: str, tmp_path: Path, kind: str) -> None:
-    """ours: a file by its URL, a database with its user and its options, and never with a password"""
     user, _, place = url.removeprefix("postgresql://").partition("@")
     hidden = f"postgresql://{user.partition(':')[0]}:hidden@{place}{'&' if '?' in place else '?'}sslmode=disable"
     store = {"sqlite": f"sqlite://{tmp_path / 'named.db'}", "postgres": hidden}[kind]
@@ -97,8 +96,6 @@ def test_the_block_for_a_host_names_the_store_unless_that_holds_a_password(cli: 
 
 
 def test_doctor_checks_the_key(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: issue 15"""
-
     def check(key: str) -> dict[str, Any]:
         monkeypatch.setenv("PLANWARDEN_SECRET_KEY", key)
         report = cli.main("--store", url, "doctor", "--json").json
@@ -126,7 +123,6 @@ def test_doctor_checks_the_key(cli: Cli, url: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_new_key_is_all_that_standard_output_gets(cli: Cli) -> None:
-    """spec: issue 15"""
     printed = [cli.main("key", "new-secret") for _ in range(2)]
     keys = {result.out.removesuffix("\n") for result in printed}
     assert [(result.code, result.err) for result in printed] == [(0, "")] * 2
@@ -135,7 +131,6 @@ def test_a_new_key_is_all_that_standard_output_gets(cli: Cli) -> None:
 
 
 def test_the_block_for_a_host_names_the_key_and_does_not_hold_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: issue 15"""
     monkeypatch.setenv("PLANWARDEN_SECRET_KEY", KEY)
     printed = cli.main("--store", "postgresql://ann@db/plans", "config", "print", "claude-code")
     assert KEY not in printed.out + printed.err and "PLANWARDEN_SECRET_KEY" in printed.err

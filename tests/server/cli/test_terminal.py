@@ -65,7 +65,6 @@ def thread_of(cli: Cli) -> str:
 
 
 def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal: Open) -> None:
-    """spec: what the person sees"""
     suspension_id = cli.run_to_question(FIND, CONFIRM, ERASE)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
@@ -91,14 +90,12 @@ def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal:
 
 @requirement("yes:worth")
 def test_yes_at_a_terminal_is_the_persons_who_typed_the_command(cli: Cli, terminal: Open) -> None:
-    """ours: the log still says that the question was answered before it was asked"""
     person = terminal("call", "erase", "--arg", "ids=[1]", "--yes")
     assert person.finish() == 0 and cli.ledger == ["erase [1] none"]
     assert "(human, terminal --yes)" in person.text
 
 
 def test_only_a_typed_yes_approves(cli: Cli, terminal: Open) -> None:
-    """spec: default is no"""
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     for typed in ("ok", "Y E S", "true", "v"):
@@ -113,7 +110,6 @@ def test_only_a_typed_yes_approves(cli: Cli, terminal: Open) -> None:
 
 
 def test_input_before_the_question_does_not_answer_it(cli: Cli, terminal: Open) -> None:
-    """ours: nobody agrees to what they have not seen"""
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     person.type("y")
@@ -138,7 +134,6 @@ def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, termi
 
 
 def test_no_rejects_with_the_typed_reason(cli: Cli, terminal: Open) -> None:
-    """ours"""
     suspension_id = cli.run_to_question(CONFIRM, ERASE)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
@@ -154,7 +149,6 @@ def test_no_rejects_with_the_typed_reason(cli: Cli, terminal: Open) -> None:
 
 
 def test_arguments_can_be_edited_on_one_line(cli: Cli, terminal: Open) -> None:
-    """spec: modifiedArgs make a new revision"""
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     person.expect(CHOICE)
@@ -169,7 +163,6 @@ def test_arguments_can_be_edited_on_one_line(cli: Cli, terminal: Open) -> None:
 
 
 def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_path: Path) -> None:
-    """ours"""
     editor = tmp_path / "editor.py"
     editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
     suspension_id = cli.run_to_question(ERASE)
@@ -184,7 +177,6 @@ def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_pat
 
 
 def test_edited_arguments_that_violate_the_schema_decide_nothing(cli: Cli, terminal: Open) -> None:
-    """spec: modifiedArgs that fail the schema leave it suspended"""
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     for typed, shown in (
@@ -205,7 +197,6 @@ def test_edited_arguments_that_violate_the_schema_decide_nothing(cli: Cli, termi
 
 
 def test_approving_a_question_that_was_revised_meanwhile_is_refused(cli: Cli, terminal: Open) -> None:
-    """spec: the decision carries the digest of what was shown"""
     suspension_id = cli.run_to_question(ERASE)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
@@ -230,7 +221,6 @@ def test_approving_a_question_that_was_revised_meanwhile_is_refused(cli: Cli, te
 
 
 def test_a_form_is_asked_field_by_field(cli: Cli, terminal: Open) -> None:
-    """ours"""
     suspension_id = cli.run_to_question(ASK_FORM)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id, "--json")
@@ -269,7 +259,6 @@ def test_a_form_is_asked_field_by_field(cli: Cli, terminal: Open) -> None:
 def test_a_person_settles_an_unknown_outcome(
     cli: Cli, terminal: Open, key: str, then: str | None, code: int, ledger: list[str]
 ) -> None:
-    """spec: it happened: here is the result / it did not: run it / give up"""
     suspension_id = cli.run_to_question(step("lost", "lost"))
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
@@ -286,7 +275,6 @@ def test_a_person_settles_an_unknown_outcome(
 
 
 def test_run_asks_each_question_as_it_comes_up(cli: Cli, terminal: Open) -> None:
-    """ours"""
     path = cli.write("plan.json", {"todoList": [FIND, ERASE, step("wipe", "wipe")]})
     person = terminal("run", path)
     person.expect("Tool: erase")
@@ -299,7 +287,6 @@ def test_run_asks_each_question_as_it_comes_up(cli: Cli, terminal: Open) -> None
 
 
 def test_json_goes_to_standard_output_and_the_question_to_standard_error(cli: Cli) -> None:
-    """spec: --json does not bypass the person"""
     suspension_id = cli.run_to_question(ERASE)
     path = cli.home / "out.json"
     words = " ".join(command_line("--home", str(cli.home), "approve", suspension_id, "--json"))
@@ -313,7 +300,6 @@ def test_json_goes_to_standard_output_and_the_question_to_standard_error(cli: Cl
 
 
 def test_no_color_turns_colours_off_and_a_dumb_terminal_gets_plain_lines(cli: Cli, terminal: Open) -> None:
-    """ours: https://no-color.org/"""
     suspension_id = cli.run_to_question(ERASE)
     coloured, plain, dumb = (
         terminal("approve", suspension_id),
@@ -330,7 +316,6 @@ def test_no_color_turns_colours_off_and_a_dumb_terminal_gets_plain_lines(cli: Cl
 
 
 def test_hostile_text_cannot_control_the_terminal(cli: Cli, terminal: Open) -> None:
-    """spec: control and bidirectional characters are shown escaped and counted"""
     hostile = "Fine\x1b]0;title\x07\x1b[2J\u202e\u200b\n" * 100
     suspension_id = cli.run_to_question(
         step("ask", "displayConfirmation", {"action": hostile, "details": hostile * 20})
@@ -350,7 +335,6 @@ def test_hostile_text_cannot_control_the_terminal(cli: Cli, terminal: Open) -> N
 
 
 def test_a_process_killed_while_its_question_waits_loses_nothing(cli: Cli, terminal: Open) -> None:
-    """spec: resume after restart and from another process"""
     path = cli.write("plan.json", {"todoList": [FIND, CONFIRM, ERASE]})
     first = terminal("run", path)
     first.expect(CHOICE)
@@ -365,7 +349,6 @@ def test_a_process_killed_while_its_question_waits_loses_nothing(cli: Cli, termi
 
 
 def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -> None:
-    """ours"""
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     person.expect(CHOICE)
@@ -376,7 +359,6 @@ def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -
 
 
 def test_an_interrupted_run_exits_quietly_and_another_process_continues_it(cli: Cli) -> None:
-    """ours"""
     os.mkfifo(cli.home / "started")
     path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
     with subprocess.Popen(
@@ -406,7 +388,6 @@ def test_an_interrupted_run_exits_quietly_and_another_process_continues_it(cli: 
 
 
 def test_a_person_can_answer_a_question_of_an_execution_that_another_process_runs(cli: Cli) -> None:
-    """ours: the process that answers records the decision; the process that owns the execution continues it"""
     plan: JsonValue = {
         "todoList": [
             step("hold", "hold", dependencies=[]),
@@ -449,8 +430,6 @@ def test_a_person_can_answer_a_question_of_an_execution_that_another_process_run
 
 
 def test_an_execution_with_unknown_tools_is_not_continued_here(cli: Cli, terminal: Open) -> None:
-    """ours: its calls would fail"""
-
     @planwarden.tool(name="elsewhere")
     async def elsewhere() -> str:
         """Exists only in a program."""

@@ -70,7 +70,6 @@ def words(execution: ExecutionState, step_id: str) -> list[str]:
 
 
 def test_a_step_shows_its_calls_and_their_results() -> None:
-    """ours"""
     found: dict[str, JsonValue] = {"topic": "t"}
     execution = ran(plan(tool_step("a", "find", found), tool_step("b", "broken"), tool_step("c", "find", found)))
     assert words(execution, "a") == ["a  use find", 'find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"']
@@ -80,7 +79,6 @@ def test_a_step_shows_its_calls_and_their_results() -> None:
 
 
 def test_prose_instead_of_a_call_is_shown_as_not_accepted() -> None:
-    """ours"""
     execution = ran(plan(model_step("a", "note")), script=[says("I wrote it."), calls(("note", {"text": "x"}))])
     assert words(execution, "a") == [
         "a  use note",
@@ -91,13 +89,11 @@ def test_prose_instead_of_a_call_is_shown_as_not_accepted() -> None:
 
 
 def test_an_advisory_step_without_calls_is_not_shown_as_proven() -> None:
-    """ours"""
     execution = ran(plan(model_step("a", "note", toolValidationMode="advisory")), script=[says("I wrote it.")])
     assert words(execution, "a")[1:] == ['the model only wrote: "I wrote it."', "advisory: went on without note"]
 
 
 def test_a_decision_is_shown_with_its_assurance() -> None:
-    """spec: only an assurance of human is shown as approved by a person"""
     document = plan(confirm("a", confirms=["b"]), tool_step("b", "erase", {"ids": [1]}))
     approved, rejected = ran(document, decide=True), ran(document, decide=False)
     assert words(approved, "a")[1] == "displayConfirmation → approved by local (embedder, python)"
@@ -107,7 +103,6 @@ def test_a_decision_is_shown_with_its_assurance() -> None:
 
 
 def test_a_row_that_was_left_out_is_shown_as_rejected_with_what_it_would_have_done() -> None:
-    """ours: the other rows of the same answer were approved"""
     execution = ran(
         plan(tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8])), decide=True, rows=[0]
     )
@@ -118,8 +113,6 @@ def test_a_row_that_was_left_out_is_shown_as_rejected_with_what_it_would_have_do
 
 
 def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
-    """ours: nobody was asked, and whoever reads it sees why"""
-
     async def work() -> tuple[str, ExecutionState]:
         async with warden(Ledger()) as w:
             request = GrantRequest(tool_name="erase", free=("ids",), uses=1, expires_in_s=60)
@@ -132,7 +125,6 @@ def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
 
 
 def test_a_waiting_call_says_for_whom_it_waits() -> None:
-    """ours"""
     execution = ran(plan(confirm("a"), tool_step("w", "wait", {"seconds": 3600}, dependencies=[])))
     assert words(execution, "a")[1] == "displayConfirmation → waits for a person"
     assert words(execution, "w")[1] == "wait → waits for the clock"
@@ -152,12 +144,10 @@ def test_a_waiting_call_says_for_whom_it_waits() -> None:
     ],
 )
 def test_values_are_summarized(value: JsonValue, shown: str) -> None:
-    """ours"""
     assert value_summary(value) == shown
 
 
 def test_a_stream_without_unicode_gets_ascii() -> None:
-    """ours"""
     paper = RecordedStream("ascii")
     screen = PlainScreen(paper)
     screen.lines([TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1)])
@@ -166,7 +156,6 @@ def test_a_stream_without_unicode_gets_ascii() -> None:
 
 
 def test_plain_lines_appear_once_per_step() -> None:
-    """ours"""
     paper = RecordedStream("utf-8")
     screen = PlainScreen(paper)
     execution = ran(plan(tool_step("a", "find", {"topic": "t"}), confirm("b")))
@@ -179,14 +168,12 @@ def test_plain_lines_appear_once_per_step() -> None:
 
 
 def test_the_end_of_input_stops_a_form() -> None:
-    """ours"""
     terminal, _ = type_lines()
     assert fill_in(terminal, {"type": "object", "properties": {"a": {"type": "string"}}}) is None
     assert terminal.ask("more? ") is None
 
 
 def test_a_flat_form_is_asked_again_until_the_content_fits() -> None:
-    """ours"""
     form: dict[str, JsonValue] = {
         "type": "object",
         "minProperties": 1,
@@ -198,7 +185,6 @@ def test_a_flat_form_is_asked_again_until_the_content_fits() -> None:
 
 
 def test_a_required_field_without_a_default_is_asked_again() -> None:
-    """ours"""
     form: dict[str, JsonValue] = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
     terminal, paper = type_lines("", "7")
     assert fill_in(terminal, form) == {"a": 7}
@@ -218,7 +204,6 @@ def test_a_required_field_without_a_default_is_asked_again() -> None:
 def test_a_form_that_is_not_flat_is_answered_in_json(
     form: dict[str, JsonValue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)
     assert read_flat_fields(form) is None
@@ -238,7 +223,6 @@ def test_a_form_that_is_not_flat_is_answered_in_json(
     ],
 )
 def test_a_result_can_be_typed_as_json_or_as_text(typed: str, expected: tuple[bool, JsonValue]) -> None:
-    """ours"""
     terminal, _ = type_lines(typed)
     assert ask_for_json(terminal, "result: ") == expected
 
@@ -255,12 +239,10 @@ def test_a_result_can_be_typed_as_json_or_as_text(typed: str, expected: tuple[bo
     ],
 )
 def test_ages_use_the_largest_unit_that_fits(seconds: int, shown: str) -> None:
-    """ours"""
     assert format_age(0, seconds) == shown
 
 
 def test_with_a_closed_keyboard_nobody_can_be_asked() -> None:
-    """ours"""
     terminal, _ = type_lines("y")
     assert not terminal.can_ask
     terminal.keyboard.close()

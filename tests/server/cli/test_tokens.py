@@ -48,7 +48,6 @@ def test_wrong_usage_is_one_sentence(cli: Cli, words: tuple[str, ...]) -> None:
 
 @requirement("network:trust")
 def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli) -> None:
-    """spec: on standard error, at every start."""
     everybody = ("serve", "--http", "--host", "0.0.0.0")
     (cli.home / "planwarden.toml").write_text("[approvals]\ntrust_caller = true\n")
     for result in (cli.spawn("serve"), cli.spawn(), cli.main(*everybody)):

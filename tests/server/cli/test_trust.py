@@ -34,7 +34,6 @@ def settings(cli: Cli) -> str:
 
 
 def test_what_only_reads_runs_without_asking_afterwards_and_comments_stay(cli: Cli) -> None:
-    """spec: console.md, reads by hint, and it keeps the operator's comments"""
     asked = cli.main("call", "good_echo", "--arg", "text=x")
     assert asked.code == 3
     result = cli.main("trust", "good", "--yes", "--json")
@@ -47,7 +46,6 @@ def test_what_only_reads_runs_without_asking_afterwards_and_comments_stay(cli: C
 
 
 def test_only_the_named_tools_are_trusted_by_either_name(cli: Cli) -> None:
-    """spec: console.md, settled: server_tool or tool"""
     result = cli.main("trust", "good", "echo", "good_meta", "--yes", "--json")
     assert result.json["allowed"] == ["good_echo", "good_meta"]
     assert set(tomllib.loads(settings(cli))["tools"]) == {"python", "good_echo", "good_meta"}
@@ -55,7 +53,6 @@ def test_only_the_named_tools_are_trusted_by_either_name(cli: Cli) -> None:
 
 @pytest.mark.parametrize("name", ["d_both", "both", "tame", "plain"])
 def test_an_effect_is_never_lowered_also_when_it_is_named(cli: Cli, name: str) -> None:
-    """spec: console.md, settled: a tool that only may not destroy, or says both, is no read"""
     result = cli.main("trust", "d", "wipe", name, "--yes")
     assert result.code == 2 and "does not say that it only reads" in result.err and "nothing was written" in result.err
     assert settings(cli) == MINE
@@ -63,7 +60,6 @@ def test_an_effect_is_never_lowered_also_when_it_is_named(cli: Cli, name: str) -
 
 
 def test_a_risk_that_the_operator_wrote_stays(cli: Cli) -> None:
-    """ours: trust adds, it takes nothing back"""
     own = MINE + '\n[tools."good_echo"]\nrisk = "critical"\n'
     (cli.home / "planwarden.toml").write_text(own)
     named = cli.main("trust", "good", "echo", "--yes")
@@ -73,7 +69,6 @@ def test_a_risk_that_the_operator_wrote_stays(cli: Cli) -> None:
 
 
 def test_a_second_time_there_is_nothing_to_do(cli: Cli) -> None:
-    """ours"""
     cli.main("trust", "good", "--yes")
     before = settings(cli)
     again = cli.main("trust", "good", "--yes")
@@ -81,21 +76,18 @@ def test_a_second_time_there_is_nothing_to_do(cli: Cli) -> None:
 
 
 def test_without_a_terminal_nothing_is_written_unless_yes_was_given(cli: Cli) -> None:
-    """ours"""
     result = cli.main("trust", "good")
     assert result.code == 2 and "nobody can be asked here" in result.err and settings(cli) == MINE
     assert '[tools."good_echo"]' in result.out
 
 
 def test_an_unknown_server_or_tool_is_refused_with_what_was_meant(cli: Cli) -> None:
-    """spec: console.md, did you mean"""
     wrong_server, wrong_tool = cli.main("trust", "goood", "--yes"), cli.main("trust", "good", "good_ecko", "--yes")
     assert wrong_server.code == wrong_tool.code == 2
     assert "did you mean 'good'?" in wrong_server.err and "did you mean 'good_echo'?" in wrong_tool.err
 
 
 def test_a_server_that_does_not_start_is_named_with_its_reason(cli: Cli) -> None:
-    """ours"""
     cli.write(
         "planwarden.json", servers(d={"command": "/nowhere/at/all"}, off={**server(cli, "good"), "disabled": True})
     )
@@ -107,7 +99,6 @@ def test_a_server_that_does_not_start_is_named_with_its_reason(cli: Cli) -> None
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 def test_a_person_confirms_what_is_written(cli: Cli) -> None:
-    """spec: console.md, writes what the person confirms"""
     for typed, code in (("", 1), ("y", 0)):
         person = start_on_terminal(cli, "trust", "good", "echo")
         try:
@@ -136,7 +127,6 @@ def test_a_person_confirms_what_is_written(cli: Cli) -> None:
     ],
 )
 def test_the_text_says_afterwards_what_it_said_and_the_addition(text: str) -> None:
-    """ours: every line of the operator is still there"""
     after = add_to_text(text, {"x": READS}, "why")
     expected = tomllib.loads(text)
     expected.setdefault("tools", {}).setdefault("x", {}).update(READS)
@@ -155,13 +145,11 @@ def test_the_text_says_afterwards_what_it_said_and_the_addition(text: str) -> No
     ],
 )
 def test_what_lines_cannot_be_added_to_is_left_to_the_person_with_the_lines(text: str) -> None:
-    """ours"""
     with pytest.raises(UsageError, match=r'nothing was changed. Write there:\n\[tools."x"\]\nrisk = "read"'):
         add_to_text(text, {"x": READS}, "why")
 
 
 def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
-    """ours"""
     path, link = tmp_path / "real.toml", tmp_path / "planwarden.toml"
     path.write_text("a = 1\n")
     path.chmod(0o640)

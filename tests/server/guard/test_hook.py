@@ -40,7 +40,6 @@ def event(tool: str, arguments: JsonValue = None, folder: str = "/") -> dict[str
 
 @pytest.mark.parametrize("host", list(GUARDED_HOSTS))
 def test_what_reads_passes_and_what_is_asked_about_is_blocked_with_a_reason(tmp_path: Path, host: str) -> None:
-    """spec: rules, guard: exit code 2 with the reason"""
     passed = ask(tmp_path, host, event(READS[host]))
     assert (passed.code, passed.error) == (0, "")
     assert passed.out == ('{"planwarden": "no opinion"}' if host == "opencode" else "{}")
@@ -88,7 +87,6 @@ ODD = {
 @requirement("guard:fails-closed")
 @pytest.mark.parametrize("odd", list(ODD))
 def test_whatever_a_host_sends_that_is_not_a_call_is_blocked(tmp_path: Path, odd: str) -> None:
-    """spec: rules, guard: garbage blocks"""
     answer = ask(tmp_path, "codex", ODD[odd])
     assert (answer.code, answer.out) == (2, "")
     assert answer.error.startswith("planwarden: Refused")
@@ -96,7 +94,6 @@ def test_whatever_a_host_sends_that_is_not_a_call_is_blocked(tmp_path: Path, odd
 
 
 def test_an_unknown_host_and_broken_settings_and_a_broken_store_block(tmp_path: Path) -> None:
-    """spec: rules, guard: fails closed on everything"""
     assert ask(tmp_path, "nobody", event("Read")).code == 2
     (tmp_path / "planwarden.toml").write_text("[[rules]]\nthen = 'perhaps'\n")
     assert ask(tmp_path, "codex", event("update_plan")).code == 2
@@ -106,8 +103,6 @@ def test_an_unknown_host_and_broken_settings_and_a_broken_store_block(tmp_path: 
 
 
 def test_a_failure_inside_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: rules, guard: a crash blocks"""
-
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("bug")
 
@@ -118,7 +113,6 @@ def test_a_failure_inside_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_rule_decides_without_a_question(tmp_path: Path) -> None:
-    """spec: rules, guard: allow at once, deny with the reason"""
     (tmp_path / "planwarden.toml").write_text(
         '[[rules]]\ntool = "codex/Bash"\nwhen = { command = { matches = "ls" } }\nthen = "allow"\n'
         '[[rules]]\ntool = "*/Bash"\nthen = "deny"\nbecause = "no shell here"\n'
@@ -129,7 +123,6 @@ def test_a_rule_decides_without_a_question(tmp_path: Path) -> None:
 
 
 def test_claude_codes_form_says_allow_and_deny(tmp_path: Path) -> None:
-    """spec: code.claude.com/docs/en/hooks, PreToolUse decision control"""
     (tmp_path / "planwarden.toml").write_text('[[rules]]\ntool = "claude-code/Bash"\nthen = "allow"\n')
     said = json.loads(ask(tmp_path, "claude-code", event("Bash", {"command": "ls"})).out)["hookSpecificOutput"]
     assert (said["hookEventName"], said["permissionDecision"]) == ("PreToolUse", "allow")
@@ -137,7 +130,6 @@ def test_claude_codes_form_says_allow_and_deny(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="the system has no alarm")
 def test_a_hook_that_hangs_is_ended_by_the_system(tmp_path: Path) -> None:
-    """spec: rules, guard: our deadline is shorter than the host's"""
     code = (
         "import planwarden.server.guard.quick as guard, sys\n"
         "guard.DEADLINE_S = 1\n"
@@ -157,7 +149,6 @@ def test_a_hook_that_hangs_is_ended_by_the_system(tmp_path: Path) -> None:
 
 
 def test_as_a_process_it_answers_and_leaves_no_process_behind(tmp_path: Path) -> None:
-    """spec: rules, guard: no daemon is left behind"""
     command = [sys.executable, "-m", "planwarden.server.main", "guard", "hook", "codex", "--home", str(tmp_path)]
     given = json.dumps(event("Bash", {"command": "rm x"})).encode()
     # Standard output would stay open while any child held it.
@@ -170,7 +161,6 @@ def test_as_a_process_it_answers_and_leaves_no_process_behind(tmp_path: Path) ->
 @pytest.mark.slow
 @requirement("guard:once")
 async def test_of_several_processes_at_once_one_gets_the_pass(tmp_path: Path) -> None:
-    """spec: rules, guard: passing once holds over processes"""
     home = tmp_path / "home"
     async with guarded(home, on_disk=True) as host:
         call = host.call("rm x", host="codex")

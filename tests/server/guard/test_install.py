@@ -48,7 +48,6 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("host", list(GUARDED_HOSTS))
 @requirement("guard:files")
 def test_a_host_is_guarded_and_left_again_byte_for_byte(user: Path, host: str) -> None:
-    """spec: rules, guard: keeps what is there; takes only its own lines away again; idempotent"""
     path, text = user / FILES[host][0], FILES[host][1]
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
@@ -66,14 +65,12 @@ def test_a_host_is_guarded_and_left_again_byte_for_byte(user: Path, host: str) -
 
 @pytest.mark.parametrize("host", list(GUARDED_HOSTS))
 def test_a_project_gets_its_own_file(user: Path, host: str) -> None:
-    """spec: rules, guard install: --project or user"""
     assert main(["guard", "install", host, "--project", "--yes"]) == DONE
     assert not (user / FILES[host][0]).exists()
     assert any((user / "project").rglob("*"))
 
 
 def test_nothing_is_written_without_a_yes(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """spec: rules, guard install: shows the exact change, asks"""
     assert main(["guard", "install", "claude-code"]) == USAGE
     shown = capsys.readouterr().out
     assert '"onFailure": "block"' in shown
@@ -82,7 +79,6 @@ def test_nothing_is_written_without_a_yes(user: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_forms_that_block_are_what_is_written(user: Path) -> None:
-    """spec: rules, guard: onFailure, exit 2, failClosed"""
     for host in GUARDED_HOSTS:
         assert main(["guard", "install", host, "--yes"]) == DONE
     claude = json.loads((user / ".claude/settings.json").read_text())["hooks"]["PreToolUse"][0]
@@ -99,14 +95,12 @@ def test_the_forms_that_block_are_what_is_written(user: Path) -> None:
 
 
 def test_the_home_of_the_person_who_installs_is_in_the_command(user: Path, tmp_path: Path) -> None:
-    """ours: the host starts the hook without the environment of the shell"""
     home = tmp_path / "a home"
     assert main(["guard", "install", "codex", "--home", str(home), "--yes"]) == DONE
     assert str(home) in (user / ".codex/hooks.json").read_text()
 
 
 def test_codex_settings_with_hooks_get_the_hook_themselves(user: Path) -> None:
-    """spec: developers.openai.com/codex/hooks: two representations in one layer make Codex warn"""
     path = user / ".codex" / "config.toml"
     path.parent.mkdir()
     text = '# mine\nmodel = "x"\n\n[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = "command"\ncommand = "say" # loud\n'
@@ -121,7 +115,6 @@ def test_codex_settings_with_hooks_get_the_hook_themselves(user: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hooks": 1}', '{"a": 1, "a": 2}', "\xff"])
 def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, text: str) -> None:
-    """spec: rules, guard: keep or refuse, never lose"""
     path = user / ".claude" / "settings.json"
     path.parent.mkdir()
     path.write_bytes(text.encode("latin-1"))
@@ -130,7 +123,6 @@ def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, text: str) -
 
 
 def test_a_link_of_a_project_is_not_followed(user: Path) -> None:
-    """ours: a repository must not lead the person's hand"""
     target = user / "precious.json"
     target.write_text("{}")
     (user / "project" / ".claude").mkdir()
@@ -140,7 +132,6 @@ def test_a_link_of_a_project_is_not_followed(user: Path) -> None:
 
 
 def test_a_link_of_a_person_is_followed_and_stays(user: Path) -> None:
-    """ours: people keep such files in a repository of their own"""
     target = user / "dotfiles.json"
     target.write_text("{}")
     (user / ".claude").mkdir()
@@ -152,7 +143,6 @@ def test_a_link_of_a_person_is_followed_and_stays(user: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_is_left_alone(user: Path) -> None:
-    """ours: it is that one's to change"""
     path = user / ".claude" / "settings.json"
     path.parent.mkdir()
     path.write_text("{}")
@@ -164,7 +154,6 @@ def test_a_file_of_another_user_is_left_alone(user: Path) -> None:
 def test_the_status_runs_each_hook_with_broken_ones_in_its_place(
     user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """spec: rules, guard status: run the hook as the host would, killed, hanging, with garbage"""
     hosts = ["codex", "gemini", "cursor", *(["opencode"] if shutil.which("node") else [])]
     for host in hosts:
         assert main(["guard", "install", host, "--yes"]) == DONE
@@ -181,7 +170,6 @@ def test_the_status_runs_each_hook_with_broken_ones_in_its_place(
 
 
 def test_the_status_says_what_is_missing(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """spec: rules, guard status: says what the host then does"""
     assert main(["guard", "install", "claude-code", "--yes"]) == DONE
     capsys.readouterr()
     assert main(["guard", "status"]) == FAILED
@@ -201,7 +189,6 @@ def test_the_status_says_what_is_missing(user: Path, capsys: pytest.CaptureFixtu
 def test_the_status_says_what_in_the_folder_switches_claude_codes_hook_off(
     user: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
 ) -> None:
-    """ours: measured with Claude Code 2.1.330, a cloned repository can do that"""
     (user / ".claude.json").write_text('{"mcpServers": {"planwarden": {"command": "planwarden"}}}')
     assert main(["guard", "install", "claude-code", "--yes"]) == DONE
     assert main(["guard", "status"]) == DONE
@@ -257,7 +244,6 @@ def test_the_status_proves_no_guard_that_its_host_has_switched_off(
 def test_the_status_says_that_codex_may_open_a_shell_and_type_into_it(
     user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """ours: measured with Codex 0.169.0, which has no hook for that"""
     assert main(["guard", "install", "codex", "--yes"]) == DONE
     capsys.readouterr()
     main(["guard", "status"])
@@ -268,7 +254,6 @@ def test_the_status_says_that_codex_may_open_a_shell_and_type_into_it(
 
 
 def test_a_host_that_runs_a_call_when_its_own_limit_is_over_gets_one_that_is_never_reached(user: Path) -> None:
-    """ours: measured with Codex 0.169.0 and Gemini CLI 0.61.0"""
     for host, name, key, least in (
         ("codex", ".codex/hooks.json", "PreToolUse", 3_600),
         ("gemini", ".gemini/settings.json", "BeforeTool", 3_600_000),
@@ -280,7 +265,6 @@ def test_a_host_that_runs_a_call_when_its_own_limit_is_over_gets_one_that_is_nev
 
 
 def test_a_damaged_file_is_said(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ours: an operator sees why"""
     (user / ".gemini").mkdir()
     (user / ".gemini" / "settings.json").write_text("{")
     assert main(["guard", "status"]) == FAILED

@@ -28,7 +28,6 @@ FILES = [
 @pytest.mark.parametrize("text", FILES)
 @requirement("guard:files")
 def test_what_was_added_is_removed_without_a_trace(text: str) -> None:
-    """spec: rules, guard: keeps what is there, and takes only its own lines away again"""
     changed = add_item(text, PATH, ITEM)
     before, after = read_json_text(text).value, read_json_text(changed).value
     assert isinstance(before, dict)
@@ -51,7 +50,6 @@ def test_what_was_added_is_removed_without_a_trace(text: str) -> None:
     st.sampled_from([None, 2, "\t"]),
 )
 def test_any_object_keeps_its_other_values(value: JsonValue, indent: int | str | None) -> None:
-    """ours: read by the standard library"""
     document = {"a": value, "hooks": {"PreToolUse": [value]}}
     text = json.dumps(document, indent=indent)
     changed = add_item(text, PATH, ITEM)
@@ -60,7 +58,6 @@ def test_any_object_keeps_its_other_values(value: JsonValue, indent: int | str |
 
 
 def test_an_empty_file_gets_an_object() -> None:
-    """ours: hosts start without a file"""
     changed = add_item("", PATH, ITEM)
     assert json.loads(changed) == {"hooks": {"PreToolUse": [ITEM]}}
     assert read_json_text(remove_at(changed, (*PATH, 0))).value == {}
@@ -83,13 +80,11 @@ def test_an_empty_file_gets_an_object() -> None:
     ],
 )
 def test_a_file_that_is_something_else_is_refused(text: str) -> None:
-    """spec: rules, guard: keep or refuse, never lose"""
     with pytest.raises(InvalidArguments):
         add_item(text, PATH, ITEM)
 
 
 def test_a_member_that_is_there_stays() -> None:
-    """ours: a person's own setting wins"""
     assert (
         set_member('{"permission": {"bash": "allow"}}', ("permission", "bash"), "ask")
         == '{"permission": {"bash": "allow"}}'
@@ -101,7 +96,6 @@ def test_a_member_that_is_there_stays() -> None:
 
 @given(st.text(st.sampled_from('{}[]",:/* \n1ae\\'), max_size=30))
 def test_no_text_breaks_the_reader(text: str) -> None:
-    """ours: hostile input"""
     try:
         node = read_json_text(text)
     except InvalidArguments:

@@ -78,7 +78,6 @@ def count_answers(home: Path) -> list[Path]:
 
 
 async def test_a_running_server_answers_as_the_command_does(home: Path) -> None:
-    """spec: rules, guard: latency; no daemon is left behind"""
     (home / "planwarden.toml").write_text(ALLOW)
     async with serving(home):
         assert len(count_answers(home)) == 1
@@ -91,7 +90,6 @@ async def test_a_running_server_answers_as_the_command_does(home: Path) -> None:
 
 
 async def test_a_server_with_other_settings_declines_and_the_command_judges_by_the_new_ones(home: Path) -> None:
-    """ours: a rule that a person wrote holds for the next call"""
     (home / "planwarden.toml").write_text(ALLOW)
     async with serving(home):
         (home / "planwarden.toml").write_text(DENY)
@@ -101,7 +99,6 @@ async def test_a_server_with_other_settings_declines_and_the_command_judges_by_t
 
 
 async def test_the_socket_of_a_process_that_is_gone_is_passed_over(home: Path) -> None:
-    """ours: a killed server leaves its socket"""
     (home / "planwarden.toml").write_text(ALLOW)
     (home / FOLDER).mkdir()
     with socket.socket(socket.AF_UNIX) as left:
@@ -115,7 +112,6 @@ async def test_the_socket_of_a_process_that_is_gone_is_passed_over(home: Path) -
     "answer", [b"", b"garbage", b"[]", b"{}", b'{"out": "{}", "error": "", "code": 1}', b'{"code": 0}']
 )
 async def test_an_answer_that_is_not_whole_blocks(home: Path, answer: bytes) -> None:
-    """spec: rules, guard: fails closed"""
     (home / "planwarden.toml").write_text(ALLOW)
     (home / FOLDER).mkdir()
     with answering(home, answer):
@@ -125,14 +121,12 @@ async def test_an_answer_that_is_not_whole_blocks(home: Path, answer: bytes) -> 
 
 
 async def test_a_server_answers_the_hook_that_installing_writes_for_another_home(home: Path) -> None:
-    """ours: such a hook names its home first, and judged by itself for half a second"""
     (home / "planwarden.toml").write_text(DENY)
     with answering(home, b'{"out": "{}", "error": "", "code": 0}'):
         assert await run_hook(home, is_home_first=True) == (0, "{}", "")
 
 
 async def test_odd_requests_end_and_the_next_hook_is_answered(home: Path) -> None:
-    """ours: what connects is hostile"""
     (home / "planwarden.toml").write_text(ALLOW)
     async with serving(home):
         [path] = count_answers(home)

@@ -79,7 +79,6 @@ def decision(said: Document) -> str:
 @pytest.mark.parametrize("era", ERAS)
 @requirement("guard:once")
 async def test_a_hook_is_told_to_deny_then_once_to_allow(tmp_path: Path, era: Era) -> None:
-    """spec: rules, guard: one plain text block; tool_input arrives as JSON text"""
     async with hooked(tmp_path, era) as hook:
         asked = await hook.send()
         assert decision(asked) == "deny"
@@ -91,7 +90,6 @@ async def test_a_hook_is_told_to_deny_then_once_to_allow(tmp_path: Path, era: Er
 
 @requirement("guard:no-model")
 async def test_a_model_that_calls_it_gets_nothing_and_takes_nothing(tmp_path: Path) -> None:
-    """spec: rules, guard: guard_call grants nothing to a model that calls it"""
     async with hooked(tmp_path) as hook:
         await hook.approve(await hook.send())
         by_model = await hook.send(meta={MODELS_ID: "toolu_1"})
@@ -102,7 +100,6 @@ async def test_a_model_that_calls_it_gets_nothing_and_takes_nothing(tmp_path: Pa
 
 
 async def test_it_is_in_no_list_of_tools(tmp_path: Path) -> None:
-    """ours: it costs no tokens, and hosts do not offer it to a model"""
     async with hooked(tmp_path) as hook:
         assert GUARD_TOOL not in [tool.name for tool in (await hook.client.session.list_tools()).tools]
     assert GUARD_TOOL == INSTALLED_TOOL
@@ -126,13 +123,11 @@ async def test_it_is_in_no_list_of_tools(tmp_path: Path) -> None:
 )
 @requirement("guard:fails-closed")
 async def test_odd_arguments_are_denied_in_the_hooks_own_form(tmp_path: Path, changes: Document) -> None:
-    """spec: rules, guard: garbage blocks; what is missing arrives as empty text"""
     async with hooked(tmp_path) as hook:
         assert decision(await hook.send(**changes)) == "deny"
 
 
 async def test_what_the_hook_need_not_judge_is_an_empty_object(tmp_path: Path) -> None:
-    """spec: Claude Code, onFailure: the tool answers with a hook's JSON output, with {} or with nothing"""
     async with hooked(tmp_path) as hook:
         assert await hook.send(tool_name="Read", tool_input='{"file_path": "/etc/hosts"}') == {}
         assert await hook.send(tool_name="mcp__planwarden__run_goal", tool_input="{}") == {}

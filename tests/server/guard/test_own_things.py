@@ -57,7 +57,6 @@ def find_refusal(
 )
 @requirement("guard:own")
 def test_a_command_that_decides_is_refused(tmp_path: Path, command: str) -> None:
-    """spec: rules, guard: `planwarden approve` and `--yes` are refused to the model"""
     assert find_refusal(tmp_path, {"command": command}) is not None
 
 
@@ -76,7 +75,6 @@ def test_a_command_that_decides_is_refused(tmp_path: Path, command: str) -> None
     ],
 )
 def test_a_command_that_only_names_it_is_not_refused(tmp_path: Path, command: str) -> None:
-    """ours: refused is what decides, not every mention"""
     assert find_refusal(tmp_path, {"command": command}) is None
 
 
@@ -104,7 +102,6 @@ def test_a_command_that_only_names_it_is_not_refused(tmp_path: Path, command: st
     ],
 )
 def test_a_command_that_names_the_home_is_refused(tmp_path: Path, command: str) -> None:
-    """spec: rules, guard: its home and its files are refused to the model"""
     said = find_refusal(tmp_path, {"command": command})
     if command == 'cat "/nowhere/../"':
         assert said is None
@@ -134,13 +131,11 @@ def test_a_command_that_names_the_home_is_refused(tmp_path: Path, command: str) 
 def test_a_tool_that_names_the_home_or_a_hook_is_refused(
     tmp_path: Path, tool: str, arguments: dict[str, JsonValue]
 ) -> None:
-    """spec: rules, guard: its files and the host's hook file are refused to the model"""
     found = json.loads(json.dumps(arguments).replace("HOME", str(tmp_path / "data" / "planwarden")))
     assert find_refusal(tmp_path, found, tool) is not None
 
 
 def test_a_patch_is_looked_through(tmp_path: Path) -> None:
-    """spec: rules, guard: file writes that name them"""
     for line in (
         "*** Update File: .codex/config.toml",
         "*** Add File: ../data/planwarden/x",
@@ -162,12 +157,10 @@ def test_a_patch_is_looked_through(tmp_path: Path) -> None:
     ],
 )
 def test_words_about_them_are_not_refused(tmp_path: Path, tool: str, arguments: dict[str, JsonValue]) -> None:
-    """ours: what is written into a file is no path"""
     assert find_refusal(tmp_path, arguments, tool) is None
 
 
 def test_more_words_than_can_be_looked_through_are_refused(tmp_path: Path) -> None:
-    """ours: fail towards refusing"""
     assert (
         find_refusal(tmp_path, {"command": "a/b " * 5_000 + "; " + " ".join(f"a/{n}" for n in range(5_000))})
         is not None
@@ -179,7 +172,6 @@ def test_more_words_than_can_be_looked_through_are_refused(tmp_path: Path) -> No
 def test_a_command_line_that_changes_its_folder_too_often_is_refused_before_every_word_is_looked_up_in_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: 300 changes of the folder took a minute of processor time, and a model writes as many as it likes"""
     looks: list[str] = []
     real = os.path.realpath
 

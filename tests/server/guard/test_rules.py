@@ -28,7 +28,6 @@ because = "people push"
 
 
 async def test_a_rule_lets_a_call_pass_at_once_and_the_audit_names_it(tmp_path: Path) -> None:
-    """spec: rules, guard: judged by the same rules; a fact in the audit"""
     async with guarded(tmp_path / "home", toml=NPM) as host:
         assert [(await host.decide(host.call("npm test"))).then for _ in range(3)] == ["allow"] * 3
         rows = await host.service.engine.store.audit_rows()
@@ -38,7 +37,6 @@ async def test_a_rule_lets_a_call_pass_at_once_and_the_audit_names_it(tmp_path: 
 
 
 async def test_a_rule_denies_with_its_because_which_the_model_reads(tmp_path: Path) -> None:
-    """spec: rules, guard: deny with the reason"""
     async with guarded(tmp_path / "home", toml=NPM) as host:
         refused = await host.decide(host.call("git push --force"))
     assert refused.then == "deny"
@@ -65,7 +63,6 @@ async def test_a_rule_denies_with_its_because_which_the_model_reads(tmp_path: Pa
 )
 @requirement("guard:parts")
 async def test_a_rule_lets_no_other_command_pass_in_the_same_line(tmp_path: Path, command: str) -> None:
-    """ours: the hole of every rule on the beginning of a command line"""
     loose = NPM.replace('matches = "^npm (test|ci)$"', 'prefix = "npm test"')
     async with guarded(tmp_path / "home", toml=loose) as host:
         verdict = await host.decide(host.call(command))
@@ -84,14 +81,12 @@ async def test_the_question_says_that_a_rule_cannot_see_through_the_line(tmp_pat
     "command", ["npm ci && npm test", "npm test 2>&1", "npm ci; npm test >/dev/null 2>&1", "cd HERE && npm ci"]
 )
 async def test_a_line_whose_parts_all_pass_passes(tmp_path: Path, command: str) -> None:
-    """ours: people write such lines, and so do models"""
     loose = NPM.replace('matches = "^npm (test|ci)$"', 'matches = "^npm (test|ci)"')
     async with guarded(tmp_path / "home", toml=loose) as host:
         assert (await host.decide(host.call(command.replace("HERE", host.folder)))).then == "allow"
 
 
 async def test_a_denied_part_denies_the_line(tmp_path: Path) -> None:
-    """ours: what is refused alone is refused in company"""
     loose = NPM.replace('matches = "^npm (test|ci)$"', 'prefix = "npm test"')
     async with guarded(tmp_path / "home", toml=loose) as host:
         refused = await host.decide(host.call("npm test && git push"))
@@ -100,21 +95,18 @@ async def test_a_denied_part_denies_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["*", "*Bash", "c*"])
 async def test_a_rule_for_every_tool_opens_no_shell(tmp_path: Path, pattern: str) -> None:
-    """ours: who writes `*` means the catalogue"""
     toml = f'[[rules]]\ntool = "{pattern}"\nthen = "allow"\n'
     async with guarded(tmp_path / "home", toml=toml) as host:
         assert (await host.decide(host.call("ls"))).suspension_id is not None
 
 
 async def test_a_rule_for_every_tool_still_refuses(tmp_path: Path) -> None:
-    """ours: what is denied everywhere is denied in a host"""
     async with guarded(tmp_path / "home", toml='[[rules]]\ntool = "*"\nthen = "deny"\nbecause = "frozen"\n') as host:
         assert "frozen" in (await host.decide(host.call("ls"))).reason
         assert "frozen" in (await host.decide(host.event({"file_path": "/x"}, "Read"))).reason
 
 
 async def test_a_rule_can_name_the_folder_and_a_tools_own_cwd_does_not_stand_for_it(tmp_path: Path) -> None:
-    """ours: facts that rules see; an argument of the model is not the host's folder"""
     when = f'cwd = {{ const = "{tmp_path / "project"}" }}'
     toml = f'[[rules]]\ntool = "claude-code/*"\nwhen = {{ {when} }}\nthen = "allow"\n'
     async with guarded(tmp_path / "home", toml=toml) as host:
@@ -129,7 +121,6 @@ async def test_a_rule_can_name_the_folder_and_a_tools_own_cwd_does_not_stand_for
 
 @pytest.mark.parametrize("risk", ["read", "confirm", "dangerous"])
 async def test_no_rule_lets_less_than_a_person_release_a_call_that_is_asked_about(tmp_path: Path, risk: str) -> None:
-    """spec: rules, guard; only a decision of at least human releases"""
     toml = f'[[rules]]\ntool = "claude-code/Bash"\nrisk = "{risk}"\n'
     async with guarded(tmp_path / "home", toml=toml) as host:
         verdict = await host.decide(host.call("ls"))
@@ -141,7 +132,6 @@ async def test_no_rule_lets_less_than_a_person_release_a_call_that_is_asked_abou
 
 
 async def test_a_critical_call_of_a_host_needs_more_than_a_person(tmp_path: Path) -> None:
-    """spec: rules: risk sets the risk; approvals, critical"""
     async with guarded(tmp_path / "home", toml='[[rules]]\ntool = "*/Bash"\nrisk = "critical"\n') as host:
         asked = await host.decide(host.call("ls"))
         await host.answer(asked, by=LOCAL)
@@ -151,7 +141,6 @@ async def test_a_critical_call_of_a_host_needs_more_than_a_person(tmp_path: Path
 
 
 async def test_a_spent_budget_asks(tmp_path: Path) -> None:
-    """spec: rules: a budget is counted by the store; spent: the call asks"""
     toml = '[[rules]]\ntool = "claude-code/Bash"\nthen = "allow"\nbudget = [{ count = 2, per = "hour" }]\n'
     async with guarded(tmp_path / "home", toml=toml) as host:
         verdicts = [await host.decide(host.call("ls")) for _ in range(3)]
@@ -160,7 +149,6 @@ async def test_a_spent_budget_asks(tmp_path: Path) -> None:
 
 
 async def test_a_rule_that_denies_now_ends_a_pass_that_a_person_gave_before(tmp_path: Path) -> None:
-    """spec: approvals: what releases a call needs what the policy asks now"""
     home = tmp_path / "home"
     store = MemoryStore()
     async with guarded(home, store=store) as host:
@@ -170,7 +158,6 @@ async def test_a_rule_that_denies_now_ends_a_pass_that_a_person_gave_before(tmp_
 
 
 async def test_a_path_of_which_nobody_can_say_where_it_leads_is_asked_about(tmp_path: Path) -> None:
-    """spec: rules, under; as for calls of plans"""
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "a").symlink_to(folder / "b")

@@ -46,7 +46,6 @@ async def _redeem_refused(access: InboxAccess, code: str, passphrase: str = "") 
 
 @requirement("inbox:code-once")
 async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: Store) -> None:
-    """spec: reused code refused"""
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     opened = await access.redeem(codes.link)
@@ -58,7 +57,6 @@ async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: S
 
 @requirement("inbox:code-once")
 async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -> None:
-    """ours"""
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     opened: list[OpenedSession] = []
@@ -78,7 +76,6 @@ async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -
 
 @requirement("inbox:code-expires")
 async def test_a_code_expires_within_minutes(store: Store, clock: ManualClock) -> None:
-    """spec"""
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     clock.advance(CODE_S)
@@ -88,7 +85,6 @@ async def test_a_code_expires_within_minutes(store: Store, clock: ManualClock) -
 
 @requirement("inbox:lockout")
 async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Store, clock: ManualClock) -> None:
-    """spec: guessed code refused, lockout"""
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     for number in range(ATTEMPTS):
@@ -103,7 +99,6 @@ async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Stor
 
 @requirement("inbox:lockout")
 async def test_guesses_while_locked_out_neither_prolong_it_nor_fill_the_audit(store: Store, clock: ManualClock) -> None:
-    """ours"""
     access = InboxAccess(store)
     for _ in range(ATTEMPTS * 3):
         await _redeem_refused(access, "guess")
@@ -114,7 +109,6 @@ async def test_guesses_while_locked_out_neither_prolong_it_nor_fill_the_audit(st
 
 @pytest.mark.parametrize("manner", ["lower case", "spaces", "around"])
 async def test_a_typed_code_is_read_as_people_type_it(store: Store, manner: str) -> None:
-    """ours"""
     access = InboxAccess(store)
     typed = (await access.make_codes("ann", "terminal")).typed
     manners = {"lower case": typed.lower(), "spaces": typed.replace("-", " "), "around": f"  {typed}\n"}
@@ -123,14 +117,12 @@ async def test_a_typed_code_is_read_as_people_type_it(store: Store, manner: str)
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 129, "a\nb", "a\u202eb"])
 async def test_an_unreadable_name_gets_no_code(store: Store, name: str) -> None:
-    """ours"""
     with pytest.raises(UsageError, match="printable"):
         await InboxAccess(store).make_codes(name, "terminal")
 
 
 @requirement("inbox:session-ends")
 async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClock) -> None:
-    """spec"""
     access = InboxAccess(store)
 
     async def opened() -> OpenedSession:
@@ -149,7 +141,6 @@ async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClo
 
 
 async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
-    """ours"""
     access = InboxAccess(store)
     for token in (None, "", "x", "y" * 5_000, "\udcff"):
         assert await access.find_session(token) is None
@@ -157,7 +148,6 @@ async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
 
 @requirement("inbox:audited")
 async def test_the_audit_records_logins_and_refusals(store: Store) -> None:
-    """spec: audit; no code and no token is in it"""
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     await _redeem_refused(access, "wrong")
@@ -171,7 +161,6 @@ async def test_the_audit_records_logins_and_refusals(store: Store) -> None:
 
 
 async def test_rows_that_expired_long_ago_go(store: Store, clock: ManualClock) -> None:
-    """ours"""
     sessions = sessions_of(store)
     access = InboxAccess(store)
     opened = await access.redeem((await access.make_codes("ann", "terminal")).link)
@@ -190,7 +179,6 @@ def build_passphrase(file: Path) -> InboxPassphrase:
 
 @requirement("inbox:passphrase")
 async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path: Path) -> None:
-    """spec: additional factor"""
     file = tmp_path / "passphrase"
     passphrase = build_passphrase(file)
     await passphrase.replace("correct horse battery")
@@ -205,7 +193,6 @@ async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path
 @requirement("inbox:passphrase")
 @pytest.mark.parametrize("back_end", mainly("postgres"), indirect=True)
 async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_path: Path) -> None:
-    """ours"""
     file = tmp_path / "passphrase"
     passphrase = build_passphrase(file)
     await passphrase.replace("correct horse battery")
@@ -223,7 +210,6 @@ async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_pa
     ["", "secret", "scrypt:1:1:1:00:00", "scrypt:99999999999:8:1:0011223344556677:" + "00" * 32, "bcrypt:2:1:1:aa:bb"],
 )
 async def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Path, content: str) -> None:
-    """ours: fails closed"""
     file = tmp_path / "passphrase"
     file.write_text(content)
     with pytest.raises(UsageError, match="set-passphrase"):
@@ -233,7 +219,6 @@ async def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Pat
 
 
 async def test_a_short_passphrase_is_not_kept(tmp_path: Path) -> None:
-    """ours"""
     with pytest.raises(UsageError, match="8"):
         await build_passphrase(tmp_path / "passphrase").replace("short")
     assert not (tmp_path / "passphrase").exists()
@@ -241,7 +226,6 @@ async def test_a_short_passphrase_is_not_kept(tmp_path: Path) -> None:
 
 @requirement("inbox:hashed")
 async def test_the_file_holds_no_code_and_no_cookie(tmp_path: Path) -> None:
-    """spec: stored hashed"""
     path = tmp_path / "planwarden.db"
     store = SqliteStore.open(path)
     access = InboxAccess(store)
@@ -257,7 +241,6 @@ async def test_the_file_holds_no_code_and_no_cookie(tmp_path: Path) -> None:
 
 @requirement("inbox:shared")
 async def test_processes_of_one_home_share_sessions_and_know_each_others_inboxes(tmp_path: Path) -> None:
-    """spec: shared by all processes of that home"""
     one, other = SqliteStore.open(tmp_path / "planwarden.db"), SqliteStore.open(tmp_path / "planwarden.db")
     opened = await InboxAccess(one).redeem((await InboxAccess(other).make_codes("ann", "terminal")).link)
     assert await InboxAccess(other).find_session(opened.token) is not None

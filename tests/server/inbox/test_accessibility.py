@@ -137,7 +137,6 @@ async def _add_key(store: Store, number: int, *, is_removed: bool = False) -> No
 
 @requirement("inbox:accessible")
 async def test_axe_finds_nothing_on_pages_without_rows(home: Path) -> None:
-    """spec: console, axe-core has no finding on any page, with no rows; before the login, and on pages of errors"""
     async with _open(home) as tour:
         await _see_the_page_that_loads_itself_again(tour)
         await tour.visit("/pair", "/elsewhere")
@@ -165,7 +164,6 @@ async def _see_the_page_that_loads_itself_again(tour: Tour) -> None:
 
 @requirement("inbox:accessible", "inbox:phone")
 async def test_axe_finds_nothing_on_pages_with_one_row_and_of_every_kind(home: Path) -> None:
-    """spec: console, axe-core has no finding on any page: one row, every kind of question, every form and its faults"""
     load_templates.cache_clear()
     async with _open(home) as tour:
         await tour.log_in()
@@ -337,7 +335,6 @@ async def _see_runs(tour: Tour) -> None:
 
 @requirement("inbox:accessible", "inbox:plans", "inbox:paged")
 async def test_axe_finds_nothing_on_pages_of_ten_thousand_rows(home: Path) -> None:
-    """spec: console, axe-core has no finding on any page, with 10,000 rows; of what is limited, with all that fits"""
     database = home / "planwarden.db"
     store = SqliteStore.open(database)
     await _ask(store, "open")

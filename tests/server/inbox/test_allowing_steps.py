@@ -63,7 +63,6 @@ def _say(page: Page) -> str:
 async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answers_it(
     tmp_path: Path, risk: Risk
 ) -> None:
-    """spec: console; in words, answering the question at the same time, for confirm and dangerous"""
     ledger = Ledger()
 
     @planwarden.tool(risk=risk)
@@ -115,7 +114,6 @@ async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answ
 
 @requirement("inbox:step-grants")
 async def test_a_loop_of_a_saved_plan_is_allowed_from_the_one_question_about_its_rows(tmp_path: Path) -> None:
-    """spec: console; all rows as shown, each a use"""
     ledger = Ledger()
     _write_plan(tmp_path, "weekly", FIND, EACH)
     async with _open(tmp_path, ledger) as (found, browser):
@@ -132,7 +130,6 @@ async def test_a_loop_of_a_saved_plan_is_allowed_from_the_one_question_about_its
 
 @requirement("inbox:step-grants")
 async def test_a_form_that_comes_twice_allows_once_and_one_of_a_decided_question_nothing(tmp_path: Path) -> None:
-    """spec: twice acts once; a question already decided, no grant"""
     _write_plan(tmp_path)
     async with _open(tmp_path) as (found, browser):
         where, other = await _ask(found), await _ask(found)
@@ -164,7 +161,6 @@ async def test_a_form_that_comes_twice_allows_once_and_one_of_a_decided_question
 async def test_numbers_and_days_that_are_not_usable_decide_and_allow_nothing(
     tmp_path: Path, changes: dict[str, str]
 ) -> None:
-    """ours: at most 1,000 a day and 90 days"""
     ledger = Ledger()
     _write_plan(tmp_path)
     async with _open(tmp_path, ledger) as (found, browser):
@@ -178,7 +174,6 @@ async def test_numbers_and_days_that_are_not_usable_decide_and_allow_nothing(
 
 
 async def test_the_chosen_day_is_part_of_the_time(tmp_path: Path) -> None:
-    """ours: "until 30 November 2026" has that day in it"""
     _write_plan(tmp_path)
     async with _open(tmp_path) as (found, browser):
         form = (await browser.open(f"{await _ask(found)}/allow-step")).form("/allow-step/make")
@@ -190,8 +185,6 @@ async def test_the_chosen_day_is_part_of_the_time(tmp_path: Path) -> None:
 
 @requirement("inbox:step-grants")
 async def test_what_a_step_grant_never_covers_is_not_offered_and_not_made(tmp_path: Path) -> None:
-    """spec: never for critical; nor for a run that is not the saved plan as it is, nor for an outcome question"""
-
     @planwarden.tool(risk="critical")
     async def deploy() -> str:
         """Deploy."""
@@ -229,7 +222,6 @@ def _find_tokens(page: Page) -> dict[str, list[str]]:
 async def test_a_plan_that_changed_since_the_run_began_or_since_the_page_was_shown_allows_nothing(
     tmp_path: Path,
 ) -> None:
-    """spec: any change of the plan asks again"""
     ledger = Ledger()
     _write_plan(tmp_path)
     async with _open(tmp_path, ledger) as (found, browser):
@@ -245,7 +237,6 @@ async def test_a_plan_that_changed_since_the_run_began_or_since_the_page_was_sho
 
 
 async def test_calls_that_a_model_writes_in_a_saved_plan_are_not_offered_for_days(tmp_path: Path) -> None:
-    """spec: plans, schedules; only calls that the plan itself writes"""
     _write_plan(tmp_path, "weekly", model_step("purge", "erase"))
     script = [calls(("erase", {"ids": [1]}))]
     async with warden(Ledger(), script=script, settings=Settings(home=tmp_path)) as made:
@@ -258,7 +249,6 @@ async def test_calls_that_a_model_writes_in_a_saved_plan_are_not_offered_for_day
 
 
 async def test_without_a_session_nothing_is_allowed(tmp_path: Path) -> None:
-    """spec: approvals; the same strength of person as deciding needs"""
     _write_plan(tmp_path)
     async with inbox(Ledger(), settings=Settings(home=tmp_path)) as found:
         where, stranger = await _ask(found), found.browser()

@@ -76,7 +76,6 @@ async def open_browser(
 
 @requirement("inbox:code-once")
 async def test_a_link_lets_one_browser_in_once() -> None:
-    """spec: pairing"""
     async with open_browser() as d:
         link = await d.found.make_link()
         await d.page.goto(link)
@@ -93,7 +92,6 @@ async def test_a_link_lets_one_browser_in_once() -> None:
 
 @requirement("inbox:edited-seen")
 async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> None:
-    """spec: approve with edited arguments"""
     async with open_browser() as d:
         asked = await d.found.run_to_question(LETTER)
         await d.log_in(target=f"/inbox/suspensions/{asked}")
@@ -110,7 +108,6 @@ async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> 
 
 
 async def test_a_person_rejects_with_a_reason() -> None:
-    """spec"""
     async with open_browser() as d:
         asked = await d.found.run_to_question(*CLEAN_UP)
         await d.log_in(target=f"/inbox/suspensions/{asked}")
@@ -122,7 +119,6 @@ async def test_a_person_rejects_with_a_reason() -> None:
 
 @requirement("inbox:together")
 async def test_several_are_chosen_reviewed_and_approved_together() -> None:
-    """spec: bulk"""
     async with open_browser() as d:
         await d.found.run_to_question(*CLEAN_UP)
         await d.found.run_to_question(PAY)
@@ -138,7 +134,6 @@ async def test_several_are_chosen_reviewed_and_approved_together() -> None:
 
 @requirement("inbox:no-script")
 async def test_everything_works_without_script() -> None:
-    """spec: a browser without script (deciding still works)"""
     async with open_browser(java_script_enabled=False) as d:
         first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
         await d.page.goto(await d.found.make_link())
@@ -161,7 +156,6 @@ async def test_everything_works_without_script() -> None:
 
 @requirement("inbox:keyboard")
 async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
-    """spec: j/k/enter, a/r focus buttons, approve is never the focused button"""
     async with open_browser() as d:
         first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
         await d.log_in()
@@ -186,7 +180,6 @@ async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
 
 @requirement("inbox:keyboard")
 async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> None:
-    """spec: approve is not what Enter presses"""
     async with open_browser() as d:
         asked = await d.found.run_to_question(LETTER)
         await d.log_in(target=f"/inbox/suspensions/{asked}")
@@ -205,7 +198,6 @@ async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> No
 
 @requirement("inbox:keyboard")
 async def test_the_focus_reaches_every_control_in_reading_order_and_reject_before_approve() -> None:
-    """spec: focus order"""
     async with open_browser() as d:
         asked = await d.found.run_to_question(PAY)
         await d.log_in(target=f"/inbox/suspensions/{asked}")
@@ -221,7 +213,6 @@ async def test_the_focus_reaches_every_control_in_reading_order_and_reject_befor
 
 @requirement("inbox:live")
 async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
-    """spec: live updates"""
     from playwright.async_api import expect
 
     async with open_browser() as d:
@@ -237,7 +228,6 @@ async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
 
 @requirement("inbox:live")
 async def test_a_decision_made_elsewhere_appears_on_the_open_page() -> None:
-    """spec: live updates"""
     async with open_browser() as d:
         asked = await d.found.run_to_question(PAY)
         await d.log_in(target=f"/inbox/suspensions/{asked}")
@@ -249,7 +239,6 @@ async def test_a_decision_made_elsewhere_appears_on_the_open_page() -> None:
 
 @requirement("inbox:hostile")
 async def test_hostile_text_is_text() -> None:
-    """spec: a fake [Approve], markup, bidi, newlines"""
     script = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     async with open_browser() as d:
         asked = await d.found.run_to_question(HOSTILE, goal=script)
@@ -276,7 +265,6 @@ async def test_hostile_text_is_text() -> None:
 @requirement("inbox:phone")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
-    """spec: works on a phone, light and dark, accessible (labels, contrast, landmarks)"""
     size = {"width": 360, "height": 740}
     async with open_browser(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme) as d:
         ids = await d.found.ask_every_kind()
@@ -293,7 +281,6 @@ async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
 
 
 async def test_a_click_on_a_link_in_another_site_keeps_the_session() -> None:
-    """ours: a strict cookie is held back on the first request"""
     async with open_browser() as d:
         asked = await d.found.run_to_question(PAY)
         await d.log_in()
@@ -368,7 +355,6 @@ MOVED = """() => {
 
 @requirement("shown:right-to-left")
 async def test_right_to_left_words_move_no_character_beside_them() -> None:
-    """spec: issue; on the pages of a question, of what a person changed, of all questions, and of the timeline"""
     async with open_browser() as d:
         step = tool_step(
             "delete",
@@ -395,7 +381,6 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 560}, "is_mobile":
 
 @requirement("inbox:seen-first")
 async def test_on_a_phone_approve_waits_until_all_that_it_covers_was_on_the_screen() -> None:
-    """spec: console, truth on the page; the state of the button is announced"""
     from playwright.async_api import expect
 
     async with open_browser(**PHONE) as d:
@@ -425,7 +410,6 @@ async def test_on_a_phone_approve_waits_until_all_that_it_covers_was_on_the_scre
 @requirement("inbox:seen-first")
 @pytest.mark.parametrize("place", ["review", "rows", "grant"])
 async def test_on_a_phone_every_page_that_approves_waits_also_when_the_phone_is_turned(place: str) -> None:
-    """spec: console, what it covers was on the screen"""
     from playwright.async_api import expect
 
     async with open_browser(**PHONE) as d:
@@ -454,7 +438,6 @@ async def test_on_a_phone_every_page_that_approves_waits_also_when_the_phone_is_
 @requirement("inbox:seen-first")
 @pytest.mark.parametrize("path", ["/suspensions/{0}", "/review?id={0}", "/suspensions/{0}/grant"])
 async def test_without_script_the_button_stands_below_all_that_it_covers(path: str) -> None:
-    """spec: console, without script the order of the document"""
     async with open_browser(**PHONE, java_script_enabled=False) as d:
         asked = await d.found.run_to_question(LETTER)
         await d.log_in()
@@ -467,7 +450,6 @@ async def test_without_script_the_button_stands_below_all_that_it_covers(path: s
 
 @requirement("inbox:outcome")
 async def test_the_page_keeps_saying_what_became_of_an_approval() -> None:
-    """spec: console, a plan that fails after approval is never shown under a green tick"""
     release = anyio.Event()
 
     @planwarden.tool

@@ -19,7 +19,6 @@ pytestmark = DRIVES_CHROMIUM
 
 @requirement("inbox:plans", "inbox:live")
 async def test_a_run_appears_by_itself_and_the_focus_stays_where_it_was() -> None:
-    """spec: live"""
     from playwright.async_api import expect
 
     async with open_browser() as d:
@@ -40,7 +39,6 @@ async def test_a_run_appears_by_itself_and_the_focus_stays_where_it_was() -> Non
 
 @requirement("inbox:plans", "inbox:keyboard")
 async def test_keys_move_through_the_runs_and_open_one() -> None:
-    """spec: keyboard all the way"""
     async with open_browser() as d:
         for number in range(3):
             await d.found.run_to_question(PAY, goal=f"Pay invoice {number}")
@@ -60,7 +58,6 @@ async def test_keys_move_through_the_runs_and_open_one() -> None:
 @requirement("inbox:plans", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_a_person_searches_filters_and_shows_all_again(script: bool) -> None:
-    """spec: works without script"""
     from playwright.async_api import expect
 
     async with open_browser(java_script_enabled=script) as d:
@@ -84,7 +81,6 @@ async def test_a_person_searches_filters_and_shows_all_again(script: bool) -> No
 
 @requirement("inbox:unreachable")
 async def test_a_page_that_cannot_be_refreshed_says_from_when_it_is_until_it_can() -> None:
-    """spec: console, a banner when planwarden cannot be reached"""
     from playwright.async_api import expect
 
     async with open_browser() as d:
@@ -114,7 +110,6 @@ async def test_a_page_that_cannot_be_refreshed_says_from_when_it_is_until_it_can
 @requirement("inbox:plans", "inbox:phone", "inbox:hostile", "shown:right-to-left")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_list_fits_a_phone_whatever_the_goals_are(scheme: str) -> None:
-    """spec: escaped and cut; nothing moves beside right-to-left words"""
     size = {"width": 360, "height": 740}
     script = "<img src=x onerror=alert(1)>{{7*7}}"
     async with open_browser(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme) as d:

@@ -56,7 +56,6 @@ async def list_kinds(store: MemoryStore) -> list[str]:
 
 @requirement("push:page")
 async def test_a_person_chooses_a_browser_sees_it_and_stops_it(tmp_path: Path) -> None:
-    """spec: console, notifications through the person's own browser"""
     async with open_home(tmp_path) as (found, store):
         ann = await log_in(found)
         before = await ann.open("/inbox")
@@ -76,7 +75,6 @@ async def test_a_person_chooses_a_browser_sees_it_and_stops_it(tmp_path: Path) -
 
 @requirement("push:key", "push:page")
 async def test_the_script_gets_the_public_key_for_a_form_of_its_session_only(tmp_path: Path) -> None:
-    """spec: a GET changes nothing; the first one who asks makes the key"""
     async with open_home(tmp_path) as (found, _):
         ann = await log_in(found)
         csrf = (await ann.open("/inbox")).form("/browsers/add").fields["csrf"]
@@ -89,7 +87,6 @@ async def test_the_script_gets_the_public_key_for_a_form_of_its_session_only(tmp
 
 @requirement("push:own")
 async def test_nobody_sees_stops_or_replaces_the_browser_of_somebody_else(tmp_path: Path) -> None:
-    """spec: a subscription of one person cannot be read, removed or overwritten by another"""
     async with open_home(tmp_path) as (found, store):
         ann, bob = await log_in(found), await log_in(found, "bob")
         await choose(ann)
@@ -110,7 +107,6 @@ async def test_nobody_sees_stops_or_replaces_the_browser_of_somebody_else(tmp_pa
 
 @requirement("push:own")
 async def test_logging_out_ends_the_browsers_of_that_session_and_a_newer_one_keeps_them(tmp_path: Path) -> None:
-    """spec: a logged-out session's subscription ends"""
     async with open_home(tmp_path) as (found, store):
         ann, other = await log_in(found), await log_in(found)
         await choose(ann, "https://push.example/send/1")
@@ -141,7 +137,6 @@ async def test_logging_out_ends_the_browsers_of_that_session_and_a_newer_one_kee
     ],
 )
 async def test_an_address_that_no_public_push_service_has_is_refused(tmp_path: Path, endpoint: str) -> None:
-    """spec: https only, no private, loopback or link-local address, at most 2,048 characters"""
     async with open_home(tmp_path) as (found, store):
         answer = await choose(await log_in(found), endpoint)
         assert answer.status == 422 and "push service" in answer.words
@@ -152,7 +147,6 @@ async def test_an_address_that_no_public_push_service_has_is_refused(tmp_path: P
 @requirement("push:hostile-address")
 @pytest.mark.parametrize("changes", [{"p256dh": "AAAA"}, {"auth": ""}, {"auth": "x" * 100_000}])
 async def test_keys_that_no_browser_has_are_refused_on_the_page(tmp_path: Path, changes: dict[str, str]) -> None:
-    """spec: RFC 8291"""
     async with open_home(tmp_path) as (found, store):
         answer = await choose(await log_in(found), **changes)
         assert answer.status == 422 and "not the keys of a browser" in answer.words and await list_all(store) == []
@@ -160,7 +154,6 @@ async def test_keys_that_no_browser_has_are_refused_on_the_page(tmp_path: Path, 
 
 @requirement("push:own")
 async def test_a_person_has_at_most_so_many_browsers(tmp_path: Path) -> None:
-    """spec: bounded"""
     async with open_home(tmp_path) as (found, store):
         ann = await log_in(found)
         for number in range(MAX_BROWSERS):
@@ -174,7 +167,6 @@ async def test_a_person_has_at_most_so_many_browsers(tmp_path: Path) -> None:
 async def test_without_the_extra_the_page_says_what_to_install_and_takes_no_browser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: works and says so when the extra is missing"""
     for module in (subscribing, pages):
         monkeypatch.setattr(module, "is_push_installed", lambda: False)
     async with open_home(tmp_path) as (found, store):
@@ -187,7 +179,6 @@ async def test_without_the_extra_the_page_says_what_to_install_and_takes_no_brow
 
 
 async def test_a_form_of_no_session_changes_nothing(tmp_path: Path) -> None:
-    """spec: as every form of the inbox"""
     async with open_home(tmp_path) as (found, store):
         ann, stranger = await log_in(found), found.browser()
         csrf = (await ann.open("/inbox")).form("/browsers/add").fields["csrf"]
@@ -201,7 +192,6 @@ async def test_a_form_of_no_session_changes_nothing(tmp_path: Path) -> None:
 
 @requirement("push:page")
 async def test_the_worker_is_served_at_the_top_under_the_policy_of_all_pages(tmp_path: Path) -> None:
-    """spec: /sw.js, scope /, CSP as strict as before"""
     async with open_home(tmp_path) as (found, _):
         worker = await found.browser().open("/sw.js")
         assert (worker.status, worker.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
@@ -223,5 +213,4 @@ async def test_the_worker_is_served_at_the_top_under_the_policy_of_all_pages(tmp
     ],
 )
 def test_a_browser_is_called_by_words_of_planwarden(user_agent: str, name: str) -> None:
-    """ours: nothing that a browser says of itself is shown"""
     assert name_browser(user_agent) == name

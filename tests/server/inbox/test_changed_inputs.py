@@ -62,7 +62,6 @@ def _id_of(page: Page) -> str:
 
 @requirement("console:other-inputs")
 async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_not_changed() -> None:
-    """spec: console; plans, retry with inputs; old values filled in"""
     ledger = Ledger()
     async with _open(FIND, ERASE, approved=False, ledger=ledger) as (found, browser, run):
         assert "Run again with other inputs" in (await browser.open(f"/inbox/executions/{run.execution_id}")).words
@@ -86,7 +85,6 @@ async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_no
 
 @requirement("console:other-inputs")
 async def test_a_fork_with_other_inputs_runs_the_chosen_step_and_all_after_it_again() -> None:
-    """spec: console; plans, fork with inputs"""
     ledger = Ledger()
     async with _open(FIND, ERASE, approved=True, ledger=ledger) as (found, browser, run):
         page = await _form(browser, run)
@@ -107,7 +105,6 @@ async def test_a_fork_with_other_inputs_runs_the_chosen_step_and_all_after_it_ag
 
 @requirement("console:other-inputs")
 async def test_values_that_do_not_fit_are_shown_at_their_fields_and_enter_starts_nothing() -> None:
-    """spec: every fault is named; nothing starts by accident"""
     async with _open(FIND, ERASE, approved=False) as (found, browser, run):
         page = await _form(browser, run)
         topic, limit = _key(page, "topic"), _key(page, "limit")
@@ -124,7 +121,6 @@ async def test_values_that_do_not_fit_are_shown_at_their_fields_and_enter_starts
 
 @requirement("console:other-inputs")
 async def test_inputs_that_the_schema_lets_in_besides_are_filled_in_too() -> None:
-    """ours"""
     async with _open(FIND, ERASE, approved=False, additionalProperties={"type": "integer"}) as (found, browser, run):
         page = await _form(browser, run)
         assert '"more": 1' in page.form("/inputs/run").fields["more"][0]
@@ -135,7 +131,6 @@ async def test_inputs_that_the_schema_lets_in_besides_are_filled_in_too() -> Non
 
 @requirement("console:other-inputs")
 async def test_a_run_that_cannot_go_on_or_takes_no_inputs_offers_no_form() -> None:
-    """ours"""
     async with _open(FIND, ERASE, approved=False) as (found, browser, run):
         waiting = (await found.ask()).execution_id
         plain = await found.warden.execute_plan(plan(tool_step("n", "note", {"text": "x"})), wait_seconds=60)
@@ -153,7 +148,6 @@ async def test_a_run_that_cannot_go_on_or_takes_no_inputs_offers_no_form() -> No
 
 @requirement("console:other-inputs")
 async def test_what_was_written_stays_when_a_later_run_went_on_meanwhile() -> None:
-    """ours: the text was gone"""
     async with _open(FIND, ERASE, approved=False) as (found, browser, run):
         page = await _form(browser, run)
         topic = _key(page, "topic")
@@ -168,8 +162,6 @@ async def test_what_was_written_stays_when_a_later_run_went_on_meanwhile() -> No
 
 @requirement("console:other-inputs")
 async def test_what_is_too_large_to_be_compared_is_said() -> None:
-    """ours: a bounded page, and no silence about what it leaves out"""
-
     @planwarden.tool(risk="read", effect="read")
     async def fetch(size: int) -> str:
         """Fetch."""

@@ -65,7 +65,6 @@ def _words(page: Page) -> str:
 
 @requirement("console:changed-plan", "inbox:no-script")
 async def test_a_changed_plan_is_compared_step_by_step_and_then_started_once_by_whom_it_was() -> None:
-    """spec: console, pages; plans, fork with a plan; a second submit starts nothing"""
     ledger = Ledger()
     async with _open(FIND, NOTE, ERASE, ledger=ledger) as (found, browser, run):
         assert "Fork with a changed plan" in (await browser.open(f"/inbox/executions/{run.execution_id}")).words
@@ -93,7 +92,6 @@ async def test_a_changed_plan_is_compared_step_by_step_and_then_started_once_by_
 
 @requirement("console:changed-plan")
 async def test_two_forms_at_the_same_moment_start_one_run() -> None:
-    """spec: issue, the console; a double click"""
     async with _open(FIND, ERASE) as (found, browser, run):
         shown = await _check(browser, run, plan(FIND, tool_step("erase", "erase", {"ids": [8]})))
         ids: list[str] = []
@@ -111,7 +109,6 @@ async def test_two_forms_at_the_same_moment_start_one_run() -> None:
 
 @requirement("console:changed-plan")
 async def test_what_runs_again_or_is_removed_names_the_effects_that_are_not_undone() -> None:
-    """spec: issue, the console: effects of completed steps that are not undone"""
     ledger = Ledger()
     async with _open(FIND, NOTE, ERASE, approved=True, ledger=ledger) as (found, browser, run):
         other = plan(FIND, tool_step("erase", "erase", {"ids": [9]}, dependencies=["find"]))
@@ -133,7 +130,6 @@ async def test_what_runs_again_or_is_removed_names_the_effects_that_are_not_undo
 
 @requirement("console:changed-plan")
 async def test_a_run_that_is_done_goes_on_with_new_steps_alone() -> None:
-    """ours: what is left of it is what was added"""
     ledger = Ledger()
     async with _open(FIND, ERASE, approved=True, ledger=ledger) as (found, browser, run):
         same = await _check(browser, run, plan(FIND, ERASE))
@@ -152,7 +148,6 @@ async def test_a_run_that_is_done_goes_on_with_new_steps_alone() -> None:
 
 @requirement("console:changed-plan")
 async def test_every_fault_is_named_at_once_and_the_text_stays() -> None:
-    """spec: issue, the console: every fault at once, and the text kept"""
     schema: JsonValue = {"type": "object", "properties": {"text": {"type": "string"}, "limit": {"type": "integer"}}}
     own = tool_step("note", "note", {"text": {"$from": "inputs", "pointer": "/text"}})
     async with _open(FIND, own, ERASE, inputs=schema) as (found, browser, run):
@@ -181,7 +176,6 @@ async def test_every_fault_is_named_at_once_and_the_text_stays() -> None:
 
 @requirement("console:changed-plan")
 async def test_a_plan_that_takes_other_inputs_is_given_them_on_the_page() -> None:
-    """ours"""
     async with _open(FIND, ERASE) as (found, browser, run):
         taking = tool_step("erase", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}}, dependencies=["find"])
         other: dict[str, JsonValue] = {**plan(FIND, taking), "inputs": {"required": ["ids"], "properties": {"ids": {}}}}
@@ -197,7 +191,6 @@ async def test_a_plan_that_takes_other_inputs_is_given_them_on_the_page() -> Non
 
 @requirement("console:changed-plan")
 async def test_nothing_starts_that_was_not_shown() -> None:
-    """ours: the hash of the page with the changes covers the plan, the inputs and the step"""
     async with _open(FIND, ERASE) as (found, browser, run):
         form = (await _form(browser, run)).form("/plan/run")
         shown = await _check(browser, run, plan(FIND, tool_step("erase", "erase", {"ids": [8]})))
@@ -220,7 +213,6 @@ async def test_nothing_starts_that_was_not_shown() -> None:
 
 @requirement("console:changed-plan")
 async def test_a_run_that_was_continued_meanwhile_keeps_the_text_and_leads_to_the_later_one() -> None:
-    """spec: issue, the console: the execution changed meanwhile"""
     async with _open(FIND, ERASE) as (found, browser, run):
         changed = json.dumps(plan(FIND, tool_step("erase", "erase", {"ids": [8]})))
         shown = await _check(browser, run, changed)
@@ -241,7 +233,6 @@ async def test_a_run_that_was_continued_meanwhile_keeps_the_text_and_leads_to_th
 
 @requirement("console:changed-plan")
 async def test_whoever_has_no_session_or_another_form_starts_nothing() -> None:
-    """spec: issue, the console: the person is not entitled"""
     async with _open(FIND, ERASE) as (found, browser, run):
         ready = (await _check(browser, run, plan(FIND, ERASE))).form("/plan/run")
         stranger, other = found.browser(), found.browser()
@@ -256,7 +247,6 @@ async def test_whoever_has_no_session_or_another_form_starts_nothing() -> None:
 
 @requirement("console:changed-plan")
 async def test_hostile_and_endless_text_is_bounded_and_stays_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: everything from outside is hostile"""
     async with _open(FIND, ERASE) as (found, browser, run):
         nasty = tool_step("x", "note", {"text": NASTY}, description=NASTY)
         shown = await _check(browser, run, plan(FIND, ERASE, nasty))
@@ -287,7 +277,6 @@ async def test_hostile_and_endless_text_is_bounded_and_stays_text(monkeypatch: p
 
 @requirement("console:changed-plan")
 async def test_many_faults_and_many_steps_stay_a_bounded_page() -> None:
-    """ours: quiet steps are left out first"""
     settings = Settings(home=Path("/nonexistent"), max_steps=1_000)
     async with inbox(Ledger(), settings=settings) as found:
         browser = found.browser()
@@ -303,7 +292,6 @@ async def test_many_faults_and_many_steps_stay_a_bounded_page() -> None:
 
 @requirement("console:changed-plan")
 async def test_a_call_of_which_nobody_knows_is_asked_about_or_named_where_its_step_goes() -> None:
-    """spec: plans, going on: an unknown outcome is asked first"""
     ledger = Ledger()
 
     @planwarden.tool(risk="read", effect="effect")
@@ -328,7 +316,6 @@ async def test_a_call_of_which_nobody_knows_is_asked_about_or_named_where_its_st
 
 @requirement("console:changed-plan")
 async def test_a_run_that_is_not_over_or_was_rehearsed_offers_no_changed_plan() -> None:
-    """ours"""
     async with inbox(Ledger()) as found:
         browser = found.browser()
         await browser.log_in()

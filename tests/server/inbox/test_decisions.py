@@ -45,7 +45,6 @@ def _key(page_text: str, label: str) -> str:
 
 @requirement("inbox:decides-once")
 async def test_a_person_approves_and_the_call_runs_once_as_it_was_shown() -> None:
-    """spec: assurance human, channel inbox, principal of the session, digest and text of what was shown"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -71,7 +70,6 @@ async def test_a_person_approves_and_the_call_runs_once_as_it_was_shown() -> Non
 
 @requirement("inbox:decides-once")
 async def test_a_person_rejects_and_the_reason_goes_to_the_model() -> None:
-    """spec"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -85,7 +83,6 @@ async def test_a_person_rejects_and_the_reason_goes_to_the_model() -> None:
 
 @requirement("inbox:edited-seen")
 async def test_edited_arguments_run_only_after_their_difference_was_shown() -> None:
-    """spec: arguments editable in a form made from the schema with the difference shown"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -108,7 +105,6 @@ async def test_edited_arguments_run_only_after_their_difference_was_shown() -> N
 
 @requirement("inbox:edited-seen")
 async def test_edits_that_were_not_seen_as_a_difference_are_shown_first_however_they_are_sent() -> None:
-    """ours: the page with the difference cannot be skipped by naming its fields"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -122,7 +118,6 @@ async def test_edits_that_were_not_seen_as_a_difference_are_shown_first_however_
 
 @requirement("inbox:edited-seen")
 async def test_arguments_that_do_not_fit_decide_nothing_and_come_back_for_another_look() -> None:
-    """spec: modifiedArgs that fail the schema -> still suspended"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -157,7 +152,6 @@ LETTER: dict[str, JsonValue] = {"to": "a@b.org", "body": "Dear all,\n\u202ebye\n
 
 
 async def test_a_form_that_is_sent_back_untouched_changes_no_character() -> None:
-    """ours: browsers have their own idea of line breaks and invisible characters"""
     ledger = Ledger()
     async with inbox(ledger, tools=_letters(ledger)) as found:
         asked = await found.ask(tool_step("s", "send", LETTER))
@@ -170,7 +164,6 @@ async def test_a_form_that_is_sent_back_untouched_changes_no_character() -> None
 
 
 async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
-    """spec: primitive fields as inputs, the rest as JSON"""
     ledger = Ledger()
     async with inbox(ledger, tools=_letters(ledger)) as found:
         asked = await found.ask(tool_step("s", "send", LETTER))
@@ -195,7 +188,6 @@ async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
 
 @requirement("inbox:stale")
 async def test_a_decision_about_an_old_revision_shows_the_current_one() -> None:
-    """spec: stale revision: show the new one"""
     ledger = Ledger()
     settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
@@ -218,7 +210,6 @@ async def test_a_decision_about_an_old_revision_shows_the_current_one() -> None:
 
 @requirement("inbox:stale")
 async def test_a_late_decision_shows_who_decided_first() -> None:
-    """spec: decided in the meantime (say who/when)"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -231,7 +222,6 @@ async def test_a_late_decision_shows_who_decided_first() -> None:
 
 
 async def test_an_expired_question_says_so() -> None:
-    """spec: expired"""
     clock = ManualClock()
     ledger = Ledger()
 
@@ -259,7 +249,6 @@ FORM: dict[str, JsonValue] = {
 
 
 async def test_a_form_is_filled_in_on_the_page() -> None:
-    """spec: forms of requestInput"""
     async with inbox() as found:
         asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": FORM}))
         browser = await _log_in(found)
@@ -281,7 +270,6 @@ async def test_a_form_is_filled_in_on_the_page() -> None:
 
 @pytest.mark.parametrize("form", [{"type": "object"}, {"type": "object", "additionalProperties": True, "title": "T"}])
 async def test_a_form_that_is_not_flat_is_answered_as_json(form: dict[str, JsonValue]) -> None:
-    """ours"""
     async with inbox() as found:
         asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": form}))
         browser = await _log_in(found)
@@ -297,7 +285,6 @@ async def lost() -> str:
 
 
 async def test_a_lost_call_is_settled_on_the_page() -> None:
-    """spec: forms of reconcile"""
     async with inbox(tools=[lost]) as found:
         asked = await found.ask(tool_step("s", "lost"))
         browser = await _log_in(found)
@@ -311,7 +298,6 @@ async def test_a_lost_call_is_settled_on_the_page() -> None:
 
 
 async def test_a_lost_call_is_given_up_on_the_page() -> None:
-    """spec"""
     async with inbox(tools=[lost]) as found:
         asked = await found.ask(tool_step("s", "lost"))
         await (await _log_in(found)).decide(asked.suspension_id, "reject")
@@ -320,7 +306,6 @@ async def test_a_lost_call_is_given_up_on_the_page() -> None:
 
 @requirement("inbox:together")
 async def test_several_are_decided_from_a_table_that_shows_every_call() -> None:
-    """spec: several decided at once from a pre-flight table"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = [await found.ask(tool_step("s", "erase", {"ids": [n, n + 1]})) for n in range(3)]
@@ -340,7 +325,6 @@ async def test_several_are_decided_from_a_table_that_shows_every_call() -> None:
 
 @requirement("inbox:together")
 async def test_each_of_several_stands_or_falls_by_itself() -> None:
-    """ours: stale, foreign and decided ones do not take the others with them, and are not run"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         first, second, third = [await found.ask(tool_step("s", "erase", {"ids": [n]})) for n in range(3)]
@@ -364,7 +348,6 @@ async def test_each_of_several_stands_or_falls_by_itself() -> None:
 
 
 async def test_a_review_of_nothing_says_what_to_do_first() -> None:
-    """spec: issue; it led back to the list without a word"""
     async with inbox() as found:
         browser = found.browser()
         await browser.log_in("ann")
@@ -384,7 +367,6 @@ def _wipe(ledger: Ledger) -> object:
 
 @requirement("inbox:worth")
 async def test_a_person_whose_approval_does_not_suffice_sees_that_before_and_after() -> None:
-    """spec: critical needs a signature or a person other than the owner"""
     ledger = Ledger()
     settings = Settings(home=HOME, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
@@ -401,7 +383,6 @@ async def test_a_person_whose_approval_does_not_suffice_sees_that_before_and_aft
 
 @requirement("inbox:worth")
 async def test_a_quorum_gathers_on_the_page() -> None:
-    """spec: n of m, partial votes shown"""
     ledger = Ledger()
     settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
@@ -417,7 +398,6 @@ async def test_a_quorum_gathers_on_the_page() -> None:
 
 @requirement("inbox:any-process")
 async def test_a_decision_counts_in_whichever_process_it_is_made(tmp_path: Path) -> None:
-    """spec: several servers of one home; decisions work from any process"""
     ledger = Ledger()
     path = tmp_path / "planwarden.db"
     one, other = SqliteStore.open(path), SqliteStore.open(path)
@@ -437,7 +417,6 @@ async def test_a_decision_counts_in_whichever_process_it_is_made(tmp_path: Path)
 
 @requirement("inbox:any-process")
 async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_that_has_it_goes_on() -> None:
-    """ours: a call must not fail because of where somebody was asked"""
     ledger, clock = Ledger(), ManualClock()
     store = MemoryStore(clock)
     async with warden(ledger, store=store) as asking:
@@ -459,7 +438,6 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
 
 
 async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
-    """ours"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -473,7 +451,6 @@ async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
 
 
 async def test_a_decision_through_another_channel_appears_on_the_page() -> None:
-    """spec: live"""
     async with inbox() as found:
         asked = await found.ask(confirm("c"))
         browser = await _log_in(found)
@@ -495,7 +472,6 @@ async def _answer(found: Inbox, asked: Suspension, authority: Authority) -> None
 
 @requirement("loops:batch")
 async def test_a_person_leaves_out_rows_of_one_question_about_many_calls() -> None:
-    """spec: plans.md, each row can be unticked"""
     ledger = Ledger()
     loop: dict[str, JsonValue] = {**tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}), "forEach": [7, 8, 9]}
     async with inbox(ledger) as found:

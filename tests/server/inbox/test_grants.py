@@ -62,7 +62,6 @@ def _fixed(page: Page) -> list[str]:
 
 @requirement("inbox:grants")
 async def test_calls_with_the_checked_values_run_without_asking_until_they_are_used_up() -> None:
-    """spec: "allow this tool with these arguments, N times, until ..." """
     ledger = Ledger()
     async with inbox(ledger) as found:
         browser = await _log_in(found)
@@ -82,7 +81,6 @@ async def test_calls_with_the_checked_values_run_without_asking_until_they_are_u
 
 @requirement("inbox:grants")
 async def test_a_value_that_was_unchecked_may_be_anything() -> None:
-    """spec: those named must be equal"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         browser = await _log_in(found)
@@ -96,7 +94,6 @@ async def test_a_value_that_was_unchecked_may_be_anything() -> None:
 @requirement("inbox:grants")
 @pytest.mark.parametrize("is_ticked", [False, True])
 async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lists_them(is_ticked: bool) -> None:
-    """spec: approvals: a permit that was made from a question is closed"""
     sent: list[object] = []
 
     async def handle(arguments: dict[str, JsonValue], context: CallContext) -> object:
@@ -125,7 +122,6 @@ async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lis
 
 @requirement("inbox:grants")
 async def test_a_grant_is_ended_with_a_button() -> None:
-    """spec: revoke"""
     async with inbox() as found:
         browser = await _log_in(found)
         _, page = await _form(browser, found)
@@ -150,7 +146,6 @@ async def test_a_grant_is_ended_with_a_button() -> None:
     ],
 )
 async def test_numbers_that_are_not_usable_allow_nothing(changes: dict[str, str]) -> None:
-    """ours: at most 8 hours"""
     async with inbox() as found:
         browser = await _log_in(found)
         _, page = await _form(browser, found)
@@ -160,7 +155,6 @@ async def test_numbers_that_are_not_usable_allow_nothing(changes: dict[str, str]
 
 
 async def test_a_decided_or_revised_question_allows_nothing() -> None:
-    """ours"""
     async with inbox() as found:
         browser = await _log_in(found)
         asked, page = await _form(browser, found)
@@ -174,7 +168,6 @@ async def test_a_decided_or_revised_question_allows_nothing() -> None:
 @requirement("inbox:grants")
 @pytest.mark.parametrize("risk", ["confirm", "dangerous"])
 async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the_plan_through(risk: Risk) -> None:
-    """spec: console, "allow calls like this for a while" answers the question, for `confirm` and `dangerous`"""
     ledger = Ledger()
 
     @planwarden.tool(risk=risk)
@@ -212,7 +205,6 @@ async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the
 async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_left_today_and_is_ended(
     tmp_path: Path,
 ) -> None:
-    """spec: plans, schedules; the page says exactly what is allowed"""
     (tmp_path / "plans").mkdir()
     file = tmp_path / "plans" / "weekly.json"
     file.write_text(json.dumps(plan(ERASE)))
@@ -241,7 +233,6 @@ async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_le
 
 
 async def test_a_call_that_no_grant_lets_through_says_that_others_are_allowed() -> None:
-    """spec: console, planwarden says that a grant applies, or why it does not"""
     async with inbox() as found:
         browser = await _log_in(found)
         _, page = await _form(browser, found)
@@ -251,7 +242,6 @@ async def test_a_call_that_no_grant_lets_through_says_that_others_are_allowed() 
 
 
 async def test_the_answer_is_stored_first_and_the_grant_before_the_call_that_it_releases_is_made() -> None:
-    """ours: a crash between the two leaves nothing allowed that was not said"""
     store, ledger = WatchedGrants(), Ledger()
 
     @planwarden.tool
@@ -270,7 +260,6 @@ async def test_the_answer_is_stored_first_and_the_grant_before_the_call_that_it_
 
 
 async def test_a_grant_that_cannot_be_stored_leaves_the_answer_and_the_page_says_so() -> None:
-    """ours: an answer without a grant is all right, a grant without an answer is not"""
     ledger = Ledger()
     async with inbox(ledger, store=WatchedGrants(fails=True)) as found:
         browser = await _log_in(found)
@@ -286,7 +275,6 @@ async def test_a_grant_that_cannot_be_stored_leaves_the_answer_and_the_page_says
 
 @requirement("inbox:grants")
 async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() -> None:
-    """spec: twice acts once; two tabs"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         browser = await _log_in(found)
@@ -310,7 +298,6 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
 
 
 async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_allowed_without_an_answer() -> None:
-    """ours: a question already decided allows nothing"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         browser = await _log_in(found)
@@ -327,7 +314,6 @@ async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_a
 
 @requirement("approval:grants")
 async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
-    """spec: console, no tool leads to a grant, and an edit of the model allows nothing beyond what a person saw"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         names = [tool.name for tool in TOOLS]
@@ -350,7 +336,6 @@ async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
 
 
 async def test_a_confirmation_cannot_be_allowed_in_advance_on_a_page() -> None:
-    """spec: a grant is worth what its maker is worth"""
     async with inbox() as found:
         asked = await found.ask(confirm("c"))
         browser = await _log_in(found)
@@ -371,8 +356,6 @@ async def test_a_confirmation_cannot_be_allowed_in_advance_on_a_page() -> None:
 async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_that_trusts_it(
     hints: dict[str, JsonValue], source: str, is_said: bool
 ) -> None:
-    """spec: console, always allow reads of this tool; the first hour, trust. Settings are the operator's file"""
-
     async def look(arguments: dict[str, JsonValue], context: CallContext) -> str:
         return "found"
 

@@ -48,7 +48,6 @@ def _files(home: Path) -> list[str]:
 
 @requirement("inbox:keep")
 async def test_a_finished_run_becomes_a_saved_plan_that_runs_with_other_inputs(tmp_path: Path) -> None:
-    """spec: console, Keep as a saved plan; as `plans keep` writes"""
     async with _open(tmp_path) as (found, browser):
         run = await _run(found)
         shown = await browser.open(f"/inbox/executions/{run.execution_id}")
@@ -79,7 +78,6 @@ async def test_a_finished_run_becomes_a_saved_plan_that_runs_with_other_inputs(t
 async def test_a_form_that_describes_another_file_than_the_page_showed_writes_nothing_and_shows_it(
     tmp_path: Path,
 ) -> None:
-    """ours: shown is written"""
     async with _open(tmp_path) as (found, browser):
         _, form = await _form(browser, await _run(found))
         other = await browser.submit(form, press="keep", title="Remind somebody", **{"input.0": None})
@@ -94,7 +92,6 @@ async def test_a_form_that_describes_another_file_than_the_page_showed_writes_no
 
 @requirement("inbox:keep")
 async def test_a_name_that_is_taken_or_unusable_is_refused_and_the_other_plan_stays(tmp_path: Path) -> None:
-    """spec: plans, refuses an existing name"""
     (tmp_path / "plans").mkdir()
     taken = tmp_path / "plans" / "taken.json"
     taken.write_text("{}")
@@ -109,7 +106,6 @@ async def test_a_name_that_is_taken_or_unusable_is_refused_and_the_other_plan_st
 
 @requirement("inbox:keep")
 async def test_the_same_form_twice_at_once_and_later_keeps_one_plan(tmp_path: Path) -> None:
-    """spec: twice acts once"""
     async with _open(tmp_path) as (found, browser):
         run = await _run(found)
         _, form = await _form(browser, run)
@@ -130,7 +126,6 @@ async def test_the_same_form_twice_at_once_and_later_keeps_one_plan(tmp_path: Pa
 
 @requirement("inbox:keep")
 async def test_what_cannot_be_kept_is_not_offered_and_says_why(tmp_path: Path) -> None:
-    """spec: plans; a finished run that can be repeated"""
     async with _open(tmp_path) as (found, browser):
         waiting = (await found.ask()).execution_id
         assert "/keep" not in (await browser.open(f"/inbox/executions/{waiting}")).text
@@ -148,7 +143,6 @@ async def test_what_cannot_be_kept_is_not_offered_and_says_why(tmp_path: Path) -
 
 @requirement("inbox:keep")
 async def test_where_many_processes_share_a_database_the_page_says_what_to_run(tmp_path: Path) -> None:
-    """ours: the home of that process is not this person's"""
     shared = StoreLocation(url="postgresql://planwarden@db/planwarden")
     async with warden(Ledger(), settings=Settings(home=tmp_path)) as made:
         found = open_inbox(made, home=tmp_path, store=shared)
@@ -163,7 +157,6 @@ async def test_where_many_processes_share_a_database_the_page_says_what_to_run(t
 
 
 async def test_hostile_words_of_a_goal_stay_words_in_the_page_and_the_file(tmp_path: Path) -> None:
-    """ours: everything from outside is hostile"""
     async with _open(tmp_path) as (found, browser):
         run = await _run(found, goal="<b>x</b>: \u202e{{7*7}} # - 'q' Ada\n# second")
         page, form = await _form(browser, run)

@@ -40,7 +40,6 @@ async def press(d: BrowserTester, name: str, then: str) -> None:
 
 @requirement("inbox:keyboard", "console:plan")
 async def test_tab_and_enter_lead_from_the_list_to_the_plan_its_graph_and_a_decision() -> None:
-    """spec: console, keyboard all the way"""
     async with open_browser() as d:
         await d.found.run_to_question(PAY, goal="Pay the invoice")
         asked = await d.found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
@@ -70,7 +69,6 @@ async def test_tab_and_enter_lead_from_the_list_to_the_plan_its_graph_and_a_deci
 
 @requirement("inbox:keyboard", "inbox:rows")
 async def test_tab_space_and_enter_choose_among_the_rows_of_several_pages() -> None:
-    """spec: console, keyboard all the way, and through the batch table"""
     async with open_browser() as d:
         await ask_about_rows(d.found, 52)
         await d.log_in()
@@ -92,7 +90,6 @@ async def test_tab_space_and_enter_choose_among_the_rows_of_several_pages() -> N
 
 @requirement("inbox:keyboard", "graph:readable")
 async def test_the_graph_of_a_long_plan_scrolls_by_keys_within_its_own_place() -> None:
-    """spec: console, keyboard all the way; what can be done stands below a graph of any length"""
     steps = [tool_step(f"step-{number}", "crm_find", {"older_than_days": number}) for number in range(1, 50)]
     async with open_browser() as d:
         run = await d.found.warden.execute_plan(plan(*steps), goal="Look 49 times", wait_seconds=60)

@@ -63,7 +63,6 @@ def _read_address(execution: planwarden.Execution) -> str:
 @pytest.mark.anyio
 @requirement("inbox:opens-when-needed")
 async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> None:
-    """spec: not before; howToAnswer.inboxUrl is filled, no secret in it"""
     ledger = Ledger()
     async with _launch(ledger) as (made, opened, called), Person() as person:
         done = await made.execute_plan(plan(tool_step("n", "note", {"text": "x"})))
@@ -84,7 +83,6 @@ async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> Non
 @pytest.mark.anyio
 @requirement("inbox:opens-when-needed")
 async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and_not_for_a_form() -> None:
-    """spec: open_inbox = auto; a client asks about the rest"""
     async with _launch(Ledger()) as (made, opened, called):
         asked = await made.execute_plan(plan(confirm("c")))
         assert _read_address(asked) and opened == []
@@ -108,7 +106,6 @@ async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and
 async def test_no_browser_opens_without_a_display_or_against_the_settings(
     environment: Mapping[str, str], opens: bool
 ) -> None:
-    """spec: not over SSH, not in CI, open_inbox = never"""
     async with _launch(Ledger(), environment, opens_inbox=opens) as (made, opened, _), Person() as person:
         asked = await made.execute_plan(plan(DANGER))
         made.service.call_person(asked.suspensions[0].suspension_id)
@@ -130,7 +127,6 @@ async def test_no_browser_opens_without_a_display_or_against_the_settings(
     ],
 )
 def test_a_display_is_recognised(environment: Mapping[str, str], platform: str, expected: bool) -> None:
-    """spec"""
     assert has_display(environment, platform) is expected
 
 
@@ -138,7 +134,6 @@ def test_a_display_is_recognised(environment: Mapping[str, str], platform: str, 
 def test_the_browser_gets_the_address_and_writes_nothing_to_our_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """ours: standard output belongs to the protocol"""
     browser, seen = tmp_path / "browser", tmp_path / "seen"
     browser.write_text(f'#!/bin/sh\necho noise\necho "$1" > {seen}.part\nmv {seen}.part {seen}\n')
     browser.chmod(0o755)
@@ -150,7 +145,6 @@ def test_the_browser_gets_the_address_and_writes_nothing_to_our_output(
 
 @requirement("inbox:opens-when-needed")
 def test_a_server_that_asks_nobody_imports_nothing_of_the_inbox() -> None:
-    """ours: start-up time and memory"""
     code = (
         "import sys, planwarden.server.transports.stdio, planwarden.server.mcp.server;"
         "print([name for name in sys.modules if name == 'jinja2' or name == 'planwarden.server.inbox.app'])"
@@ -179,7 +173,6 @@ async def _make_code(home: Path, name: str = "ann") -> str:
 @pytest.mark.anyio
 @requirement("inbox:any-process")
 async def test_a_stdio_server_is_answered_in_the_browser(home: Path) -> None:
-    """spec: the whole way, with real processes"""
     command, *words = forked_command_line("--home", str(home), "serve")
     parameters = StdioServerParameters(command=command, args=words)
     with anyio.fail_after(60):
@@ -203,7 +196,6 @@ async def test_a_stdio_server_is_answered_in_the_browser(home: Path) -> None:
 @pytest.mark.anyio
 @requirement("inbox:any-process")
 async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
-    """spec: `serve --http` serves /inbox beside /mcp"""
     addresses: list[str] = []
     ready = anyio.Event()
 
@@ -238,7 +230,6 @@ async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
 
 @requirement("inbox:terminal-only")
 def test_without_a_terminal_there_is_no_code(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """spec: a code must never pass through MCP or a model's shell"""
     cli = Cli(home, capsys)
     for words in (("inbox",), ("inbox", "--no-open"), ("inbox", "--as", "bob"), ("inbox", "--json")):
         said = cli.main(*words)
@@ -262,7 +253,6 @@ def _read_link_and_code(terminal: PtyTerminal) -> tuple[str, str]:
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals of the tests are POSIX pseudo-terminals")
 @requirement("inbox:terminal-only")
 async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_interrupted(home: Path) -> None:
-    """spec: `planwarden inbox`; the typed code opens the session of the one who is named"""
     cli = Cli(home)
     suspension_id = await anyio.to_thread.run_sync(_suspend, cli)
     terminal = start_on_terminal(cli, "inbox", "--no-open", "--as", "bob", columns=200)
@@ -306,7 +296,6 @@ def _suspend(cli: Cli) -> str:
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals of the tests are POSIX pseudo-terminals")
 @requirement("inbox:passphrase")
 def test_a_passphrase_is_set_at_the_terminal_and_only_where_a_file_is_named(home: Path) -> None:
-    """spec: [inbox] passphrase_file"""
     cli = Cli(home)
     missing = start_on_terminal(cli, "inbox", "--set-passphrase")
     missing.expect("passphrase_file")
@@ -326,7 +315,6 @@ def test_a_passphrase_is_set_at_the_terminal_and_only_where_a_file_is_named(home
 
 
 def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
-    """ours: no setting silently does nothing"""
     (tmp_path / "planwarden.toml").write_text('[approvals]\nopen_inbox = "never"\n[inbox]\npassphrase_file = "p"\n')
     settings = load_settings(home=tmp_path, environment={})
     assert (settings.opens_inbox, settings.passphrase_file) == (False, tmp_path / "p")

@@ -24,7 +24,6 @@ todoList:
 
 @requirement("inbox:lineage")
 async def test_a_question_of_a_saved_plan_names_it_with_its_version(tmp_path: Path) -> None:
-    """spec: plans.md, every run records it; issue"""
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
     async with inbox(settings=Settings(home=tmp_path)) as found:
@@ -44,7 +43,6 @@ async def test_a_question_of_a_saved_plan_names_it_with_its_version(tmp_path: Pa
 
 @requirement("inbox:lineage")
 async def test_a_retry_and_the_execution_that_it_goes_on_from_lead_to_each_other() -> None:
-    """spec: plans.md, going on; which steps it took over"""
     mended: list[bool] = []
 
     @planwarden.tool(name="mend", risk="read", effect="effect")
@@ -77,7 +75,6 @@ async def test_a_retry_and_the_execution_that_it_goes_on_from_lead_to_each_other
 
 @requirement("inbox:lineage")
 async def test_a_rehearsal_says_that_it_is_one() -> None:
-    """spec: plans.md, rehearsal"""
     async with inbox() as found:
         run = await found.warden.execute_plan(
             plan(tool_step("wipe", "erase", {"ids": [1]})), options={"rehearse": True}

@@ -147,7 +147,6 @@ async def read_inbox(home: Path, *scripts: str, **options: Any) -> AsyncGenerato
 
 @requirement("push:page", "push:discreet")
 async def test_a_page_that_is_open_elsewhere_says_what_is_asked_in_a_notification(tmp_path: Path) -> None:
-    """spec: console, browser notifications (opt-in), without arguments; also where no push service can be reached"""
     async with read_inbox(tmp_path, LOOK_AWAY, NO_SERVICE) as reader:
         await reader.allow()
         await reader.log_in()
@@ -169,7 +168,6 @@ async def test_a_page_that_is_open_elsewhere_says_what_is_asked_in_a_notificatio
 
 @requirement("push:page")
 async def test_nobody_is_notified_who_did_not_choose_it_stopped_it_or_looks_at_the_page(tmp_path: Path) -> None:
-    """spec: opt-in"""
     async with read_inbox(tmp_path, NO_SERVICE) as reader:
         await reader.allow()
         await reader.log_in()
@@ -193,7 +191,6 @@ async def test_nobody_is_notified_who_did_not_choose_it_stopped_it_or_looks_at_t
 
 @requirement("push:page")
 async def test_many_questions_at_once_are_one_notification(tmp_path: Path) -> None:
-    """ours: nobody reads ten"""
     async with read_inbox(tmp_path, LOOK_AWAY, NO_SERVICE) as reader:
         await reader.allow()
         await reader.log_in()
@@ -213,7 +210,6 @@ async def test_many_questions_at_once_are_one_notification(tmp_path: Path) -> No
 
 @requirement("push:page", "push:discreet", "push:own")
 async def test_a_push_message_is_shown_and_a_click_opens_the_question(tmp_path: Path) -> None:
-    """spec: Web Push with a service worker; the browser is in the list of its person, and can be stopped there"""
     double = BrowserDouble()
     given = json.dumps([ENDPOINT, double.p256dh, encode(double.auth)])
     async with read_inbox(tmp_path, f"({SUBSCRIBED})({given})") as reader:
@@ -243,7 +239,6 @@ async def test_a_push_message_is_shown_and_a_click_opens_the_question(tmp_path: 
 
 @requirement("push:own")
 async def test_a_browser_goes_over_to_the_newest_session_in_it_and_ends_with_that_one(tmp_path: Path) -> None:
-    """spec: a logged-out session's subscription ends, also when it was chosen in an older session"""
     double = BrowserDouble()
     given = json.dumps([ENDPOINT, double.p256dh, encode(double.auth)])
     async with read_inbox(tmp_path, f"({SUBSCRIBED})({given})") as reader:
@@ -276,7 +271,6 @@ async def test_a_browser_goes_over_to_the_newest_session_in_it_and_ends_with_tha
     ],
 )
 async def test_a_browser_that_cannot_notify_says_what_to_do(tmp_path: Path, script: str, said: str) -> None:
-    """spec: works and says so; a headless Chromium denies what nobody allowed"""
     async with read_inbox(tmp_path, script) as reader:
         await reader.log_in()
         if script == "null":
@@ -288,7 +282,6 @@ async def test_a_browser_that_cannot_notify_says_what_to_do(tmp_path: Path, scri
 @requirement("push:page", "inbox:accessible")
 @pytest.mark.parametrize("color_scheme", ["light", "dark"])
 async def test_axe_finds_nothing_in_the_section_with_a_browser(tmp_path: Path, color_scheme: str) -> None:
-    """spec: console, axe-core has no finding on any page"""
     double = BrowserDouble()
     given = json.dumps([ENDPOINT, double.p256dh, encode(double.auth)])
     async with read_inbox(

@@ -18,7 +18,6 @@ ONCE = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(once={"erase": 
 
 @requirement("rules:once")
 async def test_the_second_approval_is_refused_and_the_pages_name_the_first_call() -> None:
-    """spec: rules, settled; the refused step's page says what to do"""
     ledger = Ledger()
     async with inbox(ledger, settings=ONCE) as found:
         asked = [await found.ask(), await found.ask()]

@@ -32,7 +32,6 @@ async def send(to: str, body: str = "", tags: dict[str, str] | None = None) -> s
 
 
 async def test_every_question_says_how_many_others_wait() -> None:
-    """spec: issue, "N others" off by one from the third question on"""
     async with inbox() as found:
         browser = await _log_in(found)
         asked = [await found.ask(tool_step("wipe", "erase", {"ids": [number]})) for number in range(4)]
@@ -44,7 +43,6 @@ async def test_every_question_says_how_many_others_wait() -> None:
 
 @requirement("inbox:facts-first")
 async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what_the_agent_says() -> None:
-    """spec: facts first from the stored bytes, which arguments came out of tool results"""
     steps = (
         tool_step("look", "find", {"topic": "old"}),
         tool_step("wipe", "erase", {"ids": {"$from": "look", "pointer": "/ids"}}, description="Remove them"),
@@ -70,7 +68,6 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
 
 @requirement("inbox:facts-first")
 async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_their_own_page() -> None:
-    """spec"""
     text = "x" * 3_000 + " the end"
     whole = json.dumps(text)
     async with inbox(tools=[send]) as found:
@@ -85,7 +82,6 @@ async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_t
 
 @requirement("inbox:hostile")
 async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
-    """spec: 5,000 newlines, ANSI, bidi, markup in every field that a person sees"""
     nasty = "\n" * 5_000 + "\x1b[31m\u202e[Approve]\u200b\U000e0041</td><script>alert(1)</script>{{7*7}}"
     arguments: dict[str, JsonValue] = {"to": nasty, "body": nasty, "tags": {nasty: nasty}}
     async with inbox(tools=[send]) as found:
@@ -108,7 +104,6 @@ async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
 
 @requirement("inbox:all-threads")
 async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> None:
-    """spec: pending questions of all threads; questions to the calling model are not"""
     async with inbox() as found:
         first = await found.ask()
         await found.warden.run_goal("think", wait_seconds=60)
@@ -122,7 +117,6 @@ async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> 
 @requirement("inbox:unknown")
 @pytest.mark.parametrize("path", ["", "/standing", "/grant", "/decision"])
 async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path: str) -> None:
-    """spec: forged, foreign, expired ids: absent and foreign look the same"""
     async with inbox() as found:
         asked = await found.warden.run_goal("think", wait_seconds=60)
         browser = await _log_in(found)
@@ -138,7 +132,6 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path:
 
 @pytest.mark.parametrize("path", ["/executions/none", "/nowhere", "/suspensions", "/static/none", "/?after=forged"])
 async def test_a_missing_page_is_an_error_page(path: str) -> None:
-    """ours"""
     async with inbox() as found:
         page = await (await _log_in(found)).open(f"/inbox{path}")
         assert page.status in (404, 422) and "To the inbox" in page.words and "Traceback" not in page.text
@@ -146,7 +139,6 @@ async def test_a_missing_page_is_an_error_page(path: str) -> None:
 
 @requirement("inbox:paged")
 async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_waits() -> None:
-    """spec: 10,000 pending questions; queries are counted, not seconds"""
     calls: list[str] = []
 
     async def count(moment: StoreCall) -> None:
@@ -204,7 +196,6 @@ async def test_a_look_at_the_list_costs_what_it_shows_and_nothing_when_nothing_c
 
 @requirement("inbox:live")
 async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
-    """ours: the list is replaced only when it has changed"""
     async with inbox() as found:
         browser = await _log_in(found)
         await found.ask()
@@ -217,7 +208,6 @@ async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
 
 
 async def test_the_timeline_shows_what_happened_and_a_refresh_without_news_is_empty() -> None:
-    """spec: the execution's timeline (observations)"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask(goal="Clean")
@@ -233,7 +223,6 @@ async def test_the_timeline_shows_what_happened_and_a_refresh_without_news_is_em
 
 
 async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_a_person() -> None:
-    """spec: history; nothing below `human` is called approved by a human"""
     async with inbox() as found:
         browser = await _log_in(found)
         assert "No question has been decided yet" in (await browser.open("/inbox/history")).words
@@ -250,7 +239,6 @@ async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_
 
 
 async def test_what_a_confirmation_covers_is_shown_with_every_argument() -> None:
-    """spec: one decision covers exactly those digests"""
     steps = (confirm("c", "Go on?", confirms=["e"]), tool_step("e", "erase", {"ids": [7]}, dependencies=["c"]))
     async with inbox() as found:
         asked = await found.ask(*steps)

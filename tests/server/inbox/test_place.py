@@ -110,7 +110,6 @@ async def _serve_until_killed(home: Path) -> AsyncGenerator[Client]:
 @needs_signals
 @requirement("inbox:one-place")
 async def test_a_tab_goes_on_when_the_process_that_served_it_is_killed(home: Path) -> None:
-    """spec: console, the next takes over; the session and the form of the tab stay valid"""
     with anyio.fail_after(120):
         async with _serve_until_killed(home) as first, Client(_server(home)) as second, Person() as person:
             url: str = (await _ask(first))["howToAnswer"]["inboxUrl"]
@@ -138,7 +137,6 @@ async def test_a_tab_goes_on_when_the_process_that_served_it_is_killed(home: Pat
 @pytest.mark.anyio
 @requirement("inbox:one-place")
 async def test_of_processes_that_start_at_once_exactly_one_serves_and_all_lead_to_it(home: Path) -> None:
-    """spec: console, whichever host started it; without a login there is only a health check"""
     urls: list[str] = []
 
     async def ask(client: Client) -> None:
@@ -171,7 +169,6 @@ async def test_of_processes_that_start_at_once_exactly_one_serves_and_all_lead_t
 @needs_signals
 @requirement("inbox:one-place")
 async def test_the_port_is_the_same_after_all_processes_have_ended(home: Path) -> None:
-    """spec: console, its port stays the same; a tab that waits goes on without a new question"""
     with anyio.fail_after(120):
         async with Person() as person:
             async with Client(_server(home)) as client:
@@ -191,7 +188,6 @@ async def test_the_port_is_the_same_after_all_processes_have_ended(home: Path) -
 @needs_signals
 @requirement("inbox:one-place")
 async def test_while_the_process_that_serves_is_stopped_a_terminal_still_lets_a_person_in(home: Path) -> None:
-    """ours: Ctrl-Z in a host stops its server, which keeps its port"""
     with anyio.fail_after(120):
         async with Client(_server(home)) as client, Person() as person:
             question = await _ask(client)
@@ -226,7 +222,6 @@ def _read_link_at_terminal(home: Path) -> Any:
 
 @requirement("inbox:one-place")
 def test_one_of_a_home_has_the_place_and_the_next_one_gets_the_same(home: Path) -> None:
-    """spec: console"""
     first, second = InboxPlace(Settings(home=home)), InboxPlace(Settings(home=home))
     assert not first.is_known
     listening = first.take()
@@ -241,7 +236,6 @@ def test_one_of_a_home_has_the_place_and_the_next_one_gets_the_same(home: Path) 
 
 @requirement("inbox:one-place")
 def test_another_home_and_another_store_have_places_of_their_own(tmp_path: Path) -> None:
-    """spec: the second does not take over, or answer for, the first"""
     settings = [
         Settings(home=_make_home(tmp_path / "one")),
         Settings(home=_make_home(tmp_path / "two")),
@@ -264,7 +258,6 @@ def test_another_home_and_another_store_have_places_of_their_own(tmp_path: Path)
 def test_a_port_that_another_program_took_is_named_and_the_new_one_stays(
     home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: say so in words, fall to another port, remember it"""
     with closing(open_sockets()) as foreign:
         asked = replace(Settings(home=home), inbox_port=foreign.port)
         place = InboxPlace(asked)
@@ -292,7 +285,6 @@ def test_a_port_that_another_program_took_is_named_and_the_new_one_stays(
 @requirement("inbox:one-place")
 @pytest.mark.parametrize("content", [b"", b"{", b'{"port":0,"host":"localhost","pid":1}', b"[" * 5_000, b"\xff"])
 def test_a_damaged_memory_is_no_memory(home: Path, content: bytes) -> None:
-    """ours"""
     (home / "inbox.json").write_bytes(content)
     place = InboxPlace(Settings(home=home))
     assert place.read() is None and place.take() is not None and place.read() is not None
@@ -301,13 +293,11 @@ def test_a_damaged_memory_is_no_memory(home: Path, content: bytes) -> None:
 
 @requirement("inbox:one-place")
 def test_links_of_the_memory_lead_to_this_machine_only(home: Path) -> None:
-    """ours: a one-time code must not go elsewhere"""
     (home / "inbox.json").write_bytes(b'{"port":80,"host":"evil.example","pid":1}')
     assert InboxPlace(Settings(home=home)).read() is None
 
 
 def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> None:
-    """ours: the folder of the home cannot be made"""
     (tmp_path / "file").touch()
     place = InboxPlace(Settings(home=tmp_path / "file" / "home"))
     assert place.take() is not None and place.url is not None
@@ -315,7 +305,6 @@ def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> 
 
 
 def test_the_port_of_the_settings_is_read(home: Path) -> None:
-    """spec: [inbox] port"""
     (home / "planwarden.toml").write_text("[inbox]\nport = 9911\n")
     assert load_settings(home=home, environment={}).inbox_port == 9911
 
@@ -328,7 +317,6 @@ class TestTab:
     @needs_signals
     @requirement("inbox:one-place", "inbox:unreachable")
     async def test_a_tab_says_that_nobody_answers_until_the_next_process_does(self, home: Path) -> None:
-        """spec: console, the banner; also coming back"""
         from playwright.async_api import expect
 
         assert CHROMIUM is not None
@@ -352,7 +340,6 @@ class TestTab:
     @needs_signals
     @requirement("inbox:unreachable")
     async def test_a_tab_says_that_nobody_answers_while_the_process_is_stopped(self, home: Path) -> None:
-        """ours: the connection stands, and nothing comes over it"""
         from playwright.async_api import expect
 
         assert CHROMIUM is not None

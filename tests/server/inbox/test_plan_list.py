@@ -39,7 +39,6 @@ def rows(page: Page) -> list[str]:
 
 @requirement("inbox:plans")
 async def test_the_page_says_what_runs_and_ran_how_far_it_is_and_who_is_asked() -> None:
-    """spec: console, plans"""
     async with inbox() as found:
         browser = await log_in(found)
         page = await browser.open("/inbox/plans")
@@ -61,7 +60,6 @@ async def test_the_page_says_what_runs_and_ran_how_far_it_is_and_who_is_asked() 
 
 @requirement("inbox:plans")
 async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
-    """spec: console, search, filter by host, tool and status"""
     async with inbox() as found:
         browser = await log_in(found)
         store = found.warden.service.engine.store
@@ -117,7 +115,6 @@ async def test_titles_are_escaped_and_cut_and_words_of_others_are_quoted() -> No
 
 @requirement("inbox:plans", "inbox:paged")
 async def test_pages_follow_the_filter_and_no_log_is_read_for_them() -> None:
-    """spec: no log is folded for the list; calls of the store are counted, not seconds"""
     calls: list[str] = []
 
     async def count(moment: StoreCall) -> None:
@@ -147,7 +144,6 @@ async def test_pages_follow_the_filter_and_no_log_is_read_for_them() -> None:
 
 @requirement("inbox:plans", "inbox:live")
 async def test_the_changing_part_is_sent_only_when_it_changed() -> None:
-    """spec: live"""
     async with inbox() as found:
         browser = await log_in(found)
         await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
@@ -166,7 +162,6 @@ async def test_the_changing_part_is_sent_only_when_it_changed() -> None:
 
 @requirement("inbox:plans")
 async def test_what_schedules_start_next_stands_above_the_first_page() -> None:
-    """spec: console, scheduled"""
     async with inbox(store=MemoryStore()) as found:
         store = found.warden.service.engine.store
         assert isinstance(store, MemoryStore)

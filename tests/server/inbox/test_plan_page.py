@@ -36,7 +36,6 @@ def _id_of(page: Page) -> str:
 
 @requirement("console:plan")
 async def test_the_page_says_what_a_plan_is_how_far_it_is_and_what_each_step_did() -> None:
-    """spec: console.md, one plan"""
     async with inbox() as found:
         asked = await found.ask(FIND, ERASE, goal="Clean <the> CRM")
         browser = await _log_in(found)
@@ -52,7 +51,6 @@ async def test_the_page_says_what_a_plan_is_how_far_it_is_and_what_each_step_did
 
 @requirement("console:plan")
 async def test_a_failed_plan_says_so_first_and_its_failed_step_is_unfolded() -> None:
-    """spec: console.md, never under a sign of success"""
     async with inbox() as found:
         failed = await found.warden.execute_plan({"todoList": [FIND, tool_step("b", "broken", {})]}, wait_seconds=60)
         page = await _open(await _log_in(found), failed.execution_id)
@@ -72,8 +70,6 @@ async def test_a_skipped_step_says_which_condition_did_not_hold_and_is_no_fault(
 
 @requirement("console:plan", "voices:apart", "app:plan")
 async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_of_planwarden() -> None:
-    """spec: console, truth on the page; the page and the view of a host"""
-
     @planwarden.tool(risk="read", effect="read")
     async def tell() -> str:
         """Fail in words."""
@@ -91,7 +87,6 @@ async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_o
 
 @requirement("console:slider")
 async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> None:
-    """spec: plans.md, on the page a slider over the log"""
     async with inbox() as found:
         asked = await found.ask(FIND, ERASE)
         browser = await _log_in(found)
@@ -105,7 +100,6 @@ async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> No
 
 @requirement("console:steer")
 async def test_a_person_cancels_a_plan() -> None:
-    """spec: console.md, cancel"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask(FIND, ERASE)
@@ -119,7 +113,6 @@ async def test_a_person_cancels_a_plan() -> None:
 
 @requirement("console:steer")
 async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> None:
-    """spec: console.md, retry; a second press of the same button"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
@@ -139,7 +132,6 @@ async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> 
 
 @requirement("console:steer")
 async def test_a_page_of_before_does_not_go_on_from_what_a_later_page_started() -> None:
-    """ours: two tabs; what goes on is the run that the page shows"""
     async with inbox() as found:
         asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
         browser = await _log_in(found)
@@ -154,7 +146,6 @@ async def test_a_page_of_before_does_not_go_on_from_what_a_later_page_started() 
 
 @requirement("console:steer")
 async def test_a_fork_runs_from_the_chosen_step_on_again() -> None:
-    """spec: console.md, fork"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask(NOTE, confirm("ask", dependencies=["note"]))
@@ -170,7 +161,6 @@ async def test_a_fork_runs_from_the_chosen_step_on_again() -> None:
 
 @requirement("console:steer")
 async def test_a_rehearsal_from_the_page_changes_nothing() -> None:
-    """spec: console.md, rehearse"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask(FIND, ERASE)
@@ -186,7 +176,6 @@ async def test_a_rehearsal_from_the_page_changes_nothing() -> None:
 
 @requirement("console:steer")
 async def test_what_a_person_can_do_needs_a_form_of_this_session() -> None:
-    """spec: approvals.md, inbox pages"""
     async with inbox() as found:
         asked = await found.ask(FIND, ERASE)
         browser = await _log_in(found)
@@ -202,7 +191,6 @@ async def test_what_a_person_can_do_needs_a_form_of_this_session() -> None:
 
 @requirement("console:plan")
 async def test_a_large_result_is_a_file_that_no_browser_runs() -> None:
-    """ours: a tool's result may be a page with a script"""
     large, small = ("<script>alert(1)</script>" * times for times in (20_000, 1_000))
 
     @planwarden.tool(risk="read", effect="read")

@@ -26,7 +26,6 @@ PUBLIC = "https://plans.example"
     ("origin", "status"), [(PUBLIC, 303), ("http://plans.example", 403), ("https://evil.example", 403)]
 )
 async def test_forms_come_from_the_public_address_and_the_cookie_is_for_https(origin: str, status: int) -> None:
-    """ours: `X-Forwarded-Proto` is not read, `[http] public_url` says it"""
     async with warden() as w:
         site = InboxSite(service=lambda: w.service, settings=Settings(home=Path("/nonexistent")), origin=PUBLIC)
         transport = httpx2.ASGITransport(app=build_inbox_app(site, lambda: ["plans.example"]))
@@ -40,7 +39,6 @@ async def test_forms_come_from_the_public_address_and_the_cookie_is_for_https(or
 
 @requirement("inbox:cross-site")
 async def test_what_a_request_says_about_a_proxy_is_not_believed() -> None:
-    """ours: whoever connects from this machine could say it"""
     schemes = list[str]()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -29,7 +29,6 @@ async def ask(found: Inbox) -> tuple[Suspension, Browser]:
 
 @requirement("plan:review")
 async def test_the_page_shows_the_steps_the_risks_and_what_the_answer_can_cover() -> None:
-    """spec: plans.md, review; console.md, three voices"""
     async with inbox(Ledger()) as found:
         asked, browser = await ask(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
@@ -45,7 +44,6 @@ async def test_the_page_shows_the_steps_the_risks_and_what_the_answer_can_cover(
 @requirement("plan:review")
 @pytest.mark.parametrize(("cover", "done"), [(None, []), ("yes", ["erase [7]"])])
 async def test_approving_starts_the_plan_and_covers_only_what_was_ticked(cover: str | None, done: list[str]) -> None:
-    """spec: plans.md, settled"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked, browser = await ask(found)
@@ -58,7 +56,6 @@ async def test_approving_starts_the_plan_and_covers_only_what_was_ticked(cover: 
 
 @requirement("plan:review")
 async def test_an_edited_plan_is_approved_only_after_its_difference_was_seen() -> None:
-    """spec: plans.md, edit; the first press shows the difference, whatever button it was"""
     ledger = Ledger()
     edited = json.dumps(plan(tool_step("note", "note", {"text": "instead"})))
     async with inbox(ledger) as found:
@@ -83,7 +80,6 @@ async def test_an_edited_plan_is_approved_only_after_its_difference_was_seen() -
     ("text", "says"), [("{", "The plan is"), ("[]", "no JSON object"), ('{"todoList": [{"id": "a"}]}', "description")]
 )
 async def test_a_wrong_edit_is_named_and_kept(text: str, says: str) -> None:
-    """spec: checked as any plan"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked, browser = await ask(found)
@@ -99,7 +95,6 @@ async def test_a_wrong_edit_is_named_and_kept(text: str, says: str) -> None:
 
 @requirement("plan:review")
 async def test_a_rejected_plan_says_so() -> None:
-    """spec: plans.md, reject"""
     async with inbox(Ledger()) as found:
         asked, browser = await ask(found)
         answer = await browser.decide(asked.suspension_id, "reject", reason="no")

@@ -43,19 +43,16 @@ def has_loose_words(text: str) -> bool:
     ],
 )
 def test_right_to_left_words_are_isolated_and_nothing_else_is(text: str, shown: str) -> None:
-    """spec: issue; https://www.unicode.org/reports/tr9/"""
     assert escape_text(text) == shown and not has_loose_words(shown)
 
 
 @pytest.mark.parametrize("length", range(VALUE_CHARS - 4, VALUE_CHARS + 8))
 def test_a_value_that_is_cut_inside_such_words_isolates_nothing_else(length: int) -> None:
-    """ours: size and hash follow the cut"""
     assert not has_loose_words(format_value("x" * (length - 10) + "אבגדהוזחטי" * 3))
 
 
 @pytest.mark.anyio
 async def test_a_question_shows_such_words_isolated_on_every_line() -> None:
-    """spec: forms of four lines, the facts of every channel, the agent's words"""
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(confirm("a", f"pay {PATH} {'אבגד/12 ' * 20}")))
         [question] = asked.suspensions
@@ -66,7 +63,6 @@ async def test_a_question_shows_such_words_isolated_on_every_line() -> None:
 
 
 def test_the_terminal_shows_such_words_isolated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """spec: issue; the command prints the facts"""
     cli = Cli(make_home(tmp_path / "home"), capsys)
     asked = cli.run_to_question(tool_step("a", "erase", {"ids": [1], "note": PATH}))
     said = cli.main("show", cli.main("list", "--json").json["suspensions"][0]["threadId"])

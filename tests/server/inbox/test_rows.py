@@ -46,7 +46,6 @@ async def _read_edit(found: Inbox, asked: Suspension) -> ArgumentEdit:
 
 @requirement("inbox:rows")
 async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_that() -> None:
-    """spec: plans.md, each row can be edited; approvals.md, law 5: a new revision, made by this person"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
@@ -79,7 +78,6 @@ async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_t
 async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_decided(
     typed: str, why: str, press: Literal["approve", "review"] | None
 ) -> None:
-    """spec: issue; also when a page is turned instead"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
@@ -99,7 +97,6 @@ async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_deci
 
 @requirement("inbox:rows")
 async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked_about_once_more() -> None:
-    """spec: pages of rows where there are many, without script"""
     ledger = Ledger()
     count = ROWS_PER_PAGE * 2 + 20
     async with inbox(ledger) as found:
@@ -126,7 +123,6 @@ async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked
 
 @requirement("inbox:rows")
 async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
-    """ours: three of many"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         _, browser, page = await _open(found, _loop(list(range(120))))
@@ -145,7 +141,6 @@ async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
 
 @requirement("inbox:rows")
 async def test_an_edit_of_a_row_that_is_left_out_is_not_recorded() -> None:
-    """ours: what does not run has no arguments to approve"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked, browser, page = await _open(found, _loop([7, 8]))
@@ -180,7 +175,6 @@ async def test_an_edit_of_a_row_that_is_left_out_is_not_recorded() -> None:
     ],
 )
 async def test_a_form_that_no_page_sends_decides_nothing(name: str, value: str) -> None:
-    """ours: everything from outside is hostile"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
@@ -191,7 +185,6 @@ async def test_a_form_that_no_page_sends_decides_nothing(name: str, value: str) 
 
 @requirement("inbox:rows")
 async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
-    """spec: approvals.md, shown = stored = run"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         _, browser, page = await _open(found, _loop([7, 8]))
@@ -206,7 +199,6 @@ async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
 
 @requirement("inbox:rows")
 async def test_a_revision_that_somebody_else_made_meanwhile_is_shown_and_nothing_is_decided() -> None:
-    """spec: approvals.md, law 3; two people on the same rows"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked, browser, page = await _open(found, _loop([7, 8]))
@@ -224,7 +216,6 @@ async def test_a_revision_that_somebody_else_made_meanwhile_is_shown_and_nothing
 
 @requirement("inbox:rows")
 async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each() -> None:
-    """ours: a browser's form stays below the limit of fields"""
     ledger = Ledger()
 
     @planwarden.tool
@@ -265,7 +256,6 @@ async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each()
 
 @requirement("inbox:rows")
 async def test_a_thousand_rows_are_twenty_pages_before_and_after_the_decision() -> None:
-    """spec: 1,000 and 10,000 rows; a loop of 10,000 asks about 1,000 at a time"""
     async with inbox() as found:
         asked, browser, page = await _open(found, _loop(list(range(10_000))))
         assert "Page 1 of 20" in page.words and len(page.text) < 300_000

@@ -49,7 +49,6 @@ async def _open(d: BrowserTester, count: int) -> None:
 
 @requirement("inbox:rows")
 async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
-    """spec: keyboard all the way; Enter in a field decides nothing"""
     async with open_browser() as d:
         await _open(d, 3)
         await d.page.get_by_label("row 1", exact=True).focus()
@@ -76,7 +75,6 @@ async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
 
 @requirement("inbox:seen-first")
 async def test_on_a_phone_rows_on_pages_that_were_not_opened_hold_the_button_back() -> None:
-    """spec: console, what it covers was on the screen"""
     from playwright.async_api import expect
 
     async with open_browser(**PHONE) as d:

@@ -38,7 +38,6 @@ def settings() -> Settings:
 
 @requirement("rules:calls")
 async def test_a_question_and_a_call_name_their_rule_and_its_values() -> None:
-    """spec: rules.md, the rule's number, its words and the values that matched are shown on the page"""
     async with inbox(settings=settings()) as found:
         browser = found.browser()
         await browser.log_in()

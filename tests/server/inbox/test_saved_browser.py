@@ -61,7 +61,6 @@ async def count_runs(d: BrowserTester) -> int:
 @requirement("saved:started", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_a_person_starts_a_plan_and_answers_what_it_asks(home: Path, script: bool) -> None:
-    """spec: console; with script and without"""
     async with open_browser(home=home, java_script_enabled=script) as d:
         await d.page.goto(await d.found.make_link(target="/inbox/saved"))
         await d.page.click("main button[type=submit]")
@@ -83,7 +82,6 @@ async def test_a_person_starts_a_plan_and_answers_what_it_asks(home: Path, scrip
 @requirement("saved:once")
 @pytest.mark.parametrize("script", [True, False])
 async def test_a_double_click_starts_one_run_and_leads_to_it(home: Path, script: bool) -> None:
-    """spec: console; starting twice by double click starts once"""
     async with open_browser(home=home, java_script_enabled=script) as d:
         await d.page.goto(await d.found.make_link(target="/inbox/saved/look"))
         await d.page.click("main button[type=submit]")
@@ -95,7 +93,6 @@ async def test_a_double_click_starts_one_run_and_leads_to_it(home: Path, script:
 
 @requirement("inbox:keyboard")
 async def test_enter_in_a_field_forecasts_and_the_focus_reaches_start_last(home: Path) -> None:
-    """spec: keyboard all the way; nothing starts by accident"""
     async with open_browser(home=home) as d:
         await d.log_in(target="/inbox/saved/clean")
         await d.page.get_by_label("reason").fill("stale")
@@ -114,7 +111,6 @@ async def test_enter_in_a_field_forecasts_and_the_focus_reaches_start_last(home:
 
 @requirement("saved:schedules")
 async def test_a_schedule_is_made_in_the_zone_of_the_reader_and_shown_in_it(home: Path) -> None:
-    """spec: times in the reader's zone"""
     async with open_browser(home=home, timezone_id="America/New_York") as d:
         await d.log_in(target="/inbox/saved/look/schedule")
         assert await d.page.get_by_label("Time zone").input_value() == "America/New_York"
@@ -139,7 +135,6 @@ async def test_a_schedule_is_made_in_the_zone_of_the_reader_and_shown_in_it(home
 
 
 async def test_what_a_schedule_starts_appears_on_its_open_page(home: Path) -> None:
-    """spec: live with script"""
     async with open_browser(home=home) as d:
         made = await add_schedule(d.found.warden.service.engine.store, "0 0 1 1 *", plan="look")
         await d.log_in(target=f"/inbox/schedules/{made.schedule_id}")

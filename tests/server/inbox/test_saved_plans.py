@@ -107,7 +107,6 @@ async def find_run(found: Inbox, page: Page) -> planwarden.Execution:
 
 @requirement("saved:started")
 async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_of_the_run(tmp_path: Path) -> None:
-    """spec: console, saved plans; start with a form made from `inputs`"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as (found, browser):
         form = await fill(browser, customer="Ada", tone='"firm"', tags='["a"]')
@@ -127,7 +126,6 @@ async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_
 
 @requirement("saved:started")
 async def test_a_rehearsal_of_the_same_form_changes_nothing_and_is_another_run(tmp_path: Path) -> None:
-    """spec: console; Start, Rehearse"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as (found, browser):
         form = await fill(browser, customer="Ada")
@@ -154,7 +152,6 @@ async def test_a_rehearsal_of_the_same_form_changes_nothing_and_is_another_run(t
 async def test_what_the_plan_does_not_take_is_shown_at_its_field_and_nothing_starts(
     tmp_path: Path, inputs: dict[str, str], name: str, said: str
 ) -> None:
-    """spec: console; faults at the field"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as (found, browser):
         for press in ("start", "rehearse", "forecast"):
@@ -170,7 +167,6 @@ async def test_what_the_plan_does_not_take_is_shown_at_its_field_and_nothing_sta
 
 @requirement("saved:faults")
 async def test_inputs_that_are_not_declared_go_into_a_json_field_where_the_schema_takes_them(tmp_path: Path) -> None:
-    """spec: console; what does not fit a form is a JSON text field"""
     schema = "inputs: {properties: {a: {type: string}, '': {type: string}}, additionalProperties: {type: integer}}\n"
     async with opened(tmp_path, free=schema + NOTE % "hi") as (found, browser):
         faults = {"[1]": "write an object", '{"a": 1}': "a has a field of its own", "{": "not valid JSON"}
@@ -186,7 +182,6 @@ async def test_inputs_that_are_not_declared_go_into_a_json_field_where_the_schem
 
 
 async def test_a_field_of_a_referenced_schema_is_the_field_of_what_it_refers_to(tmp_path: Path) -> None:
-    """ours: as the command line reads it"""
     schema = 'inputs: {properties: {a: {$ref: "#/$defs/c"}}, $defs: {c: {enum: [red, blue]}}}\n'
     async with opened(tmp_path, colour=schema + NOTE % "hi") as (found, browser):
         run = await find_run(found, await browser.submit(await fill(browser, "colour", a='"red"'), press="start"))
@@ -195,7 +190,6 @@ async def test_a_field_of_a_referenced_schema_is_the_field_of_what_it_refers_to(
 
 @requirement("saved:once")
 async def test_a_form_that_is_sent_twice_at_once_starts_one_run(tmp_path: Path) -> None:
-    """spec: console; a double click"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as (found, browser):
         form = await fill(browser, customer="Ada")
@@ -213,7 +207,6 @@ async def test_a_form_that_is_sent_twice_at_once_starts_one_run(tmp_path: Path) 
 
 @requirement("saved:once")
 async def test_the_second_press_finds_the_run_although_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
-    """ours: the first press started what was shown"""
     async with opened(tmp_path) as (found, browser):
         form = await fill(browser, customer="Ada")
         first = await browser.submit(form, press="start")
@@ -227,7 +220,6 @@ async def test_the_second_press_finds_the_run_although_the_file_has_changed_or_i
 
 @requirement("saved:once")
 async def test_an_old_form_says_that_it_has_started_a_run_and_offers_a_new_one(tmp_path: Path) -> None:
-    """ours: who went back in the browser must not take the old run for a new one"""
     clock = ManualClock()
     async with opened(tmp_path, store=MemoryStore(clock)) as (found, browser):
         form = await fill(browser, customer="Ada")
@@ -242,7 +234,6 @@ async def test_an_old_form_says_that_it_has_started_a_run_and_offers_a_new_one(t
 
 
 async def test_the_same_form_with_other_inputs_starts_another_run(tmp_path: Path) -> None:
-    """ours: back, change, start"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as (found, browser):
         form = await fill(browser, customer="Ada")
@@ -254,7 +245,6 @@ async def test_the_same_form_with_other_inputs_starts_another_run(tmp_path: Path
 
 @requirement("saved:as-shown")
 async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothing_starts(tmp_path: Path) -> None:
-    """spec: the version that was shown is the version that is started"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as (found, browser):
         form = await fill(browser, customer="Ada")
@@ -270,7 +260,6 @@ async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothin
 
 @requirement("saved:as-shown")
 async def test_a_file_that_changes_while_the_form_is_read_starts_nothing(tmp_path: Path) -> None:
-    """ours: the version is compared where the run is created"""
     ledger, store = Ledger(), OvertakenStore()
     async with opened(tmp_path, ledger, store=store) as (found, browser):
         form = await fill(browser, customer="Ada")
@@ -283,7 +272,6 @@ async def test_a_file_that_changes_while_the_form_is_read_starts_nothing(tmp_pat
 
 @requirement("saved:as-shown")
 async def test_a_file_that_broke_or_went_away_says_so(tmp_path: Path) -> None:
-    """ours"""
     async with opened(tmp_path) as (found, browser):
         form = await fill(browser, customer="Ada")
         write(tmp_path, "remind", "todoList: [")
@@ -295,7 +283,6 @@ async def test_a_file_that_broke_or_went_away_says_so(tmp_path: Path) -> None:
 
 @requirement("saved:forecast")
 async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of_the_form(tmp_path: Path) -> None:
-    """spec: console; forecast beside it"""
     asks = REMIND.replace("ids: [1, 2]", "ids: {$from: inputs, pointer: /ids}").replace(
         "properties:", "properties:\n    ids: {type: array}"
     )
@@ -335,7 +322,6 @@ async def test_the_page_says_of_a_loop_that_it_will_ask_once_and_of_a_step_that_
 
 
 async def test_a_plan_that_cannot_run_here_says_why_and_cannot_be_started(tmp_path: Path) -> None:
-    """ours"""
     odd = "todoList: [{id: a, description: x, toolCalls: [{toolName: gone, arguments: {}}]}]"
     async with opened(tmp_path, odd=odd) as (found, browser):
         page = await browser.open("/inbox/saved/odd")
@@ -348,7 +334,6 @@ async def test_a_plan_that_cannot_run_here_says_why_and_cannot_be_started(tmp_pa
 
 
 async def test_a_plan_that_wants_one_of_two_inputs_can_be_started_once_one_is_there(tmp_path: Path) -> None:
-    """ours: without inputs nothing is known yet, and nothing is wrong"""
     either = "{properties: {a: {type: string}, b: {type: string}}, anyOf: [{required: [a]}, {required: [b]}]}"
     async with opened(tmp_path, either=f"description: |\n  One\n  of two\ninputs: {either}\n{NOTE % 'hi'}") as (
         found,
@@ -364,7 +349,6 @@ async def test_a_plan_that_wants_one_of_two_inputs_can_be_started_once_one_is_th
 
 @requirement("saved:listed")
 async def test_the_list_names_plans_with_origin_and_version_and_broken_files_with_the_reason(tmp_path: Path) -> None:
-    """spec: console; saved plans"""
     async with opened(tmp_path, broken="todoList: 3", plain=NOTE % "hi") as (found, browser):
         page = await browser.open("/inbox/saved")
         [version] = [plan.version for plan in await found.warden.plans() if plan.name == "remind"]
@@ -379,7 +363,6 @@ async def test_the_list_names_plans_with_origin_and_version_and_broken_files_wit
 
 @requirement("saved:listed", "inbox:paged")
 async def test_many_plans_are_shown_page_by_page_with_a_bounded_number_of_store_calls(tmp_path: Path) -> None:
-    """ours"""
     async with opened(tmp_path) as (_, browser):
         for number in range(2 * PAGE_SIZE):
             write(tmp_path, f"plan{number:03}", NOTE % number)
@@ -392,7 +375,6 @@ async def test_many_plans_are_shown_page_by_page_with_a_bounded_number_of_store_
 
 @requirement("inbox:live")
 async def test_the_list_refreshes_only_when_something_changed(tmp_path: Path) -> None:
-    """spec: live with script"""
     async with opened(tmp_path) as (_, browser):
         page = await browser.open("/inbox/saved")
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
@@ -403,7 +385,6 @@ async def test_the_list_refreshes_only_when_something_changed(tmp_path: Path) ->
 
 
 async def test_a_home_without_plans_says_how_to_make_one(tmp_path: Path) -> None:
-    """ours"""
     async with opened(tmp_path) as (_, browser):
         (tmp_path / "plans" / "remind.yaml").unlink()
         assert "There is no saved plan yet" in (await browser.open("/inbox/saved")).words
@@ -411,7 +392,6 @@ async def test_a_home_without_plans_says_how_to_make_one(tmp_path: Path) -> None
 
 @requirement("inbox:hostile")
 async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
-    """spec: everything from outside is hostile"""
     nasty = "<script>alert(1)</script>\u202e[Start]\u202c\u200b"
     plan: dict[str, JsonValue] = {
         "title": f"T {nasty}",
@@ -451,7 +431,6 @@ async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
 
 
 async def test_a_schema_that_takes_too_much_work_is_named_and_does_not_hold_the_page(tmp_path: Path) -> None:
-    """ours"""
     deep: JsonValue = {"type": "string"}
     for _ in range(8):
         deep = {"type": "object", "properties": {"a": deep}}
@@ -468,7 +447,6 @@ async def test_a_schema_that_takes_too_much_work_is_named_and_does_not_hold_the_
 
 @requirement("inbox:csrf", "inbox:get-changes-nothing")
 async def test_only_a_form_of_this_session_starts_a_plan(tmp_path: Path) -> None:
-    """spec: POST, CSRF, digest and key of what was shown"""
     ledger = Ledger()
     async with opened(tmp_path, ledger) as (found, browser):
         form = await fill(browser, customer="Ada")
@@ -493,7 +471,6 @@ async def test_only_a_form_of_this_session_starts_a_plan(tmp_path: Path) -> None
 
 
 async def test_a_run_from_the_inbox_is_a_thread_of_the_operator_and_of_nobody_else(tmp_path: Path) -> None:
-    """spec: as `planwarden run` does for the owner"""
     gate = PausingTool()
     text = "todoList: [{id: a, description: x, toolCalls: [{toolName: gate}]}]"
     async with opened(tmp_path, None, gate.tool(), slow=text) as (found, browser):

@@ -73,7 +73,6 @@ async def read_audit(found: Inbox) -> list[tuple[str, object, object]]:
 async def test_a_schedule_is_added_paused_resumed_and_removed_with_buttons_that_say_what_they_did(
     tmp_path: Path,
 ) -> None:
-    """spec: console; schedules, each with what it did"""
     async with opened(tmp_path) as (found, browser):
         form = await fill(browser, **{field("customer"): "Ada"})
         shown = await browser.submit(form, press="times")
@@ -100,7 +99,6 @@ async def test_a_schedule_is_added_paused_resumed_and_removed_with_buttons_that_
 
 @requirement("saved:schedules")
 async def test_run_now_starts_one_run_and_links_to_what_it_did(tmp_path: Path) -> None:
-    """spec: run now; what each run did"""
     ledger = Ledger()
     async with opened(tmp_path, ledger=ledger) as (found, browser):
         made = await add_schedule(found.warden.service.engine.store, plan="plain")
@@ -120,7 +118,6 @@ async def test_run_now_starts_one_run_and_links_to_what_it_did(tmp_path: Path) -
 async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critical_calls_as_somebody_else(
     tmp_path: Path,
 ) -> None:
-    """spec: approvals, second; the page says that the approval does not suffice"""
     ledger = Ledger()
 
     @planwarden.tool(risk="critical")
@@ -155,7 +152,6 @@ async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critica
 
 @requirement("saved:once")
 async def test_run_now_pressed_twice_runs_once(tmp_path: Path) -> None:
-    """spec: starting twice by double click starts once"""
     ledger, clock = Ledger(), ManualClock()
     async with opened(tmp_path, ledger=ledger, clock=clock) as (found, browser):
         made = await add_schedule(found.warden.service.engine.store, plan="plain")
@@ -174,7 +170,6 @@ async def test_run_now_pressed_twice_runs_once(tmp_path: Path) -> None:
 
 
 async def test_run_now_says_why_it_started_nothing(tmp_path: Path) -> None:
-    """ours"""
     gate = PausingTool()
     async with opened(tmp_path, gate.tool()) as (found, browser):
         store = found.warden.service.engine.store
@@ -197,7 +192,6 @@ async def test_run_now_says_why_it_started_nothing(tmp_path: Path) -> None:
 
 @requirement("saved:once")
 async def test_a_form_that_is_sent_twice_adds_one_schedule(tmp_path: Path) -> None:
-    """ours: as for a start"""
     async with opened(tmp_path) as (found, browser):
         form = await fill(browser, "plain")
 
@@ -234,7 +228,6 @@ async def test_a_form_that_is_sent_twice_adds_one_schedule(tmp_path: Path) -> No
 async def test_a_schedule_that_cannot_be_is_refused_at_its_field(
     tmp_path: Path, fields: dict[str, str], said: str
 ) -> None:
-    """spec: faults at the field, nothing added"""
     async with opened(tmp_path) as (found, browser):
         form = await fill(browser, **{field("customer"): "Ada", **fields})
         page = await browser.submit(form, press="add")
@@ -244,7 +237,6 @@ async def test_a_schedule_that_cannot_be_is_refused_at_its_field(
 
 @requirement("saved:as-shown")
 async def test_a_plan_that_changed_gets_no_schedule_before_it_was_seen_again(tmp_path: Path) -> None:
-    """ours"""
     async with opened(tmp_path) as (found, browser):
         form = await fill(browser, "plain")
         write(tmp_path, "plain", NOTE % "other")
@@ -257,7 +249,6 @@ async def test_a_plan_that_changed_gets_no_schedule_before_it_was_seen_again(tmp
 
 
 async def test_what_was_done_is_said_only_of_what_is_so(tmp_path: Path) -> None:
-    """ours: anybody can make a link"""
     async with opened(tmp_path) as (found, browser):
         made = await add_schedule(found.warden.service.engine.store, plan="plain")
         for query in ("did=paused", "did=queued", "did=ran&tick=1", "did=<b>", "did=ran"):
@@ -267,7 +258,6 @@ async def test_what_was_done_is_said_only_of_what_is_so(tmp_path: Path) -> None:
 
 
 async def test_unknown_schedules_and_get_requests_change_nothing(tmp_path: Path) -> None:
-    """ours"""
     async with opened(tmp_path) as (found, browser):
         made = await add_schedule(found.warden.service.engine.store, plan="plain")
         for button in ("pause", "resume", "run", "remove"):
@@ -279,7 +269,6 @@ async def test_unknown_schedules_and_get_requests_change_nothing(tmp_path: Path)
 
 
 async def test_the_page_of_a_schedule_refreshes_only_when_something_changed(tmp_path: Path) -> None:
-    """spec: live"""
     async with opened(tmp_path) as (found, browser):
         made = await add_schedule(found.warden.service.engine.store, plan="plain")
         page = await browser.open(f"/inbox/schedules/{made.schedule_id}")
@@ -292,7 +281,6 @@ async def test_the_page_of_a_schedule_refreshes_only_when_something_changed(tmp_
 
 @requirement("inbox:hostile")
 async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others(tmp_path: Path) -> None:
-    """ours: a stored row is input"""
     nasty = "<script>\u202ex"
     async with opened(tmp_path) as (found, browser):
         store = found.warden.service.engine.store
@@ -314,7 +302,6 @@ async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others
 
 @requirement("inbox:paged")
 async def test_many_schedules_are_counted_and_a_few_shown(tmp_path: Path) -> None:
-    """spec: a page takes a bounded number of store calls"""
     async with opened(tmp_path) as (found, browser):
         store = found.warden.service.engine.store
         for number in range(SHOWN_ON_PLAN + 5):

@@ -100,7 +100,6 @@ async def _answer(d: BrowserTester, suspension_id: str, decision: Decision, auth
 
 @requirement("inbox:screen-reader", "voices:apart")
 async def test_headings_voices_states_and_buttons_are_named_in_the_order_of_the_page() -> None:
-    """spec: console, accessibility; truth on the page, three voices in their order"""
     from playwright.async_api import expect
 
     async with open_browser() as d:
@@ -118,7 +117,6 @@ async def test_headings_voices_states_and_buttons_are_named_in_the_order_of_the_
 
 @requirement("inbox:screen-reader", "inbox:live", "inbox:outcome")
 async def test_what_became_of_a_question_is_said_where_it_stands_open() -> None:
-    """spec: console, the page keeps the outcome live; a live region that is replaced is not read"""
     from playwright.async_api import expect
 
     async with open_browser() as d:
@@ -132,7 +130,6 @@ async def test_what_became_of_a_question_is_said_where_it_stands_open() -> None:
 
 @requirement("inbox:screen-reader", "inbox:live", "inbox:keyboard")
 async def test_a_plan_that_goes_on_is_said_and_leaves_the_focus_where_it_was() -> None:
-    """spec: console, one plan is live; keyboard all the way"""
     from playwright.async_api import expect
 
     async with open_browser() as d:

@@ -38,7 +38,6 @@ async def _send_decision(browser: Browser, suspension_id: str, digest: str, **he
     ],
 )
 async def test_a_change_that_another_page_asks_for_is_refused(headers: dict[str, str]) -> None:
-    """spec: must hold, inbox: cross-site POST, `Origin: null` -> 403"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -50,7 +49,6 @@ async def test_a_change_that_another_page_asks_for_is_refused(headers: dict[str,
 
 @requirement("inbox:cross-site")
 async def test_a_change_without_an_origin_counts_only_when_no_browser_sent_it_from_elsewhere() -> None:
-    """spec: missing with Sec-Fetch-Site cross-site -> 403"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -71,7 +69,6 @@ async def test_a_change_without_an_origin_counts_only_when_no_browser_sent_it_fr
 
 @requirement("inbox:get-changes-nothing")
 async def test_looking_at_any_address_decides_nothing() -> None:
-    """spec: must hold, inbox: GET approve -> 403"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -87,7 +84,6 @@ async def test_looking_at_any_address_decides_nothing() -> None:
 
 @requirement("inbox:csrf")
 async def test_a_form_without_this_sessions_token_is_refused() -> None:
-    """spec: must hold, inbox: missing token -> 403; a token of another session is none"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -104,7 +100,6 @@ async def test_a_form_without_this_sessions_token_is_refused() -> None:
 
 @requirement("inbox:session-needed")
 async def test_without_a_session_nothing_is_shown_and_nothing_is_taken() -> None:
-    """spec"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
@@ -122,7 +117,6 @@ async def test_without_a_session_nothing_is_shown_and_nothing_is_taken() -> None
 
 @requirement("inbox:session-ends")
 async def test_logging_out_ends_the_session_and_not_only_the_cookie() -> None:
-    """spec"""
     async with inbox() as found:
         browser = found.browser()
         page = await browser.log_in()
@@ -136,7 +130,6 @@ async def test_logging_out_ends_the_session_and_not_only_the_cookie() -> None:
 
 @requirement("inbox:session-ends")
 async def test_all_sessions_are_ended_from_one_of_them() -> None:
-    """spec: can be ended"""
     async with inbox() as found:
         browser, other = found.browser(), found.browser()
         page = await browser.log_in()
@@ -149,7 +142,6 @@ async def test_all_sessions_are_ended_from_one_of_them() -> None:
 @requirement("inbox:headers")
 @pytest.mark.parametrize("path", ["/inbox", "/inbox/pair", "/inbox/nowhere", "/inbox/static/inbox.js", "/inbox/end"])
 async def test_every_answer_carries_the_policy(path: str) -> None:
-    """spec: strict Content-Security-Policy, frame-ancestors 'none'"""
     async with inbox() as found:
         browser = found.browser()
         for answer in (await browser.open(path), await browser.open(path, host="evil.example")):
@@ -168,7 +160,6 @@ async def test_every_answer_carries_the_policy(path: str) -> None:
 
 @requirement("inbox:headers")
 async def test_no_page_holds_script_or_style() -> None:
-    """spec: no inline script"""
     async with inbox() as found:
         asked = await found.ask()
         browser = found.browser()
@@ -184,7 +175,6 @@ async def test_no_page_holds_script_or_style() -> None:
 @requirement("inbox:headers")
 @pytest.mark.parametrize("dest", ["iframe", "frame", "embed", "object", "fencedframe"])
 async def test_a_page_is_not_shown_inside_another(dest: str) -> None:
-    """spec: must hold, inbox: framed -> 403"""
     async with inbox() as found:
         browser = found.browser()
         await browser.log_in()
@@ -194,7 +184,6 @@ async def test_a_page_is_not_shown_inside_another(dest: str) -> None:
 @requirement("inbox:hosts")
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", f"{HOST}.evil.example", "localhost:8765"])
 async def test_only_its_own_names_are_answered(host: str) -> None:
-    """spec: Host allow-list, against rebinding"""
     async with inbox() as found:
         browser = found.browser()
         await browser.log_in()
@@ -204,14 +193,12 @@ async def test_only_its_own_names_are_answered(host: str) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 async def test_other_methods_are_not_known(method: str) -> None:
-    """ours"""
     async with inbox() as found:
         assert (await found.browser().client.request(method, "/inbox")).status_code == 405
 
 
 @requirement("inbox:bounded")
 async def test_a_body_without_end_is_cut_off() -> None:
-    """spec: huge bodies bounded; with and without a length"""
     async with inbox() as found:
         browser = found.browser()
         await browser.log_in()
@@ -243,7 +230,6 @@ async def test_a_body_without_end_is_cut_off() -> None:
     ],
 )
 async def test_a_body_that_is_no_form_of_ours_is_refused(body: bytes, media: str) -> None:
-    """spec: malformed forms"""
     async with inbox() as found:
         asked = await found.ask()
         browser = found.browser()
@@ -256,7 +242,6 @@ async def test_a_body_that_is_no_form_of_ours_is_refused(body: bytes, media: str
 
 @requirement("inbox:cookie")
 async def test_the_cookie_stays_in_this_browser_and_under_this_path() -> None:
-    """spec: HttpOnly, SameSite=Strict, Secure when https"""
     async with inbox() as found:
         browser = found.browser()
         page = await browser.open(f"/inbox/pair?code={(await found.site.access().make_codes('ann', 'terminal')).link}")
@@ -272,7 +257,6 @@ async def test_the_cookie_stays_in_this_browser_and_under_this_path() -> None:
 
 @requirement("inbox:code-once")
 async def test_opening_a_link_does_not_use_it_up() -> None:
-    """ours: previews and readers that fetch ahead"""
     async with inbox() as found:
         code = (await found.site.access().make_codes("ann", "terminal")).link
         pages = [await found.browser().open(f"/inbox/pair?code={code}") for _ in range(3)]
@@ -298,7 +282,6 @@ async def test_opening_a_link_does_not_use_it_up() -> None:
     ],
 )
 async def test_a_login_redirects_only_to_pages_of_the_inbox(target: str) -> None:
-    """ours"""
     async with inbox() as found:
         browser = found.browser()
         code = (await found.site.access().make_codes("ann", "terminal")).link
@@ -308,7 +291,6 @@ async def test_a_login_redirects_only_to_pages_of_the_inbox(target: str) -> None
 
 
 async def test_a_login_redirects_to_the_question() -> None:
-    """ours"""
     async with inbox() as found:
         asked = await found.ask()
         browser = found.browser()
@@ -322,7 +304,6 @@ async def test_a_login_redirects_to_the_question() -> None:
 
 
 async def test_a_link_from_another_site_loads_itself_again_so_that_the_cookie_goes_with_it() -> None:
-    """ours: strict cookies are held back on such a click"""
     async with inbox() as found:
         page = await found.browser().open("/inbox/history", sec_fetch_site="cross-site")
         assert page.status == 200 and 'content="0; url=/inbox/history"' in page.text
@@ -330,7 +311,6 @@ async def test_a_link_from_another_site_loads_itself_again_so_that_the_cookie_go
 
 @requirement("inbox:lockout")
 async def test_guessing_at_the_page_is_cut_off() -> None:
-    """spec: guessed code -> refused, lockout"""
     async with inbox() as found:
         codes = await found.site.access().make_codes("ann", "terminal")
         browser = found.browser()
@@ -343,7 +323,6 @@ async def test_guessing_at_the_page_is_cut_off() -> None:
 
 @requirement("inbox:passphrase")
 async def test_the_page_asks_for_the_passphrase_and_a_missing_file_lets_nobody_in(tmp_path: Path) -> None:
-    """spec; fails closed"""
     file = tmp_path / "passphrase"
     async with inbox(passphrase_file=file) as found:
         browser = found.browser()
@@ -359,7 +338,6 @@ async def test_the_page_asks_for_the_passphrase_and_a_missing_file_lets_nobody_i
 
 
 async def test_files_beside_the_pages_are_named_by_their_content() -> None:
-    """ours"""
     async with inbox() as found:
         browser = found.browser()
         for name in ASSETS:
@@ -371,7 +349,6 @@ async def test_files_beside_the_pages_are_named_by_their_content() -> None:
 
 
 async def test_the_vendored_file_is_the_one_that_its_note_names() -> None:
-    """ours"""
     folder = ROOT / "server" / "inbox" / "static"
     digest = hashlib.sha256((folder / "htmx-2.0.11.min.js").read_bytes()).hexdigest()
     note = (folder / "htmx-LICENSE.txt").read_text()

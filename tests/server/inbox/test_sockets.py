@@ -48,7 +48,6 @@ def stack() -> Iterator[ExitStack]:
 @requirement("signed:place")
 @needs_ipv6
 def test_a_free_port_is_taken_at_both_addresses_of_localhost(stack: ExitStack) -> None:
-    """ours: whoever listened on the other one would be given the codes of our links"""
     found = open_sockets()
     stack.callback(found.close)
     assert [listener.getsockname()[0] for listener in found.sockets] == ["127.0.0.1", "::1"]
@@ -65,7 +64,6 @@ def test_a_free_port_is_taken_at_both_addresses_of_localhost(stack: ExitStack) -
 def test_where_somebody_else_has_the_other_address_the_name_is_not_used(
     stack: ExitStack, ours: str, theirs: str
 ) -> None:
-    """ours"""
     families = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
     port = take_port()
     stack.enter_context(socket.create_server((theirs, port), family=families[theirs]))
@@ -77,7 +75,6 @@ def test_where_somebody_else_has_the_other_address_the_name_is_not_used(
 
 @requirement("signed:place")
 def test_an_address_that_localhost_does_not_lead_to_has_no_place_for_keys(stack: ExitStack) -> None:
-    """ours"""
     try:
         listener = socket.create_server(("127.0.0.2", 0))
     except OSError:
@@ -101,7 +98,6 @@ def test_an_address_that_localhost_does_not_lead_to_has_no_place_for_keys(stack:
     ],
 )
 def test_keys_of_a_host_are_used_on_its_secure_pages_only(origin: str, host: str, may: bool) -> None:
-    """spec: secure contexts"""
     assert can_use_keys_of(origin, host) is may
 
 
@@ -109,7 +105,6 @@ def test_keys_of_a_host_are_used_on_its_secure_pages_only(origin: str, host: str
 @needs_ipv6
 @requirement("signed:place")
 async def test_the_door_of_a_server_without_a_port_opens_at_localhost(tmp_path: Path) -> None:
-    """spec: links to the inbox for signing use http://localhost:PORT"""
     settings = Settings(home=tmp_path, opens_inbox=False)
     store = SqliteStore.open(tmp_path / "planwarden.db")
     made = planwarden.Warden(settings=settings, tools=[wipe(Ledger())], store=store)
@@ -133,7 +128,6 @@ async def test_the_door_of_a_server_without_a_port_opens_at_localhost(tmp_path: 
 async def test_over_http_the_inbox_is_at_localhost_unless_somebody_else_has_half_of_it(
     tmp_path: Path, is_whole: bool, stack: ExitStack
 ) -> None:
-    """spec: as above; /mcp stays where it was"""
     port = take_port()
     if not is_whole:
         stack.enter_context(socket.create_server(("::1", port), family=socket.AF_INET6))
@@ -165,8 +159,6 @@ async def test_over_http_the_inbox_is_at_localhost_unless_somebody_else_has_half
 
 @pytest.mark.anyio
 async def test_no_part_of_an_answer_waits_until_the_client_has_confirmed_the_one_before() -> None:
-    """ours: the second part came up to 40 ms later; connections inherit it from the socket that listens"""
-
     async def app(scope: object, receive: object, send: object) -> None:
         raise AssertionError("nobody sends a request")
 

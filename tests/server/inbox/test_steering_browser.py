@@ -75,7 +75,6 @@ async def _answer(d: BrowserTester, run: planwarden.Execution, *, approved: bool
 @requirement("inbox:step-grants", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_a_person_allows_a_step_for_a_week_and_later_runs_do_not_ask(home: Path, script: bool) -> None:
-    """spec: console; with script and without"""
     from playwright.async_api import expect
 
     async with open_browser(home=home, java_script_enabled=script) as d:
@@ -101,7 +100,6 @@ async def test_a_person_allows_a_step_for_a_week_and_later_runs_do_not_ask(home:
 @requirement("inbox:keep", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_a_person_keeps_a_plan_and_arrives_at_the_form_that_starts_it(home: Path, script: bool) -> None:
-    """spec: console, Keep; with script and without"""
     from playwright.async_api import expect
 
     async with open_browser(home=home, java_script_enabled=script) as d:
@@ -124,7 +122,6 @@ async def test_a_person_keeps_a_plan_and_arrives_at_the_form_that_starts_it(home
 @requirement("console:other-inputs", "inbox:keyboard", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_keys_alone_change_an_input_and_run_again_from_a_step(home: Path, script: bool) -> None:
-    """spec: keyboard all the way; Enter in a field starts nothing"""
     from playwright.async_api import expect
 
     async with open_browser(home=home, java_script_enabled=script) as d:
@@ -152,7 +149,6 @@ async def test_keys_alone_change_an_input_and_run_again_from_a_step(home: Path, 
 @requirement("console:changed-plan", "inbox:keyboard", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_keys_alone_change_the_plan_and_start_what_was_shown(home: Path, script: bool) -> None:
-    """spec: keyboard all the way; nothing starts before what it does was shown"""
     from playwright.async_api import expect
 
     async with open_browser(home=home, java_script_enabled=script) as d:

@@ -18,7 +18,6 @@ SAYS_ZONE = re.compile("E[SD]T$|GMT-[45]$")
 @requirement("inbox:times", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_every_time_is_in_the_readers_zone_or_says_that_it_is_utc(script: bool) -> None:
-    """spec: console, times in the reader's zone"""
     async with open_browser(timezone_id="America/New_York", java_script_enabled=script) as d:
         asked = await d.found.run_to_question(*CLEAN_UP)
         await d.found.run_to_question(PAY)
@@ -43,7 +42,6 @@ async def test_every_time_is_in_the_readers_zone_or_says_that_it_is_utc(script: 
 
 @requirement("inbox:times")
 async def test_what_is_long_ago_is_a_date_in_the_readers_zone() -> None:
-    """spec: console, times in the reader's zone"""
     async with open_browser(timezone_id="America/New_York") as d:
         await d.found.run_to_question(PAY)
         await d.log_in()

@@ -77,7 +77,6 @@ async def test_a_person_who_presses_approve_in_the_view_decides_at_client_and_no
 async def test_the_view_decides_what_is_too_long_for_a_form_and_fits_into_it(
     tmp_path: Path, era: Era, covered: int, is_decided: bool
 ) -> None:
-    """ours: the view has room for all of its lines, within a limit."""
     ledger = Ledger()
     steps = [tool_step(f"s{n}", "note", {"text": "y" * 300}) for n in range(covered)]
     asking = plan(confirm("ask", confirms=[f"s{n}" for n in range(covered)]), *steps)
@@ -92,7 +91,6 @@ async def test_the_view_decides_what_is_too_long_for_a_form_and_fits_into_it(
 @requirement("app:nonce")
 @both
 async def test_the_nonce_is_nowhere_that_a_model_reads(tmp_path: Path, era: Era) -> None:
-    """spec: `_meta` only; not in content, structured content, resources or errors."""
     async with served(tmp_path, tools=Ledger().tools()) as found, _host(found.server, era) as client:
         asked = await ok(client, "execute_plan", plan=CONFIRMED)
         result = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
@@ -116,7 +114,6 @@ async def test_the_nonce_is_nowhere_that_a_model_reads(tmp_path: Path, era: Era)
 async def test_a_model_that_calls_the_apps_tool_decides_nothing_and_is_told_to_stop(
     tmp_path: Path, era: Era, nonce: str
 ) -> None:
-    """spec: visibility is filtering by the host; without the nonce there are 0 effects, and no rejection either."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -158,7 +155,6 @@ async def test_a_nonce_counts_once_for_its_own_question(tmp_path: Path, era: Era
 @requirement("app:nonce")
 @both
 async def test_a_nonce_is_void_when_the_arguments_were_edited_after_it_was_shown(tmp_path: Path, era: Era) -> None:
-    """spec: what was shown is what runs."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, _host(found.server, era) as client:
         asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann"})))
@@ -200,7 +196,6 @@ async def test_pressing_nothing_decides_nothing(tmp_path: Path, era: Era, conten
 @requirement("app:assurance")
 @both
 async def test_a_dangerous_call_gets_an_address_instead_of_buttons(tmp_path: Path, era: Era) -> None:
-    """spec: never above client; not even with a nonce that was issued for something else."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
         found.warden.service.inbox_url = "http://127.0.0.1:4711/inbox"
@@ -219,7 +214,6 @@ async def test_a_dangerous_call_gets_an_address_instead_of_buttons(tmp_path: Pat
 @requirement("app:listing")
 @both
 async def test_only_hosts_that_draw_apps_see_the_app(tmp_path: Path, era: Era) -> None:
-    """spec: our tools for everybody else, not a word more; the view is listed where it can be drawn."""
     async with (
         served(tmp_path, tools=Ledger().tools()) as found,
         _host(found.server, era) as host,
@@ -254,7 +248,6 @@ async def test_only_hosts_that_draw_apps_see_the_app(tmp_path: Path, era: Era) -
 @requirement("app:view")
 @both
 async def test_the_view_may_load_nothing(tmp_path: Path, era: Era) -> None:
-    """spec: self-contained; it asks the host for an empty list of domains, and the document has its own policy."""
     async with served(tmp_path) as found, _host(found.server, era) as host:
         [view] = (await host.read_resource(URI)).contents
         assert view.mime_type == APP_MIME_TYPE and view.meta is not None

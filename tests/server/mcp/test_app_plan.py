@@ -39,7 +39,6 @@ def _plan(result: "CallToolResult") -> Document:
 async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_the_model_nothing_more(
     tmp_path: Path, era: Era
 ) -> None:
-    """spec: console.md, what a model sees"""
     steps = plan(
         tool_step("one", "note", {"text": "x"}), confirm("ask", "go on?"), tool_step("two", "note", {"text": "x"})
     )
@@ -65,7 +64,6 @@ async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_th
 @requirement("app:plan")
 @both
 async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(tmp_path: Path, era: Era) -> None:
-    """ours: a view that waits for a person costs a hundred bytes a look"""
     async with (
         served(tmp_path, tools=Ledger().tools()) as found,
         Client(found.server, mode=era, extensions=APPS) as host,
@@ -90,7 +88,6 @@ async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(
 @requirement("app:plan")
 @pytest.mark.parametrize("count", [300, 700])
 async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) -> None:
-    """spec: bounded size for 300 steps; and everything that others wrote is cut"""
     words = NASTY * 200
     steps = [tool_step(f"step_{n}", "note", {"text": "y" * 2_000}, description=words) for n in range(count)]
     settings = Settings(home=tmp_path, max_steps=1_000)
@@ -105,7 +102,6 @@ async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) ->
 
 @requirement("app:nonce")
 async def test_another_process_of_the_same_home_takes_the_decision_of_a_view(tmp_path: Path) -> None:
-    """ours: a restart of the server does not void what a person sees"""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=ledger.tools(), on_disk=True) as first,
@@ -140,7 +136,6 @@ async def test_another_process_of_the_same_home_takes_the_decision_of_a_view(tmp
 async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_view_is_accessible(
     tmp_path: Path, look: str
 ) -> None:
-    """spec: console.md, after a decision; axe-core has no finding; what others wrote stays text"""
     assert CHROMIUM is not None
     failing = plan(confirm("ask", NASTY), tool_step("last", "broken", description=NASTY))
     program, options = read_axe(), PHONE if look == "phone" else {}

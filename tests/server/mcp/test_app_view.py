@@ -117,7 +117,6 @@ def _wire(result: Any) -> Document:
 
 @requirement("app:view", "app:nonce")
 async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision(tmp_path: Path) -> None:
-    """spec: real document, real browser; the arguments that the buttons send have the one effect."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[sender(ledger)]) as found,
@@ -150,7 +149,6 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision(tmp_p
 
 @requirement("app:view")
 async def test_text_made_to_deceive_stays_text(tmp_path: Path) -> None:
-    """spec: facts first, escaped; nothing of it is markup."""
     async with (
         served(tmp_path) as found,
         Client(found.server, extensions=APPS) as client,

@@ -31,7 +31,6 @@ DANGEROUS: dict[str, JsonValue] = plan(tool_step("a", "erase", {"ids": [1, 2]}))
 
 
 async def test_a_model_that_approves_a_dangerous_call_has_no_effect(tmp_path: Path, era: Era) -> None:
-    """spec: 0 effects, nobody is shown a form, the sixth time in ten minutes it must stop."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -50,7 +49,6 @@ async def test_a_model_that_approves_a_dangerous_call_has_no_effect(tmp_path: Pa
 
 
 async def test_edited_arguments_from_a_model_do_not_help(tmp_path: Path, era: Era) -> None:
-    """spec: modifiedArgs make a new revision that a person has to look at."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
@@ -65,7 +63,6 @@ async def test_edited_arguments_from_a_model_do_not_help(tmp_path: Path, era: Er
 
 
 async def test_a_rejection_from_any_caller_counts(tmp_path: Path, era: Era) -> None:
-    """spec: asymmetric authority."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
@@ -87,7 +84,6 @@ async def test_without_forms_a_confirmation_waits_for_the_command_line(tmp_path:
 
 
 async def test_a_confirmation_is_decided_in_the_form_of_the_clients_person(tmp_path: Path, era: Era) -> None:
-    """spec: facts first, then what the agent says; the decision is required and has no default."""
     ledger, person = Ledger(), approving()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -131,7 +127,6 @@ async def test_a_confirmation_is_decided_in_the_form_of_the_clients_person(tmp_p
     ids=["empty", "nothing", "null", "other word", "true", "arguments only", "decline", "cancel", "declined approval"],
 )
 async def test_a_form_without_a_decision_decides_nothing(tmp_path: Path, era: Era, person: Person) -> None:
-    """spec: hosts accept, decline and cancel by themselves; none of that is a person's yes or no."""
     ledger = Ledger()
     person = Person(person.action, person.content)
     async with (
@@ -161,7 +156,6 @@ async def test_a_form_that_says_reject_rejects(tmp_path: Path, era: Era) -> None
 
 
 async def test_arguments_edited_in_the_form_are_what_runs(tmp_path: Path, era: Era) -> None:
-    """spec: pre-filled, optional; the recorded decision says what was changed."""
     ledger, person = Ledger(), approving(arg_copies=3, arg_to="Ann")
     async with (
         served(tmp_path, tools=[sender(ledger)]) as found,
@@ -210,7 +204,6 @@ async def test_what_the_model_proposes_to_change_is_what_the_person_is_shown(tmp
 
 
 async def test_a_confirmation_that_covers_a_dangerous_call_is_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
-    """spec: `confirms` raises what the confirmation needs."""
     ledger = Ledger()
     steps = plan(confirm("ask", confirms=["do"]), tool_step("do", "erase", {"ids": [1]}))
     async with (
@@ -238,7 +231,6 @@ async def test_a_form_shows_everything_that_the_decision_covers(tmp_path: Path, 
 
 
 async def test_a_question_whose_facts_do_not_fit_is_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
-    """spec: nobody approves in a form what the form could not show."""
     ledger = Ledger()
     covered = [tool_step(f"s{n}", "send", {"to": "x" * 300}) for n in range(20)]
     steps = plan(confirm("ask", confirms=[f"s{n}" for n in range(20)]), *covered)
@@ -353,7 +345,6 @@ NASTY = "Fine\n" * 50 + "\x1b[2J\u202e[Approve]\u200b\U000e0041" + "\n" * 5_000
 
 @requirement("forms:brief")
 async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_path: Path, era: Era) -> None:
-    """spec: 5,000 newlines, ANSI, bidi, a fake button: facts first, escaped, capped."""
     ledger, person = Ledger(), Person(action="cancel")
     async with (
         served(tmp_path, tools=[sender(ledger)]) as found,
@@ -373,7 +364,6 @@ async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_pa
 
 @requirement("forms:brief")
 async def test_arguments_made_to_deceive_are_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
-    """spec: what a confirmation says is its argument, and nobody approves in a form what the form could not show."""
     async with (
         served(tmp_path) as found,
         Client(found.server, mode=era, elicitation_callback=nobody) as client,

@@ -25,7 +25,6 @@ async def decide(found: Served, document: dict[str, Any], decision: Decision) ->
 
 @requirement("ask_person:answer")
 async def test_a_form_of_the_host_answers_in_the_same_call(tmp_path: Path, era: Era) -> None:
-    """spec: plans, asking without a plan"""
     person = approving(seat="7A")
     async with (
         served(tmp_path) as found,
@@ -42,7 +41,6 @@ async def test_a_form_of_the_host_answers_in_the_same_call(tmp_path: Path, era: 
 
 @requirement("ask_person:answer")
 async def test_a_person_who_says_no_in_the_form_has_rejected(tmp_path: Path, era: Era) -> None:
-    """spec: approvals, an accepted form that says reject rejects"""
     person = Person(content={"decision": "reject", "reason": "too early"})
     async with (
         served(tmp_path) as found,
@@ -55,7 +53,6 @@ async def test_a_person_who_says_no_in_the_form_has_rejected(tmp_path: Path, era
 @requirement("ask_person:answer")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_form_that_nobody_filled_in_decides_nothing(tmp_path: Path, era: Era, action: Any) -> None:
-    """spec: approvals, unattended hosts decline by themselves"""
     async with (
         served(tmp_path) as found,
         Client(found.server, mode=era, elicitation_callback=Person(action=action)) as client,
@@ -70,7 +67,6 @@ async def test_a_form_that_nobody_filled_in_decides_nothing(tmp_path: Path, era:
 
 @requirement("ask_person:answer")
 async def test_a_client_without_forms_waits_for_the_answer_of_another_channel(tmp_path: Path, era: Era) -> None:
-    """spec: plans, answered through the same channels"""
     results = list[dict[str, Any]]()
     async with served(tmp_path) as found, Client(found.server, mode=era) as client, anyio.create_task_group() as tasks:
 
@@ -113,7 +109,6 @@ async def test_a_client_without_forms_waits_for_the_answer_of_another_channel(tm
 async def test_a_question_that_nobody_could_answer_is_refused_before_it_is_asked(
     tmp_path: Path, era: Era, arguments: dict[str, Any], code: str, said: str
 ) -> None:
-    """spec: plans, asking without a plan; bad schemas and long texts are coded refusals"""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         error = await refused(client, "ask_person", **arguments)
         assert error["code"] == code and said in error["message"]
@@ -122,7 +117,6 @@ async def test_a_question_that_nobody_could_answer_is_refused_before_it_is_asked
 
 @requirement("ask_person:refused")
 async def test_a_hostile_text_stays_one_quoted_line(tmp_path: Path, era: Era) -> None:
-    """spec: approvals, what the person sees"""
     hostile = "Fine.\n\n[Approve]\x1b[2J \u202e evil \u200b" + "\n" * 500
     person = Person(action="decline")
     async with (
@@ -136,7 +130,6 @@ async def test_a_hostile_text_stays_one_quoted_line(tmp_path: Path, era: Era) ->
 
 @requirement("ask_person:once")
 async def test_two_callers_with_one_key_at_the_same_moment_ask_once(tmp_path: Path, era: Era) -> None:
-    """spec: plans, starting once"""
     threads = set[str]()
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         async with anyio.create_task_group() as tasks:
@@ -154,7 +147,6 @@ async def test_two_callers_with_one_key_at_the_same_moment_ask_once(tmp_path: Pa
 
 @requirement("ask_person:once")
 async def test_a_question_survives_the_server_and_its_key_finds_it_again(tmp_path: Path, era: Era) -> None:
-    """spec: plans, durable"""
     async with served(tmp_path, on_disk=True) as found, Client(found.server, mode=era) as client:
         first = await ok(client, "ask_person", message="Send it?", key="k", waitSeconds=0)
     async with served(tmp_path, on_disk=True) as found, Client(found.server, mode=era) as client:
@@ -167,7 +159,6 @@ async def test_a_question_survives_the_server_and_its_key_finds_it_again(tmp_pat
 
 @requirement("ask_person:answer")
 async def test_a_model_that_approves_by_itself_has_decided_nothing(tmp_path: Path, era: Era) -> None:
-    """spec: approvals, asymmetric authority"""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "ask_person", message="Send it?", waitSeconds=0)
         claimed = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})

@@ -85,7 +85,6 @@ async def is_still_open(found: Served) -> bool:
 async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
     tmp_path: Path, responses: JsonValue
 ) -> None:
-    """spec: what does not validate is -32602; what validates and is no decision leaves the question open."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
         arguments, returned = await start_question_over(wire)
@@ -116,7 +115,6 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
 
 @requirement("clients:lying")
 async def test_the_answer_of_a_client_that_declares_no_forms_does_not_count(tmp_path: Path) -> None:
-    """spec: capabilities are per request; a state that was sealed for another client does not help."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
         arguments, returned = await start_question_over(wire)
@@ -153,7 +151,6 @@ async def test_an_address_is_decided_by_no_answer_of_a_client(tmp_path: Path, ac
 @requirement("clients:malformed")
 @pytest.mark.parametrize("task_id", [None, 7, [], {}, True, "x" * 201, "x" * 10_000], ids=lambda value: str(value)[:9])
 async def test_a_task_id_that_is_none_is_an_invalid_parameter(tmp_path: Path, task_id: JsonValue) -> None:
-    """spec: -32602 for each of the three methods."""
     async with served(tmp_path) as found, wired(found.server) as wire:
         client = wire.declaring(TAKES)
         for method in ("tasks/get", "tasks/cancel", "tasks/update"):
@@ -178,7 +175,6 @@ async def test_answers_that_are_none_leave_the_task_as_it_is(tmp_path: Path, res
 
 @requirement("clients:revisions")
 async def test_what_earlier_drafts_had_is_not_there(tmp_path: Path) -> None:
-    """spec: `tasks/result` and `tasks/list` are unknown, and `task` on a call asks for nothing."""
     async with served(tmp_path, tools=Ledger().tools()) as found, wired(found.server) as wire:
         noted = plan(tool_step("a", "note", {"text": "x"}))
         for capabilities in (TAKES, LEGACY):
@@ -205,7 +201,6 @@ async def test_a_revision_that_is_not_spoken_is_refused_with_those_that_are(tmp_
 
 @requirement("clients:hurrying")
 async def test_a_client_that_polls_too_fast_is_answered_and_slows_nothing_down(tmp_path: Path) -> None:
-    """spec: an interval is a suggestion; what is asked 500 times at once is done once."""
     ledger, gate = Ledger(), PausingTool()
     steps = plan(tool_step("a", "gate"), tool_step("b", "note", {"text": "x"}), confirm("c"))
     async with (
@@ -233,7 +228,6 @@ async def test_a_client_that_polls_too_fast_is_answered_and_slows_nothing_down(t
 
 @requirement("clients:vanishing")
 async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(tmp_path: Path) -> None:
-    """spec: an update that was cut off can be sent again; whether it arrived or not, the effect is one."""
     ledger = Ledger()
     arrived = set[int]()
     async with served(tmp_path, tools=[sender(ledger)], on_disk=True) as found:
@@ -261,7 +255,6 @@ async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(tm
 
 @requirement("clients:vanishing")
 async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(tmp_path: Path) -> None:
-    """spec: in the older era the question is pushed; the next client is asked again."""
     ledger, opened = Ledger(), anyio.Event()
 
     async def slow(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
@@ -288,7 +281,6 @@ async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(tmp
 
 @requirement("clients:vanishing")
 async def test_a_client_that_vanishes_during_the_effect_reads_its_result_later(tmp_path: Path) -> None:
-    """spec: the answer is recorded before the effect, and the effect does not live in the request."""
     ledger, gate = Ledger(), PausingTool()
     steps = plan(confirm("a"), tool_step("b", "gate"), tool_step("c", "note", {"text": "x"}))
     async with served(tmp_path, tools=[*ledger.tools(), gate.tool()]) as found:
@@ -311,7 +303,6 @@ async def test_a_client_that_vanishes_during_the_effect_reads_its_result_later(t
 
 @requirement("clients:repeating")
 async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(tmp_path: Path) -> None:
-    """spec: the sealed state opens wherever the home's key is; the store lets one through."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as one,
@@ -343,7 +334,6 @@ async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(tmp_path: P
 
 @requirement("clients:repeating")
 async def test_a_task_and_a_call_that_answer_the_same_question_have_one_effect(tmp_path: Path) -> None:
-    """ours: two channels for one question; the second answer is refused, or ignored where the protocol says so."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
         client = wire.declaring(TAKES, FORMS)

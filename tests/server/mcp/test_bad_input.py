@@ -70,7 +70,6 @@ def _steps(*ids: str, **extra: JsonValue) -> list[JsonValue]:
 async def test_a_bad_plan_is_refused_precisely_and_nothing_is_stored(
     tmp_path: Path, era: Era, document: JsonValue, code: str, word: str
 ) -> None:
-    """spec: cycles, unknown tools, duplicate ids, dangling dependencies, empty, too long, wrong types, unknown keys."""
     async with _client(tmp_path, era) as (client, _):
         error = await refused(client, "execute_plan", plan=document)
         assert error["code"] == code
@@ -108,7 +107,6 @@ async def test_a_plan_nested_too_deeply_is_refused(tmp_path: Path, era: Era) -> 
 
 
 async def test_unknown_and_foreign_ids_look_the_same(tmp_path: Path, era: Era) -> None:
-    """spec: nothing tells a caller that an id it does not own exists."""
     async with _client(tmp_path, era) as (client, found):
         service = found.warden.service
         foreign = await service.run_goal("secret", requester=Requester("somebody else"))
@@ -202,8 +200,6 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, era: Era) -> None:
 
 
 async def test_an_effect_that_hangs_becomes_a_question(tmp_path: Path, era: Era) -> None:
-    """spec: nobody knows whether it happened, so it is neither done nor repeated."""
-
     @planwarden.tool(risk="read", effect="effect", timeout_s=5.0)
     async def send() -> str:
         """Never returns."""
@@ -259,8 +255,6 @@ async def test_a_result_that_is_not_json_fails_the_step(tmp_path: Path, era: Era
 
 
 async def test_half_a_surrogate_pair_does_not_end_the_connection(tmp_path: Path, era: Era) -> None:
-    """ours: it is a Python string and legal JSON, but no UTF-8."""
-
     @planwarden.tool(risk="read", effect="read")
     async def half() -> dict[str, str]:
         """Half a character."""
@@ -276,7 +270,6 @@ LONG = "x" * 20_000
 
 
 async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_server(tmp_path: Path, era: Era) -> None:
-    """ours: JSON may escape half of a surrogate pair, at any depth and in any argument."""
     async with _client(tmp_path, era, *Ledger().tools()) as (_, found):
         for tool, arguments in (
             ("get_execution", {"threadId": {"a": HALF}}),
@@ -294,7 +287,6 @@ async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_serv
 
 @pytest.mark.parametrize("options", ["20", 5, [], True, 0.5], ids=str)
 async def test_options_that_are_no_object_are_refused(tmp_path: Path, era: Era, options: JsonValue) -> None:
-    """ours: found by random input."""
     async with _client(tmp_path, era) as (client, _):
         for tool, arguments in (("execute_plan", {"plan": plan()}), ("run_goal", {"goal": "x"})):
             error = await refused(client, tool, **arguments, options=options)
@@ -314,15 +306,12 @@ async def test_options_that_are_no_object_are_refused(tmp_path: Path, era: Era, 
 async def test_a_refusal_quotes_little_of_what_was_sent(
     tmp_path: Path, era: Era, arguments: dict[str, JsonValue]
 ) -> None:
-    """ours: the message goes into a model's context."""
     async with _client(tmp_path, era) as (client, _):
         error = await refused(client, "execute_plan", **arguments)
         assert len(error["message"]) <= MAX_MESSAGE_CHARS and len(json.dumps(error)) < 20_000
 
 
 async def test_a_tool_that_ends_the_process_by_mistake_fails_its_step(tmp_path: Path, era: Era) -> None:
-    """ours: sys.exit in somebody's tool is that tool's failure."""
-
     @planwarden.tool(risk="read", effect="read")
     async def leave() -> str:
         """Leaves."""
@@ -360,7 +349,6 @@ async def test_a_store_that_fails_is_said_and_the_server_goes_on(tmp_path: Path,
 
 
 async def test_a_defect_of_ours_is_a_result_without_its_details(tmp_path: Path, era: Era) -> None:
-    """ours: the log has the traceback, the model does not."""
     store = FailingStore()
     async with served(tmp_path, store=store) as found, Client(found.server, mode=era) as client:
         store.failure = RuntimeError("password=hunter2")
@@ -372,7 +360,6 @@ async def test_a_defect_of_ours_is_a_result_without_its_details(tmp_path: Path, 
 
 @pytest.mark.parametrize("where", ["a file in its place", "somebody else's file"])
 async def test_a_store_that_cannot_open_is_said_with_every_call(tmp_path: Path, era: Era, where: str) -> None:
-    """ours: a server that only exits leaves nothing to read in most hosts."""
     home = tmp_path / "home"
     if where == "a file in its place":
         home.write_text("not a folder")

@@ -32,7 +32,6 @@ def mail(**binding: JsonValue) -> dict[str, JsonValue]:
 
 @requirement("plan:literals")
 async def test_every_literal_of_a_wrong_type_is_refused_at_once_and_nothing_runs(tmp_path: Path, era: Era) -> None:
-    """spec: issue 14"""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         wrong = plan(
@@ -54,7 +53,6 @@ async def test_every_literal_of_a_wrong_type_is_refused_at_once_and_nothing_runs
 
 @requirement("plan:literals")
 async def test_a_planner_is_told_of_wrong_literals_and_corrects_them(tmp_path: Path, era: Era) -> None:
-    """spec: issue 14, a fault in a model's plan goes back to it"""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "run_goal", goal="note it", options={"synthesize": False})
@@ -70,7 +68,6 @@ async def test_a_planner_is_told_of_wrong_literals_and_corrects_them(tmp_path: P
 
 @requirement("plan:placeholders")
 async def test_an_example_address_in_a_callers_plan_runs_with_a_warning(tmp_path: Path, era: Era) -> None:
-    """spec: console.md"""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "ann@example.org"})))
@@ -83,7 +80,6 @@ async def test_an_example_address_in_a_callers_plan_runs_with_a_warning(tmp_path
 async def test_json_in_text_is_taken_with_parse_and_without_it_the_error_shows_the_key(
     tmp_path: Path, era: Era
 ) -> None:
-    """spec: console.md"""
     ledger = Ledger()
     async with served(tmp_path, tools=[*ledger.tools(), crm]) as found, Client(found.server, mode=era) as client:
         failed = await ok(client, "execute_plan", plan=mail(pointer="/customers/0/name"))
@@ -98,7 +94,6 @@ async def test_json_in_text_is_taken_with_parse_and_without_it_the_error_shows_t
 
 @requirement("thread:bindings", "failure:done")
 async def test_a_failed_plan_is_continued_with_the_results_that_it_has(tmp_path: Path, era: Era) -> None:
-    """spec: console.md; nothing that is completed runs twice"""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         steps = [tool_step("found", "find", {"topic": "x"}), tool_step("told", "note", {"text": "once"})]

@@ -36,7 +36,6 @@ async def test_a_goal_whose_steps_the_caller_does_itself_stays_within_its_bytes(
 
 @eras
 async def test_no_answer_has_a_null_and_each_fits_the_output_schema_of_its_tool(tmp_path: Path, era: Era) -> None:
-    """spec: output schemas remain true."""
     forms = {tool.name: Schema(tool.output) for tool in TOOLS}
     steps = plan(tool_step("a", "find", {"topic": "x"}), model_step("b", "note"), tool_step("c", "erase", {"ids": [1]}))
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
@@ -89,7 +88,6 @@ async def test_another_kind_of_step_comes_with_its_own_instructions(tmp_path: Pa
 @requirement("mcp:cheap")
 @eras
 async def test_get_execution_has_all_that_answers_leave_out(tmp_path: Path, era: Era) -> None:
-    """ours: a model that has forgotten everything but the thread can go on."""
     steps = plan(tool_step("a", "find", {"topic": "x"}), model_step("b", "note"), model_step("c", "note"))
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "execute_plan", plan=steps, goal="note it twice")
@@ -119,7 +117,6 @@ async def test_who_answers_again_because_the_answer_was_lost_is_told_everything(
 
 @eras
 async def test_what_happened_while_the_caller_thought_is_in_its_next_answer(tmp_path: Path, era: Era) -> None:
-    """ours: a person approves while the caller's own question is open."""
     ledger = Ledger()
     steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]), {**THOUGHT, "id": "c"})
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:

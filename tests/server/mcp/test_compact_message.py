@@ -58,7 +58,6 @@ def _cells(line: str) -> int:
 
 @requirement("forms:brief")
 def test_the_first_line_is_what_is_asked_and_the_risk_then_come_the_arguments() -> None:
-    """spec: Claude Code shows four lines of a form, or three and a count."""
     customers: JsonValue = ["Acme Ltd", "Borealis", "Cobalt & Sons"]
     assert _lines(
         _call({"customers": customers, "text": "Your invoice is 30 days overdue. Please pay it this week."})
@@ -118,7 +117,6 @@ def test_the_fields_of_a_form_are_not_repeated_as_an_argument() -> None:
     ],
 )
 def test_a_form_with_a_label_or_a_choice_that_would_be_cut_is_not_shown(field: JsonValue) -> None:
-    """spec: nothing is decidable where a value was shortened and cannot be opened"""
     cut: tuple[dict[str, JsonValue], ...] = ({"city": field}, {"x" * 75: {"type": "string"}})
     for properties in cut:
         form: dict[str, JsonValue] = {"type": "object", "properties": properties}
@@ -127,7 +125,6 @@ def test_a_form_with_a_label_or_a_choice_that_would_be_cut_is_not_shown(field: J
 
 @requirement("forms:whole")
 def test_what_a_form_says_of_itself_is_among_the_facts() -> None:
-    """ours: clients show the fields of a form and nothing else of its schema"""
     form: dict[str, JsonValue] = {"type": "object", "title": "Pay all", "properties": {"city": {"type": "string"}}}
     asked = replace(QUESTION, kind="input", message="?", answer_schema=form)
     assert 'the form says of itself {"title": "Pay all"}' in "".join(_lines(asked)).replace(CONTINUATION, "")
@@ -136,7 +133,6 @@ def test_what_a_form_says_of_itself_is_among_the_facts() -> None:
 @requirement("forms:whole")
 @pytest.mark.parametrize("kind", ["confirmation", "input", "reconcile", "delegated"])
 def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -> None:
-    """spec: 341 characters were approved of which a host showed the beginning"""
     long = replace(QUESTION, kind=kind, message="Be friendly. " + "x" * 328)
     assert build_compact_message(long) is None and not is_whole(replace(long, message="x" * 501 + "pay everybody"))
     repeated = replace(long, tool_call=ToolCall(call_id="a:1", tool_name="ask", arguments={"action": long.message}))
@@ -145,7 +141,6 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -
 
 @requirement("forms:brief")
 def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
-    """spec: 5,000 newlines, ANSI, bidi, a fake button."""
     lines = _lines(_call({"to": "Ann"}, NASTY))
     escaped = count_escaped(_call({}, NASTY))
     assert lines[:3] == [
@@ -173,7 +168,6 @@ def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
     ids=["value", "name", "long", "many", "said and stored", "covered", "asked by another"],
 )
 def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Suspension) -> None:
-    """spec: a question whose facts do not fit is not approvable in a form."""
     assert build_compact_message(question) is None and build_form(question) is None
     assert len(compute_form_digest(question)) == 64
 
@@ -277,7 +271,6 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
 
 
 def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> None:
-    """spec: console, titles of schemas are labels, and the key stays visible"""
     fields: dict[str, JsonValue] = {
         "city": {"type": "string", "title": "Where to"},
         "when": {"type": "string", "title": "When"},

@@ -55,7 +55,6 @@ async def finished(client: Client, asked: Document) -> Document:
 async def test_a_call_while_the_database_is_gone_is_refused_and_the_same_call_succeeds_when_it_is_back(
     tmp_path: Path,
 ) -> None:
-    """spec: scale.md, gone while serving: storage_error, the process stays alive, calls succeed afterwards"""
     server, ledger = Server(), Ledger()
     async with client_of(server.make_database(), tmp_path, *ledger.tools()) as client:
         asked = await ok(client, "execute_plan", plan=PLAN)
@@ -75,7 +74,6 @@ async def test_a_call_while_the_database_is_gone_is_refused_and_the_same_call_su
 async def test_an_effect_that_ends_while_the_database_is_gone_is_stored_later_and_nobody_is_asked(
     tmp_path: Path,
 ) -> None:
-    """spec: scale.md, an effect whose worker lives never becomes a reconcile question"""
     server, started, may_end = Server(), anyio.Event(), anyio.Event()
     effects: list[str] = []
 
@@ -106,7 +104,6 @@ async def test_an_effect_that_ends_while_the_database_is_gone_is_stored_later_an
 
 @requirement("crash:lost-answer")
 async def test_the_same_decision_is_accepted_after_the_answer_to_the_first_was_lost(url: str, tmp_path: Path) -> None:
-    """spec: scale.md, the same decision repeated after a lost answer is accepted"""
     ledger, folder = Ledger(), tmp_path / "proxy"
     folder.mkdir()
     socket = shared_server().folder / ".s.PGSQL.5432"

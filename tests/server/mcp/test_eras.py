@@ -34,7 +34,6 @@ def _says(decision: str) -> InputResponses:
 
 
 async def test_somebody_who_decides_elsewhere_ends_an_open_form(tmp_path: Path) -> None:
-    """ours: a form must not outlive its question."""
     opened = anyio.Event()
 
     async def slow(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
@@ -89,7 +88,6 @@ async def _returned(client: Client, arguments: Document) -> InputRequiredResult:
 
 
 async def test_one_sealed_question_answered_a_hundred_times_has_one_effect(tmp_path: Path) -> None:
-    """spec: the SDK lets every replay through; the store does not. Nor does a restart change that."""
     ledger = Ledger()
     yes = _says("approve")
     async with (
@@ -120,7 +118,6 @@ async def test_one_sealed_question_answered_a_hundred_times_has_one_effect(tmp_p
 
 @requirement("ask_person:once")
 async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is_repeated(tmp_path: Path) -> None:
-    """spec: plans, asking without a plan; a client repeats the whole call with the answer, or without one"""
     arguments: Document = {"message": "Send it?"}
     async with served(tmp_path, on_disk=True) as found, Client(found.server, elicitation_callback=nobody) as client:
         question = await client.session.call_tool("ask_person", arguments, allow_input_required=True)
@@ -138,7 +135,6 @@ async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is
 
 
 async def test_an_answer_to_an_earlier_revision_is_stale(tmp_path: Path) -> None:
-    """spec: what was shown is what runs."""
     ledger = Ledger()
     yes = _says("approve")
     async with (
@@ -157,7 +153,6 @@ async def test_an_answer_to_an_earlier_revision_is_stale(tmp_path: Path) -> None
 
 
 async def test_a_forged_or_moved_state_is_refused(tmp_path: Path) -> None:
-    """spec: what a client echoes is hostile."""
     ledger = Ledger()
     yes = _says("approve")
     async with (

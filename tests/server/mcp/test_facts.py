@@ -87,7 +87,6 @@ def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
     ids=lambda character: f"U+{ord(str(character)):04X}",
 )
 def test_what_cannot_be_seen_is_written_out_and_counted(character: str) -> None:
-    """spec: control, bidirectional, zero-width and tag characters."""
     shown = escape_text(f"a{character}b")
     assert character not in shown and shown.startswith("a\\") and shown.isascii()
     assert count_hidden(f"a{character}b") == 1
@@ -130,7 +129,6 @@ def test_the_agents_words_are_labelled_and_cut() -> None:
 
 
 def test_an_argument_that_the_agent_repeats_is_still_a_fact() -> None:
-    """spec: nothing an agent wrote stands in place of a fact"""
     assert '  to = "Ann"' in format_facts(_with({"to": "Ann"}, message="Ann"))
 
 
@@ -148,13 +146,11 @@ def test_an_argument_that_the_agent_repeats_is_still_a_fact() -> None:
     ids=["value", "key", "name", "covered value", "covered name", "words"],
 )
 def test_a_question_of_which_anything_is_cut_is_not_whole(cut: Suspension) -> None:
-    """ours: what forms, views and terminals ask before they offer a decision"""
     assert not is_whole(cut) and is_whole(QUESTION)
     assert "... [" not in "".join(build_voices(cut, limit=None, is_cut=False).lines)
 
 
 def test_ordinary_characters_are_not_looked_at_one_by_one() -> None:
-    """ours: an argument may have 250 KB, and each look at it goes over all of it"""
     text = "x" * 100_000 + "\n" + "y" * 100_000
     with count_calls() as calls:
         assert escape_text(text) == text.replace("\n", "\\n") and count_hidden(text) == 1

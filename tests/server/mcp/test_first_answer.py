@@ -146,7 +146,6 @@ def hold_opening(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @requirement("start:light")
 def test_the_first_answers_import_nothing_that_only_an_open_store_needs(tmp_path: Path) -> None:
-    """spec: issue, figures to reach; measured without a clock"""
     _, _, errors = _served(tmp_path, ("tools/list", {}))
     [line] = [line for line in errors.splitlines() if line.startswith("planwarden.")]
     imported = line.split()
@@ -160,7 +159,6 @@ def test_the_first_answers_import_nothing_that_only_an_open_store_needs(tmp_path
 def test_a_database_that_cannot_be_opened_is_the_answer_to_a_call_that_did_not_wait_for_anything(
     tmp_path: Path,
 ) -> None:
-    """spec: issue, bad input; nothing hangs, and the process ends with its input"""
     (tmp_path / "planwarden.db").mkdir()
     call: tuple[str, dict[str, Any]] = ("tools/call", {"name": "list_suspensions", "arguments": {}})
     answers, code, errors = _served(tmp_path, call, call)
@@ -182,7 +180,6 @@ def test_a_database_that_cannot_be_opened_is_the_answer_to_a_call_that_did_not_w
 def test_a_setting_that_cannot_be_used_is_refused_before_anything_is_served(
     tmp_path: Path, file: str, text: str, said: str
 ) -> None:
-    """spec: issue, bad input"""
     (tmp_path / file).write_text(text)
     answers, code, errors = _served(tmp_path)
     assert (answers, code) == ([], 2)
@@ -194,7 +191,6 @@ def test_a_setting_that_cannot_be_used_is_refused_before_anything_is_served(
 async def test_a_server_opens_when_it_is_asked_for_what_needs_it_and_not_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     gate.may_open.set()
@@ -211,7 +207,6 @@ async def test_a_server_opens_when_it_is_asked_for_what_needs_it_and_not_before(
 @pytest.mark.anyio
 @requirement("start:light")
 async def test_a_server_without_requests_opens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: design, durability; what a dead process left running is taken over without being asked for"""
     monkeypatch.setattr(lazy_service, "HEADSTART_S", 0.0)
     gate = Gate(tmp_path)
     gate.may_open.set()
@@ -225,7 +220,6 @@ async def test_a_server_without_requests_opens_by_itself(tmp_path: Path, monkeyp
 async def test_calls_that_come_at_once_wait_for_one_opening_while_others_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     pages: list[dict[str, Any]] = []
@@ -250,7 +244,6 @@ async def test_calls_that_come_at_once_wait_for_one_opening_while_others_are_ans
 async def test_the_error_of_a_failed_opening_answers_waiting_and_later_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     hold_opening(monkeypatch)
     gate = Gate(tmp_path, failure=StoreError("the disk is gone"))
     told: list[str] = []
@@ -274,7 +267,6 @@ async def test_the_error_of_a_failed_opening_answers_waiting_and_later_calls(
 async def test_a_server_that_ends_before_it_opened_opens_nothing_and_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours; a signal ends the process as soon as the server says that it is closed"""
     hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     server = gate.server()

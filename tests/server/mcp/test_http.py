@@ -54,7 +54,6 @@ async def test_clients_of_both_eras_are_served_at_the_same_time(tmp_path: Path) 
 async def test_a_connection_that_ends_in_the_middle_of_a_request_logs_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
-    """ours: anybody who reaches the port could fill the log."""
     async with serving(Settings(home=tmp_path)) as url:
         port = int(url.rpartition(":")[2].partition("/")[0])
         kind = "application/json" if path == "/mcp" else "application/x-www-form-urlencoded"
@@ -92,7 +91,6 @@ async def gate() -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path, era: Era) -> None:
-    """spec: the execution lives in the server."""
     file = tmp_path / f"gate_{era}.py"
     file.write_text(GATE)
     async with serving(Settings(home=tmp_path, python_files=(file,))) as url:
@@ -113,7 +111,6 @@ async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path, era: Era) ->
 
 
 async def test_only_a_client_that_shows_forms_is_given_one(tmp_path: Path) -> None:
-    """spec: capabilities are checked first; a bare `elicitation` means forms, `url` alone does not."""
     async with serving(Settings(home=tmp_path)) as url, Client(url) as client, httpx2.AsyncClient() as http:
         asked = await ok(client, "execute_plan", plan=plan(confirm("b")))
         outcomes: list[list[str]] = []
@@ -156,7 +153,6 @@ async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
 @requirement("server:frames")
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_request_with_too_many_values_is_refused_before_it_is_parsed(tmp_path: Path, chunked: bool) -> None:
-    """ours: counted while it arrives, because parsing and checking it would make everybody wait"""
     many = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
     body = b'{"method":"tools/call","params":{"id":1,"x":' + many + b'},"jsonrpc":"2.0","id":"a7"}'
 

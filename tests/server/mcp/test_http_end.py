@@ -55,7 +55,6 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_a_server_that_is_told_to_end_records_what_its_call_returned_and_releases_the_execution(
     tmp_path: Path,
 ) -> None:
-    """ours: `docker stop` and systemd send SIGTERM; nobody may be asked about a call that could end"""
     home, log = tmp_path / "home", tmp_path / "log"
     home.mkdir(mode=0o700)
     (home / "planwarden.toml").write_text(f'[tools]\npython = ["{SHOP}"]\n', encoding="utf-8")

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.anyio
 
 @requirement("mcp:bounded-answers")
 async def test_a_list_of_questions_about_many_calls_has_the_first_rows_and_their_count(tmp_path: Path) -> None:
-    """spec: issue; 100 questions with 1,000 rows each took 4 s and 7 MB"""
     rows = list[JsonValue](f"{number} {'x' * 500}" for number in range(90))
     step = tool_step("each", "send", {"to": {"$from": "item"}}, forEach=rows)
 
@@ -52,7 +51,6 @@ async def test_a_list_of_questions_about_many_calls_has_the_first_rows_and_their
 def test_a_document_of_any_shape_is_cut_to_the_limit_and_lists_say_how_long_they_were(
     entry: JsonValue, count: int
 ) -> None:
-    """spec: issue; one hard cap on every answer"""
     document: dict[str, JsonValue] = {"status": "completed", "steps": [{"id": "a", "found": [entry] * count}]}
     cut = make_presentable(document)
     assert len(json.dumps(cut, ensure_ascii=False)) <= MAX_STRUCTURED
@@ -63,7 +61,6 @@ def test_a_document_of_any_shape_is_cut_to_the_limit_and_lists_say_how_long_they
 
 @requirement("mcp:bounded-answers")
 async def test_while_a_large_plan_is_checked_other_requests_are_answered() -> None:
-    """spec: issue; no request of at most its stated size keeps the loop"""
     turns = 0
 
     async def count() -> None:

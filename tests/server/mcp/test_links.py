@@ -64,7 +64,6 @@ async def _decide(found: Served, url: str, *, approved: bool = True) -> None:
 @requirement("resume:link", "resume:table")
 @both
 async def test_the_person_is_sent_to_the_page_of_that_question(tmp_path: Path, era: Era) -> None:
-    """spec: facts first in the message; nothing in the address but the id."""
     ledger, browser = Ledger(), Browser()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -91,7 +90,6 @@ async def test_the_person_is_sent_to_the_page_of_that_question(tmp_path: Path, e
 async def test_an_opened_page_without_a_decision_is_pending(
     tmp_path: Path, era: Era, content: dict[str, Any] | None
 ) -> None:
-    """spec: accept means "agreed to open"; whatever a client sends along with it is not read."""
     ledger, browser = Ledger(), Browser(content=content)
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -128,7 +126,6 @@ async def test_a_page_that_was_not_opened_decides_nothing(tmp_path: Path, era: E
 async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
     tmp_path: Path, era: Era, approved: bool
 ) -> None:
-    """spec: the older era is told that the page is done with."""
     ledger, opened, told = Ledger(), anyio.Event(), list[object]()
 
     async def opens(url: str) -> None:
@@ -183,7 +180,6 @@ class FakeInboxOpener:
 async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_can_show_neither(
     tmp_path: Path, era: Era
 ) -> None:
-    """spec: on demand, once"""
     ledger, opener = Ledger(), FakeInboxOpener(INBOX)
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -209,7 +205,6 @@ async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_ca
 @requirement("resume:table")
 @both
 async def test_without_an_inbox_the_command_line_is_named_and_nobody_is_asked(tmp_path: Path, era: Era) -> None:
-    """spec: no way to ask"""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -225,7 +220,6 @@ async def test_without_an_inbox_the_command_line_is_named_and_nobody_is_asked(tm
 
 @both
 async def test_a_form_that_cannot_hold_the_question_becomes_an_address(tmp_path: Path, era: Era) -> None:
-    """ours: what does not fit into a form is decided where it is shown whole."""
     form: Document = {"type": "object", "properties": {"who": {"type": "object", "properties": {}}}}
     ledger, browser = Ledger(), Browser()
     asks = plan(tool_step("ask", "requestInput", {"message": "Who?", "form": form}))
@@ -242,7 +236,6 @@ async def test_a_form_that_cannot_hold_the_question_becomes_an_address(tmp_path:
 @requirement("resume:brake")
 @both
 async def test_sending_a_person_to_the_page_is_slowed_down(tmp_path: Path, era: Era) -> None:
-    """spec: counted and rate-limited after 5 in 10 minutes, and the person can still decide."""
     ledger, browser = Ledger(), Browser()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -309,7 +302,6 @@ def _says(action: Any, **content: Any) -> Document:
 async def test_a_replayed_answer_without_a_decision_is_slowed_down_too(
     tmp_path: Path, answer: Document, is_form: bool
 ) -> None:
-    """spec: the limit covers every path, also one that skips the question."""
     question = plan(confirm("b")) if is_form else DANGEROUS
     async with _asked(tmp_path, question) as (_, client, ledger, arguments):
         state = await _returned(client, arguments)
@@ -342,7 +334,6 @@ async def test_one_sealed_address_accepted_a_hundred_times_has_the_one_effect_of
 
 @requirement("resume:state")
 async def test_the_state_of_a_page_cannot_be_answered_as_a_form(tmp_path: Path) -> None:
-    """spec: form accepted for a dangerous call: still pending."""
     async with _asked(tmp_path) as (_, client, ledger, arguments):
         state = await _returned(client, arguments)
         for said in ("approve", "reject"):
@@ -375,7 +366,6 @@ async def test_a_question_that_was_returned_too_long_ago_is_asked_anew(
 
 @requirement("resume:state", "access:owners")
 async def test_the_state_of_one_owner_is_worth_nothing_to_another(tmp_path: Path) -> None:
-    """spec: cross-owner; the same refusal as for a forged one, and the first owner's still counts."""
     settings = Settings(home=tmp_path)
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     async with (
@@ -394,7 +384,6 @@ async def test_the_state_of_one_owner_is_worth_nothing_to_another(tmp_path: Path
 
 
 async def test_a_protocol_that_knows_no_addresses_is_sent_none(tmp_path: Path) -> None:
-    """spec: `url` elicitation is new in 2025-11-25, whatever an older client declares."""
     async with serving(Settings(home=tmp_path)) as url, httpx2.AsyncClient(headers=HEADERS, timeout=60) as http:
         hello: Document = {
             "protocolVersion": "2025-06-18",
@@ -413,7 +402,6 @@ async def test_a_protocol_that_knows_no_addresses_is_sent_none(tmp_path: Path) -
 
 
 async def test_the_returned_address_is_an_ordinary_one_and_always_the_same(tmp_path: Path) -> None:
-    """spec: deterministic, or it would be asked again without end; the id of the older era is not sent in the newer."""
     async with _asked(tmp_path) as (_, client, _, arguments):
         first, second = [
             await client.session.call_tool("resume_execution", arguments, allow_input_required=True) for _ in range(2)

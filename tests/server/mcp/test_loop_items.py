@@ -27,7 +27,6 @@ async def double(number: int) -> int:
 
 @requirement("loops:pages")
 async def test_a_client_reads_all_items_by_pages_and_is_told_that_there_are_more(tmp_path: Path, era: Era) -> None:
-    """spec: issue; in the structured answer and in its text"""
     items: list[JsonValue] = [*range(130)]
     step = tool_step("double", "double", {"number": {"$from": "item"}}, forEach=items, maxItems=130, maxConcurrent=32)
     async with served(tmp_path, tools=[double]) as found, Client(found.server, mode=era) as client:

@@ -42,7 +42,6 @@ def test_each_mistake_has_a_name_of_its_own() -> None:
 async def test_a_mistake_is_understood_or_refused_before_anything_ran(
     tmp_path: Path, era: Era, mistake: Mistake
 ) -> None:
-    """spec: 50 mistakes that models make; none is an internal error."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         ids = await _set(client, mistake.stage)

@@ -23,7 +23,6 @@ FRIENDLY = "Send a friendly greeting to the team, " + "as every year, " * 19 + "
 
 @requirement("forms:whole")
 async def test_an_action_that_a_form_cannot_show_whole_is_decided_on_the_page(tmp_path: Path, era: Era) -> None:
-    """spec: an argument equal to the message was "(said below)", and below a host cut it"""
     assert len(FRIENDLY) == 341
     ledger = Ledger()
     asking = plan(confirm("a", FRIENDLY), tool_step("b", "note", {"text": "paid"}))
@@ -45,7 +44,6 @@ async def test_an_action_that_a_form_cannot_show_whole_is_decided_on_the_page(tm
 
 @requirement("forms:whole")
 async def test_a_short_action_stands_among_the_facts_of_a_form(tmp_path: Path, era: Era) -> None:
-    """spec: nothing an agent wrote stands in place of a fact"""
     ledger, person = Ledger(), approving()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -61,7 +59,6 @@ async def test_a_short_action_stands_among_the_facts_of_a_form(tmp_path: Path, e
 @requirement("forms:whole")
 @pytest.mark.parametrize("chars", [300, 500])
 async def test_the_view_has_a_nonce_only_where_it_shows_every_value_whole(tmp_path: Path, era: Era, chars: int) -> None:
-    """spec: it gave a nonce for a question whose argument it had cut at 400 characters"""
     ledger, to = Ledger(), "x" * chars
     app = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html;profile=mcp-app"]})]
     async with (
@@ -80,7 +77,6 @@ async def test_the_view_has_a_nonce_only_where_it_shows_every_value_whole(tmp_pa
 
 @requirement("forms:whole")
 async def test_the_page_shows_names_words_and_forms_whole(tmp_path: Path, era: Era) -> None:
-    """ours: a long name, a long message of a tool, and a form with long labels, in the one place that decides them"""
     name, words, label = "n" * 900, "w" * 1_500 + "END", "l" * 900
 
     @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")

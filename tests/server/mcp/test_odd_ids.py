@@ -15,7 +15,6 @@ ODD = "a\0b"
 
 
 async def test_nul_is_refused_in_ids_and_kept_in_values(store: Store, tmp_path: Path) -> None:
-    """spec: scale.md, NUL is refused in ids; in values it is kept or refused with a code"""
     ledger = Ledger()
     note = tool_step("act", "note", {"text": ODD})
     with anyio.fail_after(60):

@@ -35,7 +35,6 @@ def environment() -> Generator[dict[str, str]]:
 async def test_a_plan_asks_through_a_pooler_is_decided_elsewhere_and_goes_on(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """spec: scale.md, PgBouncer in transaction mode for everything but the control connection"""
     cli = Cli(make_home(tmp_path / "home"))
     command, *arguments = command_line("--home", str(cli.home), "serve")
     started = StdioServerParameters(command=command, args=arguments, env=clean_environment(environment))

@@ -16,7 +16,6 @@ PLAN = plan(tool_step("a", "gate"))
 
 
 async def test_a_call_returns_in_time_with_the_handle(tmp_path: Path, era: Era) -> None:
-    """spec: `running` and the thread, if it is not finished within waitSeconds."""
     gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
         with anyio.fail_after(60):
@@ -46,7 +45,6 @@ async def test_waiting_ends_as_soon_as_the_execution_does(tmp_path: Path, era: E
 
 
 async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era) -> None:
-    """spec: the number only grows; the words are ours."""
     gate = PausingTool()
     seen: list[tuple[float, str | None]] = []
 
@@ -70,7 +68,6 @@ async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era
 
 
 async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Era) -> None:
-    """spec: executions live in the server, not in a request."""
     gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found:
         async with Client(found.server, mode=era) as client, anyio.create_task_group() as tasks:

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 
 @requirement("rehearsal:record", "rehearsal:nothing-done")
 async def test_a_rehearsed_plan_asks_nobody_and_says_what_it_would_need(tmp_path: Path, era: Era) -> None:
-    """spec: plans.md, rehearsal"""
     ledger = Ledger()
     written = plan(
         tool_step("find", "find", {"topic": "x"}),

@@ -51,8 +51,6 @@ async def test_resources_have_a_drawing_and_say_whom_they_are_for(tmp_path: Path
 
 @requirement("lists:hints")
 async def test_lists_may_be_kept_and_what_changes_may_not(tmp_path: Path, era: Era) -> None:
-    """spec: 2026-07-28 caching; plans, settled: lists with saved plans for seconds; what differs between clients is
-    private, and older revisions know no hints."""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         lists = (
             (await client.list_tools(), 5_000, "private"),

@@ -86,7 +86,6 @@ def _snake(ids: Document) -> Document:
 @requirement("resume:table")
 @both
 async def test_row_a_form_accepted_for_a_dangerous_call_leaves_it_pending(tmp_path: Path, era: Era) -> None:
-    """spec: whoever accepts everything accepts an address, and that is no decision."""
     ledger, browser = Ledger(), Browser(content={"decision": "approve", "approved": True})
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -104,7 +103,6 @@ async def test_row_a_form_accepted_for_a_dangerous_call_leaves_it_pending(tmp_pa
 @both
 @pytest.mark.parametrize("inbox", [None, "http://127.0.0.1:1/inbox"])
 async def test_row_no_way_to_ask_says_everything_a_person_needs(tmp_path: Path, era: Era, inbox: str | None) -> None:
-    """spec: awaiting, address or null, command, expiry, the sentence; counted."""
     ledger = Ledger()
     settings = Settings(home=tmp_path, tools={"erase": ToolSettings(answer_within_s=600)})
     async with (
@@ -187,7 +185,6 @@ async def test_row_an_embedding_program_decides() -> None:
 @both
 @pytest.mark.parametrize("word", ["false", "true", 1, "yes", [], {}], ids=str)
 async def test_row_only_a_boolean_is_a_word(tmp_path: Path, era: Era, word: Any) -> None:
-    """spec: the string "false" is refused, never truthy."""
     ledger = Ledger()
     settings = Settings(home=tmp_path, policy=OperatorPolicy(trust_caller=True))
     async with (
@@ -218,7 +215,6 @@ def erase(ids: list[int]) -> str:
 @pytest.mark.slow
 @both
 async def test_a_dangerous_call_waits_over_stdio_and_http_whatever_the_client_answers(tmp_path: Path, era: Era) -> None:
-    """spec: the same body through a real process and a real port."""
     file = tmp_path / f"danger_{era}.py"
     file.write_text(TOOLS)
     (tmp_path / "planwarden.toml").write_text(f'[tools]\npython = ["{file.name}"]\n')

@@ -44,7 +44,6 @@ class Machine:
 @requirement("retry:rest")
 @both
 async def test_the_failure_names_the_tool_that_goes_on_and_that_does(tmp_path: Path, era: Era) -> None:
-    """spec: plans, retry; console.md, a failure's nextAction says what to do"""
     machine = Machine()
     async with served(tmp_path, tools=machine.tools()) as found, Client(found.server, mode=era) as client:
         failed = await ok(client, "execute_plan", plan=STEPS)
@@ -63,7 +62,6 @@ async def test_the_failure_names_the_tool_that_goes_on_and_that_does(tmp_path: P
 @requirement("retry:fork", "retry:refused")
 @both
 async def test_a_fork_takes_a_step_inputs_and_a_plan(tmp_path: Path, era: Era) -> None:
-    """spec: plans, fork"""
     machine = Machine()
     machine.is_mended = True
     who: JsonValue = {"$from": "inputs", "pointer": "/who"}
@@ -102,7 +100,6 @@ async def test_a_fork_takes_a_step_inputs_and_a_plan(tmp_path: Path, era: Era) -
 @requirement("retry:refused")
 @both
 async def test_a_waiting_a_foreign_and_an_unknown_thread_are_refused(tmp_path: Path, era: Era) -> None:
-    """spec: plans, retry"""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "execute_plan", plan=plan(confirm("ask")))
         error = await refused(client, "retry_execution", threadId=asked["threadId"])
@@ -115,7 +112,6 @@ async def test_a_waiting_a_foreign_and_an_unknown_thread_are_refused(tmp_path: P
 @requirement("retry:gated")
 @both
 async def test_a_model_that_retries_cannot_approve_what_a_person_rejected(tmp_path: Path, era: Era) -> None:
-    """spec: approvals; a retry is asked again"""
     ledger = Ledger()
     steps = plan(tool_step("erase", "erase", {"ids": [1]}))
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
@@ -129,7 +125,6 @@ async def test_a_model_that_retries_cannot_approve_what_a_person_rejected(tmp_pa
 
 @requirement("retry:once")
 async def test_a_retry_as_a_task_is_the_new_execution_and_its_key_finds_it(tmp_path: Path) -> None:
-    """spec: plans, starting once; tasks are executions"""
     machine = Machine()
     async with (
         served(tmp_path, tools=machine.tools(), script=[]) as found,
@@ -149,7 +144,6 @@ async def test_a_retry_as_a_task_is_the_new_execution_and_its_key_finds_it(tmp_p
 @requirement("retry:once")
 @both
 async def test_many_retries_at_once_do_the_rest_once(tmp_path: Path, era: Era) -> None:
-    """spec: plans, retry"""
     machine = Machine()
     async with served(tmp_path, tools=machine.tools()) as found, Client(found.server, mode=era) as client:
         failed = await ok(client, "execute_plan", plan=STEPS)

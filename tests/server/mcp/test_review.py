@@ -21,7 +21,6 @@ REVIEW = {"review": "person"}
 @requirement("plan:review")
 @pytest.mark.parametrize("content", [None, {"cover": True}, {"plan": EDIT}, {"plan": EDIT, "cover": True}])
 async def test_a_model_cannot_approve_edit_or_cover_a_plan(tmp_path: Path, era: Era, content: Any) -> None:
-    """spec: plans.md, a model's approval is only a proposal"""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "execute_plan", plan=SHORT, options=REVIEW)
@@ -38,7 +37,6 @@ async def test_a_model_cannot_approve_edit_or_cover_a_plan(tmp_path: Path, era: 
 async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_model_proposed(
     tmp_path: Path, era: Era
 ) -> None:
-    """spec: shown = stored = run"""
     ledger, person = Ledger(), approving()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
@@ -59,7 +57,6 @@ async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_mode
 
 @requirement("plan:review")
 async def test_a_plan_that_no_form_can_show_whole_is_not_decided_in_one(tmp_path: Path, era: Era) -> None:
-    """spec: a question whose facts do not fit is not approvable in a form"""
     ledger = Ledger()
     long = plan(*(tool_step(f"s{number}", "erase", {"ids": [number]}) for number in range(5)))
     async with (

@@ -86,7 +86,6 @@ async def opened(home: Path, ledger: Ledger | None = None, *, as_tools: bool = F
 
 
 async def test_a_saved_plan_is_run_by_name_and_asks_its_person(tmp_path: Path, era: Era) -> None:
-    """spec: plans, saved plans"""
     ledger = Ledger()
     async with (
         opened(tmp_path, ledger) as found,
@@ -103,7 +102,6 @@ async def test_a_saved_plan_is_run_by_name_and_asks_its_person(tmp_path: Path, e
 
 
 async def test_what_models_get_wrong_is_refused_with_what_is_right(tmp_path: Path, era: Era) -> None:
-    """ours: as for every other tool"""
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
         unknown = await refused(client, "run_plan", name="leter")
         assert unknown["code"] == "unknown_plan" and "did you mean 'letter'?" in unknown["message"]
@@ -120,7 +118,6 @@ async def test_what_models_get_wrong_is_refused_with_what_is_right(tmp_path: Pat
 
 
 async def test_the_description_lists_what_there_is_and_stays_short(tmp_path: Path, era: Era) -> None:
-    """spec: plans, saved plans; bounded"""
     async with opened(tmp_path) as found:
         async with Client(found.server, mode=era) as client:
             assert (await _described(client)).endswith("Saved: letter(to, copies?): Send a letter.")
@@ -142,7 +139,6 @@ async def _described(client: Client) -> str:
 
 
 async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(tmp_path: Path, era: Era) -> None:
-    """spec: plans, saved plans; the prompt is named as the plan"""
     save(tmp_path, "review_pending", LOOK)
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
         listed = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
@@ -161,7 +157,6 @@ async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(tmp_path: Path
 
 
 async def test_arguments_of_a_prompt_begin_with_the_required_ones(tmp_path: Path, era: Era) -> None:
-    """ours: hosts such as Claude Code fill them in by their place"""
     properties: dict[str, JsonValue] = {"copies": {"default": 1}, "to": {"type": "string"}, "note": {}, "by": {}}
     inputs: JsonValue = {"properties": properties, "required": ["copies", "to", "by"]}
     async with opened(tmp_path) as found:
@@ -174,7 +169,6 @@ async def test_arguments_of_a_prompt_begin_with_the_required_ones(tmp_path: Path
 
 
 async def test_a_prompt_can_be_a_template_that_the_host_fills_in(tmp_path: Path, era: Era) -> None:
-    """ours: opencode asks with `$1`, `$2`, and replaces them by what its person types, or by nothing"""
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
         text = await _prompted(client, "letter", {"to": "$1", "copies": "$2"})
         assert 'run_plan with name "letter"' in text and '\n"to": $1\n"copies": $2\n' in text
@@ -189,7 +183,6 @@ async def _prompted(client: Client, name: str, arguments: dict[str, str]) -> str
 
 
 async def test_an_input_is_completed_from_the_values_that_its_schema_lists(tmp_path: Path, era: Era) -> None:
-    """ours: what a host offers while its person types"""
     inputs: JsonValue = {"properties": {"tone": {"enum": ["warm", "wry", 3]}, "to": {"type": "string"}}}
     save(tmp_path, "tell", {**LOOK, "inputs": inputs})
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
@@ -205,14 +198,12 @@ async def test_an_input_is_completed_from_the_values_that_its_schema_lists(tmp_p
 async def test_arguments_that_do_not_fit_are_refused_before_a_model_reads_the_prompt(
     tmp_path: Path, era: Era, arguments: dict[str, str], said: str
 ) -> None:
-    """ours: the person corrects them in the host's form"""
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
         with pytest.raises(MCPError, match=said):
             await client.get_prompt("letter", arguments)
 
 
 async def test_the_resource_has_each_plan_with_its_inputs_and_not_where_it_is(tmp_path: Path, era: Era) -> None:
-    """spec: plans, saved plans"""
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
         [content] = (await client.read_resource(PLANS)).contents
         assert isinstance(content, TextResourceContents)
@@ -230,7 +221,6 @@ async def test_the_resource_has_each_plan_with_its_inputs_and_not_where_it_is(tm
 
 
 async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: Path, era: Era) -> None:
-    """spec: plans, saved plans"""
     ledger = Ledger()
     save(tmp_path, "run_goal", LOOK)
     save(tmp_path, "x" * 41, LOOK)
@@ -300,7 +290,6 @@ class Heard:
 async def test_clients_are_told_when_a_file_comes_changes_or_goes(
     tmp_path: Path, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: plans, saved plans; list_changed when files change"""
     monkeypatch.setattr(plan_lists, "LOOK_S", 0.0)
     monkeypatch.setattr(library, "FRESH_S", 0.0)
     heard = Heard()
@@ -317,7 +306,6 @@ async def test_clients_are_told_when_a_file_comes_changes_or_goes(
 
 
 async def test_the_capabilities_say_that_lists_change(tmp_path: Path, era: Era) -> None:
-    """spec: the protocol; a client need not listen to a server that does not say so"""
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
         capabilities = client.server_capabilities
         assert capabilities.tools is not None and capabilities.tools.list_changed
@@ -326,7 +314,6 @@ async def test_the_capabilities_say_that_lists_change(tmp_path: Path, era: Era) 
 
 @requirement("plans:read-only")
 async def test_nothing_over_mcp_writes_or_changes_a_plan(tmp_path: Path, era: Era) -> None:
-    """spec: plans, saved plans; `save` from MCP does not exist"""
     async with opened(tmp_path) as found, Client(found.server, mode=era) as client:
         before = _files(tmp_path)
         for name in ("save_plan", "keep_plan", "plans_keep", "write_plan"):

@@ -21,7 +21,6 @@ NOTE = plan(tool_step("a", "note", {"text": "once"}))
 @requirement("key:once")
 @pytest.mark.parametrize("era", ERAS)
 async def test_whoever_sends_a_key_again_waits_and_is_told_of_progress_as_the_first(tmp_path: Path, era: Era) -> None:
-    """spec: plans, starting once"""
     gate, told = PausingTool(), list[str | None]()
 
     async def let_through(progress: float, total: float | None, message: str | None) -> None:
@@ -44,7 +43,6 @@ async def test_whoever_sends_a_key_again_waits_and_is_told_of_progress_as_the_fi
 @requirement("key:once", "key:conflict", "key:valid")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_key_is_checked_and_another_request_with_it_refused(tmp_path: Path, era: Era) -> None:
-    """spec: plans, starting once"""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         for verb in ("run_goal", "create_plan"):
             asked = await ok(client, verb, goal="a goal", key=verb)
@@ -66,7 +64,6 @@ async def test_a_key_is_checked_and_another_request_with_it_refused(tmp_path: Pa
 @requirement("key:warning")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(tmp_path: Path, era: Era) -> None:
-    """spec: plans, starting once"""
     steps = plan(confirm("ask"))
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         first = await ok(client, "execute_plan", plan=steps)
@@ -78,7 +75,6 @@ async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(tmp_p
 
 @requirement("key:once")
 async def test_a_task_started_again_with_its_key_is_the_same_task(tmp_path: Path) -> None:
-    """spec: plans, starting once; tasks are executions"""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=ledger.tools(), script=[]) as found,

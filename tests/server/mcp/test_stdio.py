@@ -65,7 +65,6 @@ def _ledger(home: Path) -> list[str]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", first_only(*ERAS))
 async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> None:
-    """spec: plan, suspension, kill -9, restart, resume; what was done is not done again."""
     steps = plan(
         tool_step("a", "note", {"text": "first"}),
         confirm("b"),
@@ -90,7 +89,6 @@ async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> Non
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_two_processes_share_a_home_and_its_questions(home: Path) -> None:
-    """spec: a form returned by one process is answered through another."""
     with anyio.fail_after(60):
         async with (
             Client(_server(home), elicitation_callback=approving()) as first,
@@ -122,7 +120,6 @@ def _read(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", first_only("SIGTERM", "SIGINT", "end of input"))
 def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Path, ending: str) -> None:
-    """spec: prints of tools stay off the wire; the last owner leaves no lease behind."""
     with subprocess.Popen(
         [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -154,7 +151,6 @@ EMPTY = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
 @pytest.mark.slow
 @requirement("server:frames")
 def test_a_request_that_is_too_large_is_refused_under_its_id_and_the_connection_lives_on(home: Path) -> None:
-    """ours: counted before it is parsed, because parsing and checking it would make everybody wait"""
     with subprocess.Popen(
         forked_command_line("--home", str(home)),
         stdin=subprocess.PIPE,
@@ -202,7 +198,6 @@ atexit.register(print, "at the end")
 @pytest.mark.slow
 @requirement("stdio:only-protocol")
 def test_a_tools_file_that_prints_while_it_is_loaded_does_not_reach_the_client(home: Path) -> None:
-    """spec: issue; the first bytes on standard output are the answer to the first request"""
     (home / "tools.py").write_text(TOOLS + NOISE)
     with subprocess.Popen(
         [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -221,7 +216,6 @@ def test_a_tools_file_that_prints_while_it_is_loaded_does_not_reach_the_client(h
 @pytest.mark.slow
 @requirement("stdio:only-protocol")
 def test_a_tools_file_that_prints_does_not_get_into_a_document(home: Path) -> None:
-    """spec: console.md; under --json neither, even when the command fails"""
     (home / "tools.py").write_text(TOOLS + NOISE)
     for words, code in ((["tools", "--json"], 0), (["call", "nosuch", "--json"], 2)):
         command = [*COMMAND, *words, "--home", str(home)]
@@ -241,7 +235,6 @@ def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(home: Pa
 
 @pytest.mark.slow
 def test_the_sdk_is_imported_only_to_serve_and_heavy_tools_not_even_then() -> None:
-    """spec: commands and programs do not pay for MCP; the first answer does not pay for tools nobody called."""
     code = """
 import sys
 import planwarden, planwarden.server.cli.program, planwarden.server.transports.stdio, planwarden.server.views.facts

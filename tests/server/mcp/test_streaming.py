@@ -69,7 +69,6 @@ async def run_goal(home: Path, wire: str, manner: Manner, watcher: Watcher) -> D
 
 @every_wire
 async def test_a_client_sees_the_answer_grow_and_then_the_whole(tmp_path: Path, wire: str) -> None:
-    """spec: issue, streaming of synthesis as progress"""
     watcher = Watcher()
     done = await run_goal(tmp_path, wire, writing(ModelReply(text=ANSWER, goes_on=watcher.seen)), watcher)
     assert done["status"] == "completed" and done["output"] == ANSWER
@@ -81,7 +80,6 @@ async def test_a_client_sees_the_answer_grow_and_then_the_whole(tmp_path: Path, 
 @requirement("stream:no-record")
 @every_wire
 async def test_an_answer_that_broke_off_is_not_the_answer(tmp_path: Path, wire: str) -> None:
-    """spec: issue, cut stream; what was shown of the first attempt is nowhere in the record"""
     watcher = Watcher()
     manner = writing(ModelReply(text=ANSWER, breaks_off=True), ModelReply(text=OTHER, goes_on=watcher.seen))
     done = await run_goal(tmp_path, wire, manner, watcher)
@@ -91,7 +89,6 @@ async def test_an_answer_that_broke_off_is_not_the_answer(tmp_path: Path, wire: 
 @requirement("stream:no-record")
 @every_wire
 async def test_an_answer_that_never_ends_well_leaves_no_answer(tmp_path: Path, wire: str) -> None:
-    """spec: issue, cut stream"""
     watcher = Watcher()
     done = await run_goal(tmp_path, wire, writing(ModelReply(text=ANSWER, breaks_off=True)), watcher)
     assert done["status"] == "suspended" and "waits for the provider" in done["nextAction"]
@@ -99,7 +96,6 @@ async def test_an_answer_that_never_ends_well_leaves_no_answer(tmp_path: Path, w
 
 
 async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(tmp_path: Path) -> None:
-    """spec: issue, streaming of synthesis as progress"""
     pytest.importorskip("pty", reason="needs a pseudo-terminal")
     cli, going_on = Cli(make_home(tmp_path / "home")), anyio.Event()
     plan: Document = {"todoList": [{"id": "a", "description": "look", "requiredTools": ["find"]}]}
@@ -119,7 +115,6 @@ async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(
 async def test_a_model_that_writes_fast_does_not_flood_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: one notification per line of text would be hundreds"""
     monkeypatch.setattr(run, "STREAM_NOTIFY_S", math.inf)
     monkeypatch.setattr(mcp_watch, "HEARTBEAT_S", 1e9)
     watcher = Watcher()

@@ -127,7 +127,6 @@ async def asked_by(found: Served, principal: str = "local") -> str:
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates")
 async def test_changes_of_executions_and_open_questions_are_sent(tmp_path: Path, era: Era) -> None:
-    """spec: whichever channel decides, the subscriber is notified and reads the new state."""
     async with served(tmp_path, tools=Ledger().tools()) as found:
         thread_id = await asked_by(found)
         uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
@@ -157,7 +156,6 @@ async def test_the_next_execution_of_a_thread_is_sent_too(tmp_path: Path, era: E
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates")
 async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> None:
-    """ours: two servers with one file; the second one decides."""
     async with (
         served(tmp_path, tools=Ledger().tools(), on_disk=True) as one,
         served(tmp_path, tools=Ledger().tools(), on_disk=True) as other,
@@ -173,7 +171,6 @@ async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:owner")
 async def test_nobody_receives_changes_of_other_principals(tmp_path: Path, era: Era) -> None:
-    """spec: foreign threads and questions, and threads that do not exist, are silent alike."""
     async with served(tmp_path, tools=Ledger().tools()) as found:
         foreign, listener = await asked_by(found, "somebody else"), Listener()
         nobodys = f"{EXECUTIONS}/{'0' * 32}"
@@ -225,7 +222,6 @@ async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path, task_ids:
 
 @requirement("subscriptions:bounded")
 async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> None:
-    """ours: however much happens while it does not listen, the queue has one entry for each thing it watches."""
     async with warden(Ledger()) as w:
         service, bus, received = w.service, InMemorySubscriptionBus(), list[object]()
         view = await service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester("local"))
@@ -263,7 +259,6 @@ async def change(ctx: AnyContext) -> str:
 
 @requirement("subscriptions:updates")
 async def test_what_extensions_publish_reaches_those_who_asked_for_it(tmp_path: Path) -> None:
-    """ours: whatever else is registered on the server works as on any server of the SDK."""
     async with served(tmp_path) as found, Client(found.server, mode="auto") as client:
         found.server.add_tool(change)
         async with (
@@ -278,7 +273,6 @@ async def test_what_extensions_publish_reaches_those_who_asked_for_it(tmp_path: 
 
 @requirement("subscriptions:updates")
 async def test_a_server_that_stops_ends_its_streams_in_order(tmp_path: Path) -> None:
-    """spec: graceful closure; a stream that just dropped would raise `SubscriptionLost` here."""
     addresses = list[str]()
     ready, stopped = anyio.Event(), anyio.Event()
 
@@ -330,7 +324,6 @@ async def withdrawn(service: Service, clock: ManualClock, question: Suspension) 
 async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
     tmp_path: Path, era: Era, change: Callable[[Service, ManualClock, Suspension], Awaitable[None]]
 ) -> None:
-    """spec: the update of a subresource; what is read then is the new state, or that the question is closed."""
     clock = ManualClock()
     settings = Settings(home=tmp_path, tools={"send": ToolSettings(answer_within_s=60.0)})
     tools = [*Ledger().tools(), sender(Ledger())]
@@ -370,7 +363,6 @@ async def test_an_answer_through_another_process_is_sent(tmp_path: Path, era: Er
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:tools")
 async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_path: Path, era: Era) -> None:
-    """spec: `resources/updated` for what is read there; planwarden's own tools are the same as before."""
     place = Place(tmp_path)
     place.offer(build_entry("echo", annotations={"readOnlyHint": True}), build_entry("other"))
     place.serve(d="restless")

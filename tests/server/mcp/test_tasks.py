@@ -65,7 +65,6 @@ def connect_with_tasks(server: PlanwardenServer, extension: TakesTasks | None = 
 
 @requirement("tasks:lifecycle")
 async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_path: Path) -> None:
-    """spec: CreateTaskResult is durable, flat and without result; tasks/get has what the call would return."""
     gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found, connect_with_tasks(found.server) as client:
         created = await start(client, "execute_plan", plan=plan(tool_step("a", "gate")), options={"waitSeconds": 300})
@@ -88,7 +87,6 @@ async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_pat
 
 @requirement("tasks:lifecycle")
 async def test_what_failed_or_was_rejected_completes_as_a_task(tmp_path: Path) -> None:
-    """spec: `failed` is for errors of the protocol; how the execution ended stands in the result."""
     async with (
         served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found,
         connect_with_tasks(found.server) as client,
@@ -119,7 +117,6 @@ async def test_a_goal_with_a_model_of_its_own_is_a_task(tmp_path: Path) -> None:
 
 @requirement("tasks:caller")
 async def test_what_would_ask_the_calling_model_is_an_ordinary_result(tmp_path: Path) -> None:
-    """ours: a client that only polls a task would never put the prompt to its model."""
     async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_tasks(found.server) as client:
         asked = await ok(client, "run_goal", goal="write it down")
         assert (question_of(asked)["addressee"], question_of(asked)["kind"]) == ("caller", "plan")
@@ -132,7 +129,6 @@ async def test_what_would_ask_the_calling_model_is_an_ordinary_result(tmp_path: 
 
 @requirement("tasks:input")
 async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(tmp_path: Path) -> None:
-    """spec: the form is the one of every channel; the audit says channel, assurance and what was shown."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         created = await start(client, "execute_plan", plan=SENT)
@@ -153,7 +149,6 @@ async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(tmp_
 
 @requirement("tasks:input")
 async def test_answers_can_come_one_by_one(tmp_path: Path) -> None:
-    """spec: an answered key is gone, the other stays; the task continues when all are answered."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=TWO))["taskId"]
@@ -169,7 +164,6 @@ async def test_answers_can_come_one_by_one(tmp_path: Path) -> None:
 
 @requirement("tasks:replay")
 async def test_an_answer_sent_a_hundred_times_has_one_effect(tmp_path: Path) -> None:
-    """spec: updates are idempotent; a different answer afterwards is ignored, the key is never used again."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
@@ -186,7 +180,6 @@ async def test_an_answer_sent_a_hundred_times_has_one_effect(tmp_path: Path) -> 
 
 @requirement("tasks:replay")
 async def test_a_revised_question_has_a_new_key_and_the_old_one_decides_nothing(tmp_path: Path) -> None:
-    """spec: a key never means two questions."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
@@ -224,7 +217,6 @@ async def test_a_revised_question_has_a_new_key_and_the_old_one_decides_nothing(
 async def test_a_form_that_came_back_undecided_is_not_asked_again_even_after_a_restart(
     tmp_path: Path, response: JsonValue
 ) -> None:
-    """spec: an answered key is not used again; closing a form decides nothing, and a person still can decide."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as found,
@@ -272,7 +264,6 @@ async def test_an_answer_that_is_none_is_an_error_and_the_question_stays(tmp_pat
 
 @requirement("tasks:durable")
 async def test_a_task_survives_a_restart_in_the_middle(tmp_path: Path) -> None:
-    """spec: the same id, the same key; what was done before is not done again."""
     ledger = Ledger()
     tools = [*ledger.tools(), sender(ledger)]
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "send", {"to": "ann"}))
@@ -291,7 +282,6 @@ async def test_a_task_survives_a_restart_in_the_middle(tmp_path: Path) -> None:
 
 @requirement("tasks:durable")
 async def test_a_client_that_drops_before_the_answer_loses_nothing(tmp_path: Path) -> None:
-    """spec: the execution does not live in a request."""
     gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found:
         async with connect_with_tasks(found.server) as client:
@@ -305,7 +295,6 @@ async def test_a_client_that_drops_before_the_answer_loses_nothing(tmp_path: Pat
 
 @requirement("tasks:durable", "tasks:notified")
 async def test_two_clients_of_two_servers_share_a_task(tmp_path: Path) -> None:
-    """spec: the second one answers what the first one started, and the first one hears of it."""
     ledger, extension = Ledger(), TakesTasks()
     async with (
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as one,
@@ -326,7 +315,6 @@ async def test_two_clients_of_two_servers_share_a_task(tmp_path: Path) -> None:
 
 @requirement("tasks:cancel")
 async def test_a_cancelled_task_runs_nothing_more(tmp_path: Path) -> None:
-    """spec: an empty acknowledgement; of a task that has ended too, which stays as it is."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[*ledger.tools(), sender(ledger)]) as found,
@@ -348,7 +336,6 @@ async def test_a_cancelled_task_runs_nothing_more(tmp_path: Path) -> None:
 
 @requirement("tasks:cancel")
 async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
-    """spec: whichever wins, the task ends once and then never changes."""
     ends = set[str]()
     for number in range(30):
         gate = PausingTool()
@@ -370,7 +357,6 @@ async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
 
 @requirement("tasks:owner")
 async def test_unknown_and_foreign_tasks_are_the_same_error(tmp_path: Path) -> None:
-    """spec: -32602, and nothing that tells whether the task exists."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
@@ -388,7 +374,6 @@ async def test_unknown_and_foreign_tasks_are_the_same_error(tmp_path: Path) -> N
 
 @requirement("tasks:undeclared")
 async def test_a_client_without_the_extension_gets_ordinary_results_and_no_tasks(tmp_path: Path) -> None:
-    """spec: -32021 names what is missing; a call never returns a task that its request did not declare."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode="auto") as client:
         done = await ok(client, "execute_plan", plan=NOTED)
         assert done["status"] == "completed"
@@ -411,7 +396,6 @@ async def test_older_revisions_see_nothing_of_tasks(tmp_path: Path) -> None:
 
 @requirement("tasks:undeclared")
 async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path) -> None:
-    """spec: Mcp-Name is the taskId; anything else is -32020 with status 400, before anything is looked up."""
     async with served(tmp_path, tools=Ledger().tools()) as found:
         app = build_http_app(
             found.server, AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80), clock=SystemClock()
@@ -430,7 +414,6 @@ async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path)
 
 @requirement("tasks:lifecycle")
 async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: Path) -> None:
-    """spec: questions of the call itself are resolved first; an undecided one returns the ordinary result."""
     ledger, gate = Ledger(), PausingTool()
     steps = plan(confirm("a"), tool_step("b", "gate"))
     async with (
@@ -454,7 +437,6 @@ async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: 
 
 @requirement("tasks:lifecycle")
 async def test_an_incomplete_execution_goes_on_without_a_task(tmp_path: Path) -> None:
-    """ours: a task that ended does not start again."""
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}))
     async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_tasks(found.server) as client:
         created = await start(client, "execute_plan", plan=steps, options={"budgets": {"toolCalls": 1}})
@@ -468,7 +450,6 @@ async def test_an_incomplete_execution_goes_on_without_a_task(tmp_path: Path) ->
 
 @requirement("tasks:notified")
 async def test_a_listener_receives_the_whole_task_at_every_change(tmp_path: Path) -> None:
-    """spec: identical to tasks/get; unknown ids are left out; what has already ended is sent at once."""
     extension = TakesTasks()
     async with (
         served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found,

@@ -58,7 +58,6 @@ async def exhaust_budget(client: Client, steps: JsonValue) -> Document:
 
 @requirement("tasks:over")
 async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_goes_on(tmp_path: Path) -> None:
-    """spec: no status leaves a terminal one, in no process, whatever the continued execution does."""
     gate = PausingTool()
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "gate"), confirm("c"))
     tools = [*Ledger().tools(), gate.tool()]
@@ -83,7 +82,6 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
 
 @requirement("tasks:over", "tasks:cancel")
 async def test_cancelling_a_task_that_is_over_stops_its_execution_and_not_its_status(tmp_path: Path) -> None:
-    """ours: a client that cancels must not see the effect later; the terminal status stays."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_forms(found) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
@@ -97,7 +95,6 @@ async def test_cancelling_a_task_that_is_over_stops_its_execution_and_not_its_st
 @requirement("tasks:over", "tasks:link")
 @pytest.mark.parametrize("back_s", [60.0, 400 * 86_400.0])
 async def test_a_clock_that_moves_back_keeps_no_task_open(tmp_path: Path, back_s: float) -> None:
-    """ours: machines are set right; who opened a page is still waited for, and not for a year."""
     clock = ManualClock()
     async with (
         served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found,
@@ -116,7 +113,6 @@ async def test_a_clock_that_moves_back_keeps_no_task_open(tmp_path: Path, back_s
 
 @requirement("tasks:over")
 async def test_a_task_was_never_updated_before_it_was_created(tmp_path: Path) -> None:
-    """spec: times of a task, and how long it is kept from its creation, in milliseconds."""
     clock = ManualClock()
     async with (
         served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found,
@@ -132,7 +128,6 @@ async def test_a_task_was_never_updated_before_it_was_created(tmp_path: Path) ->
 
 @requirement("tasks:notified", "tasks:over")
 async def test_a_listener_learns_of_an_end_in_another_process(tmp_path: Path) -> None:
-    """ours: two hosts of one person; a form that is closed in one is no commit of the execution."""
     tools, extension = [sender(Ledger())], TakesTasks()
     async with (
         served(tmp_path, tools=tools, on_disk=True) as one,
@@ -153,7 +148,6 @@ async def test_a_listener_learns_of_an_end_in_another_process(tmp_path: Path) ->
 
 @requirement("tasks:over", "tasks:owner")
 async def test_the_task_of_a_pruned_execution_is_not_found_and_nothing_comes_back(tmp_path: Path) -> None:
-    """spec: after its time a task may be gone, which is the error of a task that never was."""
     async with served(tmp_path, tools=Ledger().tools(), on_disk=True) as found, connect_with_forms(found) as client:
         ended = await exhaust_budget(
             client, plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}))
@@ -169,7 +163,6 @@ async def test_the_task_of_a_pruned_execution_is_not_found_and_nothing_comes_bac
 
 @requirement("tasks:over")
 async def test_every_step_may_be_another_process(tmp_path: Path) -> None:
-    """ours: created, asked, closed, told, decided and read again, with a restart after each."""
     ledger = Ledger()
     task_id = key = ""
     for turn in range(6):

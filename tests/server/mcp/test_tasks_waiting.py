@@ -68,7 +68,6 @@ def result_of(task: Document) -> Document:
 async def test_a_call_that_waits_for_a_person_who_cannot_be_asked_is_an_ordinary_result(
     tmp_path: Path, steps: JsonValue
 ) -> None:
-    """spec: the server decides for each request; clients would poll a task without end if nobody can answer it."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[*ledger.tools(), sender(ledger)]) as found,
@@ -89,7 +88,6 @@ async def test_a_call_that_waits_for_a_person_who_cannot_be_asked_is_an_ordinary
 
 @requirement("tasks:waiting", "tasks:durable")
 async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_and_stays_ended(tmp_path: Path) -> None:
-    """spec: a status that is terminal never changes, in no process; the execution goes on all the same."""
     ledger, gate = Ledger(), PausingTool()
     tools = [*ledger.tools(), gate.tool()]
     steps = plan(tool_step("a", "gate"), tool_step("b", "erase", {"ids": [1]}), tool_step("c", "note", {"text": "x"}))
@@ -117,7 +115,6 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
 
 @requirement("tasks:waiting")
 async def test_a_client_without_forms_that_reads_a_task_does_not_end_it_for_clients_with_forms(tmp_path: Path) -> None:
-    """ours: what a task needs from its client is a matter of the request's capabilities."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[sender(ledger)]) as found,
@@ -138,7 +135,6 @@ async def test_a_client_without_forms_that_reads_a_task_does_not_end_it_for_clie
 
 @requirement("tasks:waiting")
 async def test_what_continues_a_task_that_is_over_gives_an_ordinary_result(tmp_path: Path) -> None:
-    """ours: a task that ended does not start again; the call itself still asks the person."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_forms(found) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
@@ -183,7 +179,6 @@ async def test_a_client_with_only_forms_learns_of_questions_that_no_form_decides
 
 @requirement("tasks:waiting")
 async def test_other_branches_go_on_before_a_task_ends_over_a_question(tmp_path: Path) -> None:
-    """spec: `working` as long as something works."""
     gate = PausingTool()
     steps = plan(confirm("a", dependencies=[]), tool_step("b", "gate", dependencies=[]))
     async with served(tmp_path, tools=[gate.tool()]) as found, connect_without_elicitation(found) as client:
@@ -197,7 +192,6 @@ async def test_other_branches_go_on_before_a_task_ends_over_a_question(tmp_path:
 
 @requirement("tasks:caller", "tasks:waiting")
 async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has_answered(tmp_path: Path) -> None:
-    """ours: the model continues with submit_answer, which the result names."""
     ledger = Ledger()
     steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]))
     async with served(tmp_path, tools=ledger.tools()) as found, connect_with_forms(found) as client:
@@ -221,7 +215,6 @@ async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has
 
 @requirement("tasks:waiting")
 async def test_a_plan_is_a_task_from_when_it_is_run(tmp_path: Path) -> None:
-    """ours: nothing works on a plan that was only made."""
     script: list[JsonValue] = [
         {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "x"}))}},
     ]
@@ -239,7 +232,6 @@ async def test_a_plan_is_a_task_from_when_it_is_run(tmp_path: Path) -> None:
 async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_nothing(
     tmp_path: Path, content: Document | None
 ) -> None:
-    """spec: accept means "agreed to open"; the task works on until the person has decided on the page."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools(), on_disk=True) as found, connect_with_forms(found) as client:
         found.warden.service.inbox_url = INBOX
@@ -269,7 +261,6 @@ async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_no
 @requirement("tasks:link")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_an_address_that_was_not_opened_is_not_a_rejection(tmp_path: Path, action: str) -> None:
-    """ours: hosts decline by themselves; a person can still approve."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, connect_with_forms(found) as client:
         found.warden.service.inbox_url = INBOX
@@ -287,7 +278,6 @@ async def test_an_address_that_was_not_opened_is_not_a_rejection(tmp_path: Path,
 
 @requirement("tasks:link")
 async def test_a_client_that_opens_addresses_only_is_sent_to_the_page_for_every_question(tmp_path: Path) -> None:
-    """spec: what is asked fits what the request declares; one question never has one key for two requests."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
         found.warden.service.inbox_url = INBOX
@@ -312,7 +302,6 @@ async def test_a_client_that_opens_addresses_only_is_sent_to_the_page_for_every_
 
 @requirement("tasks:link")
 async def test_an_address_that_changed_is_another_request_until_one_was_answered(tmp_path: Path) -> None:
-    """spec: a key means one request; an inbox that was started anew has another port."""
     async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_forms(found) as client:
         found.warden.service.inbox_url = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
@@ -348,7 +337,6 @@ async def test_a_task_waits_for_a_person_who_opened_the_page_for_a_limited_time(
 async def test_a_listener_learns_of_an_end_without_a_commit(
     tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: who listens need not poll, whatever the person did with the address."""
     monkeypatch.setattr(mcp_tasks_standing, "PAGE_S", 0.05)
     extension = TakesTasks()
     async with (
@@ -368,7 +356,6 @@ async def test_a_listener_learns_of_an_end_without_a_commit(
 
 @requirement("tasks:durable", "tasks:waiting")
 async def test_every_process_knows_the_answers_that_one_process_took(tmp_path: Path) -> None:
-    """ours: several hosts of one person share a store, and each has a server of its own."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as one,

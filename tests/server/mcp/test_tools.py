@@ -31,7 +31,6 @@ async def test_the_tools_together_cost_at_most_3000_tokens(tmp_path: Path, era: 
 
 
 async def test_the_tools_have_the_annotations_of_the_contract(tmp_path: Path, era: Era) -> None:
-    """spec: docs/reference/mcp.md."""
     tools = await _listed(tmp_path, era)
     assert list(tools) == [
         "search_tools",
@@ -59,7 +58,6 @@ async def test_the_tools_have_the_annotations_of_the_contract(tmp_path: Path, er
 
 
 async def test_the_first_two_hundred_characters_of_the_instructions_say_what_to_do(tmp_path: Path, era: Era) -> None:
-    """spec: hosts cut them."""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         assert client.instructions == INSTRUCTIONS
     for word in ("run_goal", "nextAction", "completed", "person"):
@@ -97,7 +95,6 @@ async def test_schemas_are_given_in_full_and_unknown_names_are_said(tmp_path: Pa
 
 
 async def test_a_goal_runs_with_the_caller_as_its_model(tmp_path: Path, era: Era) -> None:
-    """spec: plan, step, enforcement after prose, synthesis; each prompt is a question to the caller."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "run_goal", goal="find three ids")
         assert (asked["status"], question_of(asked)["addressee"], question_of(asked)["kind"]) == (
@@ -127,7 +124,6 @@ async def test_a_goal_runs_with_the_caller_as_its_model(tmp_path: Path, era: Era
 
 
 async def test_text_alone_is_enough_to_answer_a_question(tmp_path: Path, era: Era) -> None:
-    """ours: some hosts show the model nothing but text."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         result = await client.call_tool("execute_plan", {"plan": plan(model_step("a", "find"))})
         text, question = text_of(result), question_of(result.structured_content)
@@ -138,7 +134,6 @@ async def test_text_alone_is_enough_to_answer_a_question(tmp_path: Path, era: Er
 
 
 async def test_every_open_question_is_named_even_when_the_prompts_do_not_fit(tmp_path: Path, era: Era) -> None:
-    """ours: a client that sees only text must be able to answer all of them."""
     steps = plan(*(model_step(f"s{n}", "find", description="x" * 9_000, dependencies=[]) for n in range(10)))
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         result = await client.call_tool("execute_plan", {"plan": steps})
@@ -221,7 +216,6 @@ async def test_a_cancelled_execution_stays_cancelled(tmp_path: Path, era: Era) -
 
 
 async def test_a_caller_question_is_also_answered_through_resume_execution(tmp_path: Path, era: Era) -> None:
-    """spec: decision.content for questions to the caller."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "run_goal", goal="x", options={"synthesize": False})
         asked = await ok(client, "resume_execution", **ids_of(asked), decision={"content": PLANS})
@@ -238,8 +232,6 @@ async def test_the_same_answer_again_changes_nothing(tmp_path: Path, era: Era) -
 
 
 async def test_a_result_that_no_window_could_hold_is_cut_in_both_twins(tmp_path: Path, era: Era) -> None:
-    """ours: fifty results of a quarter megabyte each are twelve megabytes."""
-
     @planwarden.tool(risk="read", effect="read")
     async def flood() -> str:
         """A lot of text."""
@@ -257,7 +249,6 @@ async def test_a_result_that_no_window_could_hold_is_cut_in_both_twins(tmp_path:
 
 
 async def test_unknown_arguments_are_named(tmp_path: Path, era: Era) -> None:
-    """spec: unknown keys are refused with a message that names them, at every level."""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         error = await refused(client, "run_goal", goal="x", thread_id="y", mode=None)
         assert error["code"] == "invalid_arguments"
@@ -300,7 +291,6 @@ async def test_wrong_arguments_are_refused_by_name(
 
 
 async def test_null_means_left_out(tmp_path: Path, era: Era) -> None:
-    """ours: clients in strict mode send every argument."""
     async with served(tmp_path) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "run_goal", goal="x", threadId=None, options=None)
         done = await ok(
@@ -318,7 +308,6 @@ async def test_a_tool_for_plans_called_directly_is_explained(tmp_path: Path, era
 
 
 async def test_tools_registered_beside_ours_work_as_on_any_server(tmp_path: Path, era: Era) -> None:
-    """ours: extensions and conformance fixtures go on the product's own server object."""
     async with served(tmp_path) as found:
 
         @found.server.tool()

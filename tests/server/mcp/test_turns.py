@@ -44,7 +44,6 @@ class Floor:
 
 @requirement("mcp:turns")
 async def test_one_caller_alone_is_never_held_back() -> None:
-    """ours: nobody waits for the sake of nobody"""
     async with anyio.create_task_group() as tasks:
         floor = Floor(tasks)
         await floor.send("ann", *(f"a{number}" for number in range(50)))
@@ -54,7 +53,6 @@ async def test_one_caller_alone_is_never_held_back() -> None:
 
 @requirement("mcp:turns")
 async def test_a_callers_flood_waits_in_its_own_line_and_others_begin_at_once() -> None:
-    """spec: issue; one owner's flood moved another's median from 51 to 1,025 ms"""
     async with anyio.create_task_group() as tasks:
         floor = Floor(tasks)
         await floor.send("ann", "b1")
@@ -75,7 +73,6 @@ async def test_a_callers_flood_waits_in_its_own_line_and_others_begin_at_once() 
 
 @requirement("mcp:turns")
 async def test_a_request_that_waits_for_long_makes_room_for_the_callers_next() -> None:
-    """ours: who waits for a person blocks nobody, itself neither"""
     async with anyio.create_task_group() as tasks:
         floor = Floor(tasks, work_s=0.0)
         await floor.send("ann", "b1")

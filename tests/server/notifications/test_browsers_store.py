@@ -55,7 +55,6 @@ async def count_kinds(store: Store, *kinds: str) -> list[int]:
 
 @requirement("push:laws")
 async def test_browsers_come_back_as_they_were_added_also_through_another_connection(back_end: BackEnd) -> None:
-    """spec: storage.browsers"""
     store, other = back_end.connect(), back_end.connect()
     await open_session(store)
     assert await browsers_of(store).add(browser(), ADDED)
@@ -69,7 +68,6 @@ async def test_browsers_come_back_as_they_were_added_also_through_another_connec
 
 @requirement("push:laws", "push:own")
 async def test_a_browser_belongs_to_an_open_session_of_its_person(back_end: BackEnd) -> None:
-    """spec: storage.browsers; a session of another person is none"""
     store = back_end.connect()
     browsers = browsers_of(store)
     await open_session(store)
@@ -92,7 +90,6 @@ async def test_a_browser_belongs_to_an_open_session_of_its_person(back_end: Back
 
 @requirement("push:laws", "push:own")
 async def test_what_ends_a_session_ends_its_browsers_and_what_waits_for_them(back_end: BackEnd) -> None:
-    """spec: storage.browsers; a session that runs out by itself ends nothing"""
     store = back_end.connect()
     browsers, sessions = browsers_of(store), sessions_of(store)
     for name, principal in (("s1", "ann"), ("s2", "ann"), ("s3", "bob")):
@@ -135,7 +132,6 @@ async def store_notifications(store: Store, *browsers: NotifiedBrowser) -> None:
 
 @requirement("push:laws")
 async def test_the_number_of_browsers_is_bounded_for_a_person_and_for_all(back_end: BackEnd) -> None:
-    """spec: storage.browsers; those that expired do not count"""
     store = back_end.connect()
     browsers = browsers_of(store)
     people = [f"person {number}" for number in range(MAX_ALL_BROWSERS // MAX_BROWSERS)]
@@ -157,7 +153,6 @@ async def test_the_number_of_browsers_is_bounded_for_a_person_and_for_all(back_e
 
 @requirement("push:laws")
 async def test_a_browser_that_is_never_reached_is_forgotten(back_end: BackEnd) -> None:
-    """spec: storage.browsers"""
     store = back_end.connect()
     browsers = browsers_of(store)
     await open_session(store)
@@ -172,7 +167,6 @@ async def test_a_browser_that_is_never_reached_is_forgotten(back_end: BackEnd) -
 
 @requirement("push:laws", "push:own")
 async def test_a_session_that_ends_while_a_browser_is_added_leaves_none(back_end: BackEnd) -> None:
-    """ours: whichever comes first, nothing stays of a session that has ended"""
     first, second = back_end.connect(), back_end.connect()
     for number in range(10):
         session = f"s{number}"

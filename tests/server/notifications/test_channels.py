@@ -13,7 +13,6 @@ NTFY = '[[notify]]\nkind = "ntfy"\nurl = "https://ntfy.sh/t0psecret"\n'
 
 
 def test_the_file_names_channels_and_the_environment_holds_their_secrets(tmp_path: Path) -> None:
-    """spec: secrets only from the environment"""
     text = WEBHOOK + 'events = ["escalated"]\n' + NTFY + 'token_env = "NTFY_TOKEN"\nname = "phone"\n'
     (tmp_path / "planwarden.toml").write_text(text)
     environment = {"HOOK_SECRET": f" {SECRET}\n", "NTFY_TOKEN": "tk_s3cret"}
@@ -46,7 +45,6 @@ def test_the_file_names_channels_and_the_environment_holds_their_secrets(tmp_pat
 def test_a_secret_that_is_missing_or_wrong_is_the_channels_problem_and_not_repeated(
     tmp_path: Path, environment: dict[str, str], problem: str | None
 ) -> None:
-    """ours: planwarden still starts; another process may have the secret"""
     (tmp_path / "planwarden.toml").write_text(WEBHOOK)
     [found] = load_settings(home=tmp_path, environment=environment).channels
     assert found.problem == problem or (problem is not None and problem in (found.problem or ""))
@@ -55,7 +53,6 @@ def test_a_secret_that_is_missing_or_wrong_is_the_channels_problem_and_not_repea
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "Łódź"])
 def test_a_token_that_cannot_be_a_header_is_not_used(tmp_path: Path, token: str) -> None:
-    """ours: nothing from the environment can add a header"""
     (tmp_path / "planwarden.toml").write_text(NTFY + 'token_env = "NTFY_TOKEN"\n')
     [found] = load_settings(home=tmp_path, environment={"NTFY_TOKEN": token}).channels
     assert found.token is None and found.problem == "the environment variable NTFY_TOKEN holds no token"
@@ -90,7 +87,6 @@ def test_a_token_that_cannot_be_a_header_is_not_used(tmp_path: Path, token: str)
 def test_a_channel_that_cannot_work_is_refused_without_repeating_its_address(
     tmp_path: Path, text: str, said: str
 ) -> None:
-    """ours: what happened and what to do, no secret"""
     (tmp_path / "planwarden.toml").write_text(text)
     with pytest.raises(InvalidArguments, match=said) as refused:
         load_settings(home=tmp_path, environment={"HOOK_SECRET": SECRET})
@@ -99,7 +95,6 @@ def test_a_channel_that_cannot_work_is_refused_without_repeating_its_address(
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost:1", "[::1]:80", "127.8.8.8"])
 def test_plain_http_is_for_this_machine(tmp_path: Path, host: str) -> None:
-    """spec: https required except loopback"""
     (tmp_path / "planwarden.toml").write_text(WEBHOOK.replace("https://hooks.example", f"http://{host}"))
     [found] = load_settings(home=tmp_path, environment={"HOOK_SECRET": SECRET}).channels
     assert found.host == host

@@ -126,7 +126,6 @@ async def office(
 
 @requirement("notification:discreet", "notification:at-least-once")
 async def test_a_webhook_verifies_with_an_independent_implementation_and_says_ids_and_names_only() -> None:
-    """spec: standardwebhooks.com; no arguments, no agent text, no secret"""
     async with serve_receiver() as receiver, office(hook(receiver), now=float(int(time.time()))) as desk:
         desk.inbox = "http://127.0.0.1:1/inbox"
         step = tool_step("a", "erase", {"ids": [424242]})
@@ -162,7 +161,6 @@ async def test_a_webhook_verifies_with_an_independent_implementation_and_says_id
 
 
 def test_the_signature_is_the_one_of_the_specification() -> None:
-    """spec: the example of github.com/standard-webhooks/standard-webhooks"""
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     body = b'{"test": 2432232314}'
     found = sign_message(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body)
@@ -171,7 +169,6 @@ def test_the_signature_is_the_one_of_the_specification() -> None:
 
 @requirement("notification:discreet")
 async def test_a_push_message_is_json_with_a_title_a_priority_and_a_link_and_nothing_of_the_arguments() -> None:
-    """spec: docs.ntfy.sh/publish; hostile names are escaped and cut"""
     schedule = Schedule(remind_after_s=(60,), escalate_after_s=120, escalate_to=("bob", "c\u202earol\n" + "x" * 300))
     async with serve_receiver() as receiver, office(phone(receiver), schedule=schedule) as desk:
         desk.inbox = "https://warden.example/inbox"
@@ -210,7 +207,6 @@ async def test_a_push_message_is_json_with_a_title_a_priority_and_a_link_and_not
 
 @requirement("notification:with-its-event")
 async def test_every_turn_of_a_question_is_told_to_those_who_asked_for_it() -> None:
-    """spec: events of a channel"""
     schedule = Schedule(remind_after_s=(60,), escalate_after_s=120, escalate_to=("bob",))
     async with serve_receiver() as all_of_it, serve_receiver() as some, serve_receiver() as none:
         wanting = (
@@ -243,7 +239,6 @@ async def test_every_turn_of_a_question_is_told_to_those_who_asked_for_it() -> N
 
 
 async def test_questions_to_the_caller_and_to_the_clock_are_nobodys_business() -> None:
-    """spec: only for questions to people"""
     async with serve_receiver() as receiver, office(hook(receiver)) as desk:
         await desk.ask({"id": "a", "description": "think"})
         await desk.ask(tool_step("a", "wait", {"seconds": 60}))
@@ -251,14 +246,12 @@ async def test_questions_to_the_caller_and_to_the_clock_are_nobodys_business() -
 
 
 async def test_without_a_channel_nothing_is_written() -> None:
-    """spec: no cost otherwise"""
     async with office() as desk:
         await desk.answer(await desk.ask())
         assert await desk.store.notifications.waiting() == {}
 
 
 async def test_a_phone_does_not_ring_for_a_question_that_is_already_answered() -> None:
-    """ours: a webhook is told everything, a person only what they can still act on, and how it ended"""
     async with serve_receiver() as push, serve_receiver() as web, office(phone(push), hook(web)) as desk:
         await desk.answer(await desk.ask())
         await desk.sender.deliver_all()
@@ -271,7 +264,6 @@ async def test_a_phone_does_not_ring_for_a_question_that_is_already_answered() -
 
 @requirement("notification:at-least-once")
 async def test_a_failed_delivery_is_tried_again_later_under_the_same_id_and_signed_anew() -> None:
-    """spec: exponential back-off; the id stays, the timestamp is the attempt's"""
     async with (
         serve_receiver(reply_with(500), reply_with(503), reply_with(200)) as receiver,
         office(hook(receiver)) as desk,
@@ -293,7 +285,6 @@ async def test_a_failed_delivery_is_tried_again_later_under_the_same_id_and_sign
 @requirement("notification:at-least-once")
 @pytest.mark.parametrize("form", ["seconds", "date"])
 async def test_a_receiver_that_asks_for_time_gets_it_for_all_its_notifications(form: str) -> None:
-    """spec: Retry-After, RFC 9110"""
     at = datetime.fromtimestamp(1_800_000_000 + 100, UTC)
     asks = "100" if form == "seconds" else format_datetime(at, usegmt=True)
     async with (
@@ -316,7 +307,6 @@ async def test_a_receiver_that_asks_for_time_gets_it_for_all_its_notifications(f
     ("asks", "wait_s"), [("1" * 50, 6 * 3600.0), ("-5", None), ("soon", None), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0)]
 )
 async def test_a_senseless_retry_after_is_bounded_or_ignored(asks: str, wait_s: float | None) -> None:
-    """ours: the receiver's headers are input"""
     async with serve_receiver(reply_with(503, retry_after=asks)) as receiver:
         receipt = await post(OutgoingRequest(url=receiver.url, headers={}, body=b"{}"), now=1_800_000_000.0)
     assert receipt == DeliveryReceipt(is_delivered=False, description="answered 503", retry_after_s=wait_s)
@@ -324,7 +314,6 @@ async def test_a_senseless_retry_after_is_bounded_or_ignored(asks: str, wait_s: 
 
 @requirement("notification:discreet")
 async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
-    """spec: the signed message and the token go to the configured address only"""
     async with (
         serve_receiver() as elsewhere,
         serve_receiver(reply_with(307, location=elsewhere.url)) as receiver,
@@ -338,7 +327,6 @@ async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
 
 @requirement("notification:never-in-the-way")
 async def test_an_answer_without_an_end_is_not_read() -> None:
-    """spec: response bodies bounded and dropped"""
     async with serve_receiver(send_endless_body) as receiver, office(hook(receiver)) as desk:
         await desk.ask()
         await desk.sender.deliver_all()
@@ -349,7 +337,6 @@ async def test_an_answer_without_an_end_is_not_read() -> None:
 
 @requirement("notification:never-in-the-way")
 async def test_a_receiver_that_never_answers_is_hung_up_on_and_delays_no_other_channel() -> None:
-    """spec: time-outs"""
     async with serve_receiver(never_reply) as slow, serve_receiver() as good, office(hook(slow), phone(good)) as desk:
         await desk.ask()
         async with anyio.create_task_group() as tasks:
@@ -364,7 +351,6 @@ async def test_a_receiver_that_never_answers_is_hung_up_on_and_delays_no_other_c
 
 @pytest.mark.parametrize("manner", [send_garbage, never_reply])
 async def test_what_went_wrong_is_said_without_the_address(manner: object) -> None:
-    """ours: an address can be a secret"""
     async with serve_receiver(manner) as receiver:  # pyright: ignore[reportArgumentType]
         message = OutgoingRequest(url=receiver.url, headers={"webhook-id": "x"}, body=b"{}")
         receiver.silent_s = 20.0
@@ -377,7 +363,6 @@ async def test_what_went_wrong_is_said_without_the_address(manner: object) -> No
 
 @requirement("notification:gives-up")
 async def test_a_dead_receiver_is_given_up_in_the_end_and_the_audit_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """spec: given up after N attempts with an audit row"""
     async with serve_receiver() as receiver:
         gone = hook(receiver)
     async with office(gone) as desk:
@@ -397,7 +382,6 @@ async def test_a_dead_receiver_is_given_up_in_the_end_and_the_audit_says_so(capl
 
 @requirement("notification:gives-up")
 async def test_a_receiver_that_wants_no_more_is_not_asked_again() -> None:
-    """spec: 410 Gone"""
     async with serve_receiver(reply_with(410)) as receiver, office(hook(receiver)) as desk:
         await desk.ask()
         await desk.sender.deliver_all()
@@ -407,7 +391,6 @@ async def test_a_receiver_that_wants_no_more_is_not_asked_again() -> None:
 
 @requirement("notification:gives-up")
 async def test_after_a_day_a_notification_is_given_up_but_never_before_a_few_attempts() -> None:
-    """spec: N attempts or 24 h; ours: a machine that slept through the day still gets to try"""
     async with serve_receiver(reply_with(500)) as receiver, office(hook(receiver)) as desk:
         await desk.ask()
         desk.clock.advance(GIVE_UP_AFTER_S + 1)
@@ -425,7 +408,6 @@ async def test_after_a_day_a_notification_is_given_up_but_never_before_a_few_att
 
 @requirement("notification:at-least-once")
 async def test_what_was_sent_but_not_recorded_is_sent_again_when_its_claim_is_over() -> None:
-    """spec: at least once; the receiver knows the second one by its id"""
     async with serve_receiver() as receiver, office(hook(receiver)) as desk:
         await desk.ask()
         async with anyio.create_task_group() as tasks:
@@ -447,7 +429,6 @@ async def test_what_was_sent_but_not_recorded_is_sent_again_when_its_claim_is_ov
 
 @requirement("notification:never-in-the-way")
 async def test_a_silent_receiver_delays_neither_the_execution_nor_the_end_of_the_process() -> None:
-    """spec: a slow or dead receiver never delays an execution or shutdown"""
     ledger = Ledger()
     async with serve_receiver(never_reply) as receiver:
         settings = Settings(home=Path("/nonexistent"), channels=(hook(receiver),))
@@ -462,7 +443,6 @@ async def test_a_silent_receiver_delays_neither_the_execution_nor_the_end_of_the
 
 
 async def test_a_warden_delivers_by_itself_what_was_asked_before_it_started() -> None:
-    """spec: by any long-living process"""
     async with serve_receiver() as receiver, office(hook(receiver)) as desk:
         asked = await desk.ask()
         settings = Settings(home=Path("/nonexistent"), channels=desk.channels)
@@ -476,7 +456,6 @@ async def test_a_warden_delivers_by_itself_what_was_asked_before_it_started() ->
 
 @requirement("notification:discreet")
 async def test_no_secret_is_in_a_log_a_row_or_a_representation(caplog: pytest.LogCaptureFixture) -> None:
-    """spec: secrets only from the environment, in no log, row or repr"""
     caplog.set_level(logging.DEBUG)
     async with serve_receiver(reply_with(500)) as receiver, office(hook(receiver), phone(receiver)) as desk:
         await desk.ask()
@@ -498,7 +477,6 @@ async def test_no_secret_is_in_a_log_a_row_or_a_representation(caplog: pytest.Lo
 async def test_a_process_that_lacks_the_secret_leaves_the_notification_to_one_that_has_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """ours: hosts start processes with different environments on one home"""
     async with serve_receiver() as receiver:
         poor = replace(hook(receiver), key=b"", problem="the environment variable HOOK_SECRET is not set")
         async with office(poor) as desk:
@@ -511,7 +489,6 @@ async def test_a_process_that_lacks_the_secret_leaves_the_notification_to_one_th
 
 
 async def test_the_receiver_of_the_guide_accepts_a_message_once_and_no_forged_one() -> None:
-    """ours: docs/notifications.md is true"""
     guide = (DOCS / "notifications.md").read_text(encoding="utf-8")
     [program] = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     names: dict[str, Callable[..., object]] = {}

@@ -59,7 +59,6 @@ async def deliver(worker: Worker) -> None:
 
 @requirement("notification:one-claim")
 async def test_of_two_processes_that_deliver_at_the_same_time_each_notification_is_sent_by_one(tmp_path: Path) -> None:
-    """spec: several processes do not send twice in the normal case"""
     async with serve_receiver() as receiver, workers(tmp_path, receiver, 2) as found:
         async with anyio.create_task_group() as tasks:
             for worker in found:
@@ -72,7 +71,6 @@ async def test_of_two_processes_that_deliver_at_the_same_time_each_notification_
 async def test_a_process_killed_between_sending_and_recording_leads_to_a_second_delivery_with_the_same_id(
     tmp_path: Path,
 ) -> None:
-    """spec: at least once; SIGKILL, another process, the claim's end"""
     async with serve_receiver() as receiver, workers(tmp_path, receiver, 2) as (dying, heir):
         assert await told(dying, "send and hang") == ["sent"]
         while len(receiver.received) < 4:

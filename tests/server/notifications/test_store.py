@@ -54,7 +54,6 @@ async def written(store: Store, *notifications: Notification) -> Scribe:
 
 @requirement("notification:with-its-event")
 async def test_a_notification_is_stored_exactly_when_its_event_is(store: Store, clock: ManualClock) -> None:
-    """spec: ports.Store, in the transaction of the events that they tell"""
     notifications = notifications_of(store)
     assert not await notifications.is_due("phone") and await notifications.waiting() == {}
     scribe = await written(store, notification(1, clock.now()), notification(2, clock.now(), "hook"))
@@ -73,7 +72,6 @@ async def test_a_notification_is_stored_exactly_when_its_event_is(store: Store, 
 async def test_of_racing_claims_one_gets_each_notification_until_its_time_is_over(
     back_end: BackEnd, clock: ManualClock
 ) -> None:
-    """spec: claimed by conditional update with a lease"""
     first, second = back_end.connect(), back_end.connect()
     await written(first, *(notification(number, clock.now() + number / 10) for number in range(8)))
     clock.advance(1)
@@ -95,7 +93,6 @@ async def test_of_racing_claims_one_gets_each_notification_until_its_time_is_ove
 
 @requirement("notification:one-claim")
 async def test_what_an_outdated_claim_says_changes_nothing(store: Store, clock: ManualClock) -> None:
-    """ours: the attempt's number tells one claim from the next"""
     notifications = notifications_of(store)
     await written(store, notification(1, clock.now()))
     [old] = await notifications.claim("phone", limit=1, lease_s=CLAIM_S)
@@ -120,7 +117,6 @@ async def is_whole(store: Store) -> bool:
 
 @requirement("notification:gives-up")
 async def test_giving_up_stands_in_the_audit(store: Store, clock: ManualClock) -> None:
-    """spec: an audit row notice_failed, in the same transaction"""
     notifications = notifications_of(store)
     await written(store, notification(1, clock.now()))
     [claimed] = await notifications.claim("phone", limit=1, lease_s=CLAIM_S)
@@ -139,7 +135,6 @@ async def test_giving_up_stands_in_the_audit(store: Store, clock: ManualClock) -
 
 @requirement("notification:gives-up")
 async def test_notifications_for_channels_that_are_gone_do_not_wait_for_ever(store: Store, clock: ManualClock) -> None:
-    """ours: a channel may be renamed while notifications wait"""
     notifications = notifications_of(store)
     await written(
         store,
@@ -161,7 +156,6 @@ async def test_notifications_for_channels_that_are_gone_do_not_wait_for_ever(sto
 async def test_above_the_limit_the_oldest_notifications_go_and_the_audit_names_them(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: bounded in number"""
     now = clock.now()
     scribe = await written(store, *(notification(number, now) for number in range(MAX_WAITING)))
     assert [row.entry.kind for row in await store.audit_rows()] == ["asked"]
@@ -174,7 +168,6 @@ async def test_above_the_limit_the_oldest_notifications_go_and_the_audit_names_t
 
 
 async def test_a_damaged_notification_does_not_stand_in_the_way_of_the_others(tmp_path: Path) -> None:
-    """ours: a stored row is input"""
     clock = ManualClock()
     store = SqliteStore.open(tmp_path / "planwarden.db", clock=clock)
     await written(store, *(notification(number, clock.now()) for number in range(3)))
@@ -194,7 +187,6 @@ async def test_a_damaged_notification_does_not_stand_in_the_way_of_the_others(tm
 
 
 async def test_pruning_leaves_notifications_alone() -> None:
-    """ours: what became of a question is told even when its execution is old"""
     clock = ManualClock()
     store = MemoryStore(clock)
     scribe = await written(store, notification(1, clock.now()))

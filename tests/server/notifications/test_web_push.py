@@ -45,7 +45,6 @@ def derive(text: str) -> ec.EllipticCurvePrivateKey:
 
 @requirement("push:sealed")
 def test_a_record_is_the_one_of_the_standard() -> None:
-    """spec: RFC 8291, the example of section 5; the browser of these tests opens it too"""
     keys = read_browser_keys(RECEIVER_PUBLIC, AUTH)
     assert encode(seal_record(TEXT, b"", keys, derive(SENDER), decode(SALT))) == RECORD
     assert BrowserDouble(derive(RECEIVER), decode(AUTH)).open(decode(RECORD)) == TEXT
@@ -53,7 +52,6 @@ def test_a_record_is_the_one_of_the_standard() -> None:
 
 @requirement("push:sealed")
 def test_messages_are_padded_fit_into_a_record_and_are_never_sealed_alike() -> None:
-    """spec: RFC 8030, section 7.2; ours: the size says little"""
     browser = BrowserDouble()
     keys = read_browser_keys(browser.p256dh, encode(browser.auth))
     texts = (b"", b"a", b"a" * 900, "Łódź".encode() * 200, b"a" * MAX_MESSAGE_BYTES)
@@ -81,14 +79,12 @@ def test_messages_are_padded_fit_into_a_record_and_are_never_sealed_alike() -> N
     ],
 )
 def test_keys_that_no_browser_has_are_refused(p256dh: str, auth: str) -> None:
-    """spec: RFC 8291, section 2; an invalid point would give the shared secret away"""
     with pytest.raises(InvalidArguments, match="not the keys of a browser"):
         read_browser_keys(p256dh, auth)
 
 
 @requirement("push:key")
 async def test_the_first_process_makes_the_key_of_a_home_and_only_its_user_can_read_it(tmp_path: Path) -> None:
-    """spec: kept as the other secrets"""
     first = await load_push_key(SecretFiles(tmp_path))
     assert await load_push_key(SecretFiles(tmp_path)) == first != await load_push_key(SecretFiles(tmp_path / "other"))
     assert stat.S_IMODE((tmp_path / KEY_NAME).stat().st_mode) == 0o600
@@ -108,7 +104,6 @@ def make_other_key() -> bytes:
 @requirement("push:key")
 @pytest.mark.parametrize("content", [b"", b"no key\n", b"-----BEGIN PRIVATE KEY-----\n", make_other_key()])
 async def test_a_damaged_key_is_named_and_not_replaced(tmp_path: Path, content: bytes) -> None:
-    """ours: every browser would have to be chosen again"""
     path = tmp_path / KEY_NAME
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"push\.key.* is not a key of planwarden; delete it"):

@@ -76,7 +76,6 @@ def reasons(found: PlanCatalogue) -> dict[str, str]:
 
 
 def test_plans_in_yaml_and_json_are_found_by_name(tmp_path: Path) -> None:
-    """spec: plans, saved plans"""
     inputs: JsonValue = {"type": "object", "properties": {"to": {"type": "string"}}}
     files = {"remind.yaml": YAML, "b-2_c.json": {**PLAN, "description": " all ", "inputs": inputs}}
     found = look(fill(tmp_path, files))
@@ -89,7 +88,6 @@ def test_plans_in_yaml_and_json_are_found_by_name(tmp_path: Path) -> None:
 
 @requirement("plans:version")
 def test_the_version_is_the_content_however_it_is_written(tmp_path: Path) -> None:
-    """spec: plans, saved plans; the version is the digest of the content"""
     content: JsonValue = {"todoList": STEPS, "title": "Remind"}
     [one] = look(fill(tmp_path / "1", {"a.yaml": YAML})).plans
     [same] = look(fill(tmp_path / "2", {"a.json": content})).plans
@@ -103,7 +101,6 @@ def test_the_version_is_the_content_however_it_is_written(tmp_path: Path) -> Non
 def test_a_file_that_is_no_plan_is_named_with_the_reason_and_hides_no_other(
     tmp_path: Path, name: str, content: str | bytes | JsonValue, said: str
 ) -> None:
-    """spec: plans, saved plans; a file that cannot be used is named and does not hide the others"""
     found = look(fill(tmp_path, {"good.yaml": YAML, "README.md": "# Plans", ".hidden.yaml": "", name: content}))
     assert found.names == ["good"]
     [reason] = reasons(found).values()
@@ -113,7 +110,6 @@ def test_a_file_that_is_no_plan_is_named_with_the_reason_and_hides_no_other(
 @requirement("plans:hostile-files")
 @LINKS
 def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_path: Path) -> None:
-    """ours: a pipe that nobody writes into would block for ever"""
     fill(tmp_path, {"good.yaml": YAML, "target.txt": YAML})
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     (tmp_path / "gone.yaml").symlink_to("nowhere")
@@ -135,7 +131,6 @@ def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_pat
 @requirement("plans:hostile-files")
 @LINKS
 def test_a_folder_that_is_none_is_named_and_a_missing_one_is_empty(tmp_path: Path) -> None:
-    """ours"""
     file, loop, dangling = tmp_path / "file", tmp_path / "loop", tmp_path / "dangling"
     file.write_text("")
     loop.symlink_to("loop")
@@ -152,7 +147,6 @@ def test_a_folder_that_is_none_is_named_and_a_missing_one_is_empty(tmp_path: Pat
 def test_the_number_of_files_and_their_bytes_together_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours: what can grow has a limit"""
     monkeypatch.setattr(folders_module, "MAX_FILES", 2)
     found = look(fill(tmp_path / "1", {f"{name}.yaml": YAML for name in "abcd"}))
     assert (found.names, list(reasons(found))) == (["a", "b"], ["c.yaml", "d.yaml"])
@@ -167,7 +161,6 @@ def test_the_number_of_files_and_their_bytes_together_are_limited(
 
 @requirement("plans:one-name")
 def test_two_files_of_one_name_in_a_folder_stand_for_nothing(tmp_path: Path) -> None:
-    """spec: plans, saved plans; two files of one name"""
     found = look(fill(tmp_path, {"a.yaml": YAML, "a.json": PLAN, "b.yaml": YAML}))
     assert found.names == ["b"]
     assert reasons(found) == {"a.json": "a.json and a.yaml have one name; keep one of them"}
@@ -177,7 +170,6 @@ def test_two_files_of_one_name_in_a_folder_stand_for_nothing(tmp_path: Path) -> 
 
 @requirement("plans:one-name")
 def test_the_homes_plan_wins_over_a_folders_and_the_first_folder_over_the_next(tmp_path: Path) -> None:
-    """spec: plans, saved plans; said aloud"""
     home = fill(tmp_path / "home", {"a.yaml": YAML})
     first = fill(tmp_path / "first", {"a.json": PLAN, "b.json": PLAN})
     second = fill(tmp_path / "second", {"b.yaml": YAML, "c.yaml": YAML})
@@ -191,13 +183,11 @@ def test_the_homes_plan_wins_over_a_folders_and_the_first_folder_over_the_next(t
 
 @requirement("plans:one-name")
 def test_a_slip_in_the_homes_plan_does_not_let_a_folders_plan_run_in_its_place(tmp_path: Path) -> None:
-    """ours: whoever writes a repository must not gain from it"""
     found = look(fill(tmp_path / "home", {"pay.yaml": "todoList: ["}), fill(tmp_path / "repo", {"pay.yaml": YAML}))
     assert found.names == [] and [hidden.name for hidden in found.hidden] == ["pay"]
 
 
 def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> None:
-    """spec: plans, settled; `unknown_plan`, which lists the names"""
     found = look(fill(tmp_path, {"remind-customers.yaml": YAML, "report.yaml": YAML}))
     with pytest.raises(UnknownPlan) as refused:
         found.find("remind_customer")
@@ -209,7 +199,6 @@ def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> N
 
 
 def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: two hundred plans cost a look at each, not two hundred parses"""
     fill(tmp_path, {"a.yaml": YAML, "b.yaml": "["})
     reader, opened = PlanReader([PlanFolder(tmp_path, "home")]), list[str]()
     read = folders_module.read_plan_file
@@ -228,7 +217,6 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.anyio
 async def test_a_list_may_be_seconds_old_and_a_look_may_not(tmp_path: Path) -> None:
-    """spec: plans, settled; lists are cached for seconds"""
     now = 100.0
     library = PlanLibrary([PlanFolder(tmp_path, "home")], clock=lambda: now)
     assert (await library.list()).names == []
@@ -242,7 +230,6 @@ async def test_a_list_may_be_seconds_old_and_a_look_may_not(tmp_path: Path) -> N
 
 
 def test_a_folder_that_is_named_twice_is_looked_into_once(tmp_path: Path) -> None:
-    """ours"""
     fill(tmp_path / "plans", {"a.yaml": YAML})
     library = build_library(tmp_path / "plans", [("plans", tmp_path / "plans"), ("other", tmp_path / "other")])
     assert library.look_now().hidden == ()
@@ -253,7 +240,6 @@ def test_a_folder_that_is_named_twice_is_looked_into_once(tmp_path: Path) -> Non
 async def test_a_slow_disk_holds_only_those_who_asked_for_plans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: plans; the event loop never stands still"""
     may_read, reads = threading.Event(), list[int]()
     read = PlanReader.read
 

@@ -15,7 +15,6 @@ DOCUMENT: dict[str, JsonValue] = {"todoList": [{"id": "s1", "description": "Say 
 
 @requirement("inbox:keep")
 def test_a_plan_is_in_its_folder_only_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: of two identical forms at once, the second found half a file that was not its plan"""
     seen: list[list[str]] = []
     sync = os.fsync
 

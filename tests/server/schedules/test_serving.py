@@ -26,7 +26,6 @@ pytestmark = pytest.mark.anyio
 async def test_a_process_of_any_role_starts_what_is_due(
     tmp_path: Path, role: ProcessRole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: plans, every serving process ticks, a front too; the runs belong to the schedule's owner"""
     monkeypatch.setattr(ticker_module, "LOOK_S", 0.0)
     (tmp_path / "plans").mkdir()
     document = plan(tool_step("a", "note", {"text": {"$from": "inputs", "pointer": "/month"}}))

@@ -37,7 +37,6 @@ def go_to(clock: ManualClock, tick_at: float, late_s: float = 0.5) -> None:
 
 @requirement("schedule:once")
 async def test_a_tick_starts_its_plan_with_its_inputs_for_its_owner(store: Store, clock: ManualClock) -> None:
-    """spec: plans, schedules"""
     made = await add_schedule(store, inputs={"month": "May"}, owner="ann")
     book = PlanBook(store)
     ticker = make_ticker(store, book)
@@ -58,7 +57,6 @@ async def test_a_tick_starts_its_plan_with_its_inputs_for_its_owner(store: Store
 
 @requirement("schedule:once")
 async def test_of_two_processes_at_one_tick_one_starts_it(back_end: BackEnd) -> None:
-    """spec: bad input, two processes at one tick"""
     stores = [back_end.connect() for _ in range(2)]
     for number in range(20):
         await add_schedule(stores[0], schedule_id=f"s{number}")
@@ -80,7 +78,6 @@ async def test_of_two_processes_at_one_tick_one_starts_it(back_end: BackEnd) -> 
 @pytest.mark.parametrize("call", range(1, 4))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_process_killed_at_any_commit_of_a_tick_leaves_one_run(back_end: BackEnd, call: int, when: str) -> None:
-    """spec: schedules, restart between the tick's start and its record"""
     store = back_end.connect()
     made = await add_schedule(store)
     book = PlanBook(store, "first")
@@ -143,7 +140,6 @@ class Mortal:
 async def test_skip_starts_nothing_while_the_last_run_is_unfinished_and_says_why(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: plans, overlap"""
     made = await add_schedule(store)
     book = PlanBook(store)
     ticker = make_ticker(store, book)
@@ -165,7 +161,6 @@ async def test_skip_starts_nothing_while_the_last_run_is_unfinished_and_says_why
 
 @requirement("schedule:overlap")
 async def test_queue_starts_each_tick_after_the_run_before_has_ended(store: Store, clock: ManualClock) -> None:
-    """spec: plans, overlap; the order is that of the ticks"""
     made = await add_schedule(store, overlap="queue")
     book = PlanBook(store)
     ticker = make_ticker(store, book)
@@ -184,7 +179,6 @@ async def test_queue_starts_each_tick_after_the_run_before_has_ended(store: Stor
 
 @requirement("schedule:overlap")
 async def test_a_run_that_waits_for_a_person_is_not_finished(store: Store, clock: ManualClock) -> None:
-    """ours"""
     made = await add_schedule(store)
     book = PlanBook(store)
     ticker = make_ticker(store, book)
@@ -200,7 +194,6 @@ async def test_a_run_that_waits_for_a_person_is_not_finished(store: Store, clock
 
 @requirement("schedule:overlap")
 async def test_the_queue_has_an_end(store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: limits on everything that can grow"""
     monkeypatch.setattr(ticks, "MAX_QUEUED", 2)
     made = await add_schedule(store, overlap="queue")
     ticker = make_ticker(store, PlanBook(store))
@@ -218,7 +211,6 @@ async def test_the_queue_has_an_end(store: Store, clock: ManualClock, monkeypatc
 async def test_after_a_downtime_latest_starts_the_newest_missed_tick_and_none_starts_none(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: plans, missed"""
     for missed in ("latest", "none"):
         await add_schedule(store, "*/5 * * * *", missed, missed=missed)
     first = (await read_schedule(store, "none")).next_at
@@ -238,7 +230,6 @@ async def test_after_a_downtime_latest_starts_the_newest_missed_tick_and_none_st
 async def test_a_process_that_begins_leaves_a_tick_of_just_now_to_the_one_that_was_there(
     store: Store, clock: ManualClock
 ) -> None:
-    """ours: with `none` it would be lost although a process lived"""
     made = await add_schedule(store, missed="none")
     old, new = PlanBook(store, "old"), PlanBook(store, "new")
     present = make_ticker(store, old)
@@ -251,7 +242,6 @@ async def test_a_process_that_begins_leaves_a_tick_of_just_now_to_the_one_that_w
 
 @requirement("schedule:clock")
 async def test_a_clock_that_jumps_forward_is_a_downtime(store: Store, clock: ManualClock) -> None:
-    """spec: schedules, clock"""
     for missed in ("latest", "none"):
         await add_schedule(store, "0 * * * *", missed, missed=missed)
     book = PlanBook(store, ends=True)
@@ -267,7 +257,6 @@ async def test_a_clock_that_jumps_forward_is_a_downtime(store: Store, clock: Man
 async def test_a_clock_that_jumps_back_neither_loses_nor_doubles_ticks(
     store: Store, clock: ManualClock, restarts: bool
 ) -> None:
-    """spec: schedules, clock; also when it is set back while no process is there"""
     await add_schedule(store, "0 * * * *", missed="none")
     book = PlanBook(store, ends=True)
     ticker = make_ticker(store, book)
@@ -292,7 +281,6 @@ async def test_a_clock_that_jumps_back_neither_loses_nor_doubles_ticks(
 
 @requirement("schedule:clock")
 async def test_a_clock_that_was_far_ahead_does_not_stop_a_schedule(store: Store, clock: ManualClock) -> None:
-    """spec: schedules, clock"""
     await add_schedule(store, "0 * * * *")
     book = PlanBook(store, ends=True)
     ticker = make_ticker(store, book)
@@ -311,7 +299,6 @@ async def test_a_clock_that_was_far_ahead_does_not_stop_a_schedule(store: Store,
 async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_recorded(
     store: Store, clock: ManualClock
 ) -> None:
-    """ours: another process may have the plan; then nothing is started, and why stands there"""
     made = await add_schedule(store)
     book = PlanBook(store, refusal=UsageError("there is no plan 'remind'"))
     ticker = make_ticker(store, book)
@@ -335,7 +322,6 @@ async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_re
 async def test_a_store_that_fails_at_a_start_is_asked_again(
     store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ours: nothing is recorded as failed that may have started"""
     made = await add_schedule(store)
     book = PlanBook(store, refusal=StoreError("the disk is full"))
     ticker = make_ticker(store, book)
@@ -354,7 +340,6 @@ async def test_a_store_that_fails_at_a_start_is_asked_again(
 async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started_again(
     store: Store, clock: ManualClock
 ) -> None:
-    """ours: the key stands for the tick"""
     made = await add_schedule(store)
     book = PlanBook(store)
     begun = await read_schedule(store)
@@ -372,7 +357,6 @@ async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started
 async def test_ticks_of_a_year_start_once_each_through_both_changes_of_the_clocks(
     store: Store, clock: ManualClock
 ) -> None:
-    """spec: schedules, daylight saving in both directions, leap day"""
     clock.advance(datetime(2028, 1, 31, tzinfo=UTC).timestamp() - clock.now())
     await add_schedule(store, "30 2 * * *", timezone="Europe/Berlin", overlap="queue")
     book = PlanBook(store, ends=True)
@@ -387,7 +371,6 @@ async def test_ticks_of_a_year_start_once_each_through_both_changes_of_the_clock
 
 @requirement("schedule:once")
 async def test_a_removed_or_paused_schedule_starts_nothing(store: Store, clock: ManualClock) -> None:
-    """spec: plans, pause"""
     made = await add_schedule(store)
     schedules = schedules_of(store)
     assert await schedules.change(ticks.pause(made, clock.now()))

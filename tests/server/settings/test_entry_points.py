@@ -34,14 +34,12 @@ def names() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", ["shop-1.dist-info", "shop-1.egg-info", "Shop-1.DIST-INFO"])
 def test_an_entry_point_of_our_group_is_found(place: Path, folder: str) -> None:
-    """ours"""
     install(place, "other-1.dist-info", OTHERS)
     install(place, folder, OTHERS + OURS)
     assert names() == [("shop", "shop.tools")]
 
 
 def test_an_entry_point_in_an_egg_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: importlib.metadata reads EGG-INFO of a folder whose own name ends in .egg"""
     egg = tmp_path / "shop-1.egg"
     install(egg, "EGG-INFO", OURS)
     monkeypatch.setattr(sys, "path", [str(egg)])
@@ -49,7 +47,6 @@ def test_an_entry_point_in_an_egg_of_the_path_is_found(tmp_path: Path, monkeypat
 
 
 def test_an_entry_point_in_an_archive_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     install(tmp_path, "shop-1.dist-info", OURS)
     archive = tmp_path / "all.zip"
     with zipfile.ZipFile(archive, "w") as file:
@@ -60,7 +57,6 @@ def test_an_entry_point_in_an_archive_is_found(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_entry_point_that_only_another_finder_knows_is_found(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: programs that were packed into one file bring a finder of their own"""
     install(place / "elsewhere", "shop-1.dist-info", OURS)
 
     class Finder(DistributionFinder):
@@ -75,7 +71,6 @@ def test_an_entry_point_that_only_another_finder_knows_is_found(place: Path, mon
 
 
 def test_places_without_our_group_have_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     install(place, "other-1.dist-info", OTHERS)
     (place / "bare-1.dist-info").mkdir()
     (place / "file-1.egg-info").write_text("Metadata-Version: 2.1\n", encoding="utf-8")

@@ -19,7 +19,6 @@ def load(home: Path, text: str) -> Settings:
 
 @requirement("rules:once")
 def test_a_tool_has_a_key_for_ninety_days_or_as_many_as_are_said(tmp_path: Path) -> None:
-    """spec: rules, once per business key"""
     policy = load(tmp_path, '[tools."refund"]\nonce = ["/payment_id", "/lines/0"]\n').policy
     found = policy.find_once("refund")
     assert found is not None and (found.pointers, found.keep_s) == (("/payment_id", "/lines/0"), 90 * 86_400)
@@ -32,7 +31,6 @@ def test_a_tool_has_a_key_for_ninety_days_or_as_many_as_are_said(tmp_path: Path)
 
 @requirement("rules:once")
 def test_a_key_is_no_part_of_the_tools_definition(tmp_path: Path) -> None:
-    """ours: plans that were accepted before are not asked about for it"""
     settings = load(tmp_path, '[tools."refund"]\nonce = ["/payment_id"]\n')
     assert settings.apply_to(TOOL).digest == TOOL.digest
 
@@ -54,14 +52,12 @@ def test_a_key_is_no_part_of_the_tools_definition(tmp_path: Path) -> None:
     ],
 )
 def test_a_key_that_is_not_usable_is_named(tmp_path: Path, line: str, says: str) -> None:
-    """spec: settings fail at start"""
     with pytest.raises(InvalidArguments, match=says):
         load(tmp_path, f'[tools."refund"]\n{line}\n')
 
 
 @requirement("rules:once")
 def test_without_its_key_a_call_needs_a_person_and_no_rule_takes_that_away(tmp_path: Path) -> None:
-    """spec: rules, settled: a missing pointer asks; a denied call stays denied"""
     text = '[tools."refund"]\nonce = ["/id"]\n[[rules]]\ntool = "refund"\nthen = "{}"\n'
     policy = load(tmp_path, text.format("allow")).policy
     assert policy.requirement(TOOL, {"id": 1}).needs is None

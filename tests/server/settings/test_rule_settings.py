@@ -73,7 +73,6 @@ def load(home: Path, text: str) -> Settings:
     ],
 )
 def test_what_is_wrong_with_a_rule_is_named(tmp_path: Path, text: str, says: str) -> None:
-    """ours: a rule that silently does nothing, or matches more than it says, is worse than no rule"""
     with pytest.raises(InvalidArguments) as refused:
         load(tmp_path, text)
     assert says in refused.value.message and "planwarden.toml" in refused.value.message
@@ -82,7 +81,6 @@ def test_what_is_wrong_with_a_rule_is_named(tmp_path: Path, text: str, says: str
 
 @requirement("rules:policy")
 def test_a_changed_rule_is_a_changed_policy(tmp_path: Path) -> None:
-    """spec: rules.md, a changed rule is a changed policy"""
     rule = RULE + 'when = { x = { max = 5 } }\nthen = "allow"\n'
     other = RULE + 'then = "deny"\n'
     texts = ["", rule, rule.replace("5", "6"), rule + 'because = "small"', rule + other, other + rule]
@@ -104,7 +102,6 @@ def test_a_changed_rule_is_a_changed_policy(tmp_path: Path) -> None:
 def test_a_rule_takes_nothing_away_from_a_critical_tool(
     tmp_path: Path, says: str, needs: dict[Risk, str | None]
 ) -> None:
-    """spec: rules.md, settled"""
     policy = load(tmp_path, RULE + says).policy
     found = {
         risk: policy.requirement(ToolDefinition(name="pay", description="", input_schema={}, risk=risk), {})
@@ -116,7 +113,6 @@ def test_a_rule_takes_nothing_away_from_a_critical_tool(
 
 @requirement("rules:policy")
 def test_a_denied_call_has_its_reason_and_a_blocking_tool_has_no_rules(tmp_path: Path) -> None:
-    """spec: rules.md, rules never answer questions of blocking tools"""
     policy = load(tmp_path, '[[rules]]\ntool = "*"\nthen = "deny"\nbecause = "not on Sundays"').policy
     definition = ToolDefinition(name="pay", description="", input_schema={})
     assert policy.requirement(definition, {}).denied == "not on Sundays"

@@ -97,7 +97,6 @@ def other(tmp_path: Path, url: str) -> Machine:
 async def test_a_form_that_one_process_sealed_is_answered_through_another_that_started_at_once(
     one: Machine, other: Machine
 ) -> None:
-    """spec: issue 15"""
     with anyio.fail_after(120):
         async with (
             Client(one.serve(), elicitation_callback=approving()) as first,
@@ -114,7 +113,6 @@ async def test_a_form_that_one_process_sealed_is_answered_through_another_that_s
 async def test_a_server_without_the_key_of_the_store_refuses_to_start_in_one_sentence(
     one: Machine, other: Machine, words: tuple[str, ...]
 ) -> None:
-    """spec: issue 15"""
     async with one.warden():
         pass
     for key, said in (
@@ -130,7 +128,6 @@ async def test_a_server_without_the_key_of_the_store_refuses_to_start_in_one_sen
 
 @pytest.mark.slow
 async def test_a_server_whose_database_is_gone_says_so_before_it_serves(other: Machine) -> None:
-    """spec: issue 15"""
     gone = Machine(other.home, "postgresql://ann:hidden@127.0.0.1:9/plans")
     refused = await anyio.to_thread.run_sync(_spawn, gone, "serve")
     assert (refused.code, refused.out) == (1, "")
@@ -143,7 +140,6 @@ def _spawn(machine: Machine, *words: str):
 
 
 async def test_a_program_that_embeds_planwarden_needs_the_key_too(one: Machine) -> None:
-    """spec: issue 15"""
     with pytest.raises(UsageError, match="planwarden key new-secret"):
         async with Machine(one.home, one.url, key="").warden():
             pass
@@ -151,7 +147,6 @@ async def test_a_program_that_embeds_planwarden_needs_the_key_too(one: Machine) 
 
 @requirement("secrets:key")
 def test_a_command_that_needs_no_secret_needs_no_key(one: Machine) -> None:
-    """ours"""
     keyless = Machine(one.home, one.url, key="").environment
     document = one.cli.write(
         "plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]}
@@ -164,7 +159,6 @@ def test_a_command_that_needs_no_secret_needs_no_key(one: Machine) -> None:
 @ON_TERMINALS
 @requirement("inbox:passphrase")
 async def test_a_passphrase_that_is_set_on_one_machine_is_asked_for_on_the_other(one: Machine, other: Machine) -> None:
-    """spec: issue 15"""
     async with other.browser() as browser:
         assert "passphrase" not in (await browser.open("/inbox/pair")).form("/pair").fields
         await anyio.to_thread.run_sync(_set_passphrase, one)
@@ -194,7 +188,6 @@ def _set_passphrase(machine: Machine) -> None:
 
 @requirement("inbox:passphrase")
 async def test_a_setting_makes_sure_that_there_is_a_passphrase(one: Machine) -> None:
-    """ours: fails closed when somebody deleted the row"""
     with (one.home / "planwarden.toml").open("a") as file:
         file.write('[inbox]\npassphrase_file = "inbox.passphrase"\n')
     async with open_secrets(one.settings) as secrets:
@@ -211,7 +204,6 @@ async def test_a_setting_makes_sure_that_there_is_a_passphrase(one: Machine) -> 
 
 @requirement("inbox:shared")
 async def test_a_session_that_one_machine_opened_holds_on_the_other(one: Machine, other: Machine) -> None:
-    """spec: scale.md, several planwardens behind one address"""
     async with one.browser() as browser, other.browser() as elsewhere:
         await browser.log_in()
         elsewhere.client.cookies = browser.client.cookies
@@ -239,7 +231,6 @@ async def _log_in(machine: Machine, server: LoginServer) -> None:
 async def test_a_login_on_one_machine_is_used_refreshed_and_forgotten_on_all(
     one: Machine, other: Machine, server: LoginServer
 ) -> None:
-    """spec: issue 15"""
     await _log_in(one, server)
     assert not [*one.home.rglob("*.login"), *other.home.rglob("*.login")]
     async with one.warden() as first, other.warden() as second:
@@ -263,7 +254,6 @@ async def test_a_login_on_one_machine_is_used_refreshed_and_forgotten_on_all(
 async def test_without_the_key_a_stored_login_is_not_used_and_the_error_names_it(
     one: Machine, other: Machine, server: LoginServer
 ) -> None:
-    """ours: a command starts without the key; a server that it needs no login for works"""
     await _log_in(one, server)
     keyless = Machine(other.home, other.url, key="")
     context = CliContext.load(keyless.home, None, environment=keyless.environment)

@@ -46,7 +46,6 @@ def load(folder: Path, text: str) -> Settings:
     ],
 )
 def test_a_wrong_value_is_told_with_file_key_and_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
-    """ours: a setting that silently does nothing is worse than an error"""
     with pytest.raises(InvalidArguments) as refused:
         load(tmp_path, text)
     assert refused.value.message.startswith(f"{str(tmp_path / 'planwarden.toml')!r}: ")
@@ -54,7 +53,6 @@ def test_a_wrong_value_is_told_with_file_key_and_what_would_be_right(tmp_path: P
 
 
 def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:
-    """ours"""
     with pytest.raises(InvalidArguments) as refused:
         load(tmp_path, '[approvals]\nquorum = 0\nx = 1\ncritical = "z"\n[exec]\n[inbox]\nport = 0\n')
     told = refused.value.message.split("; ")
@@ -71,7 +69,6 @@ def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:
 
 
 def test_a_message_holds_no_value(tmp_path: Path) -> None:
-    """ours: the value may be a secret that stands under the wrong key"""
     for text in (
         '[store]\nurl = ["postgresql://ann:geheim@db/x"]',
         '[approvals]\nquorum = "geheim"',
@@ -85,13 +82,11 @@ def test_a_message_holds_no_value(tmp_path: Path) -> None:
 
 
 def test_a_whole_number_stands_for_seconds(tmp_path: Path) -> None:
-    """ours: and the digest of the policy takes 60 and 60.0 for the same"""
     whole = load(tmp_path, '[tools."x"]\ntimeout_s = 60\n')
     assert whole.tools["x"].list_changes() == {"timeout_s": 60.0}
     assert whole.policy.policy_digest == load(tmp_path, '[tools."x"]\ntimeout_s = 60.0\n').policy.policy_digest
 
 
 def test_the_digest_of_the_policy_is_the_same_in_every_version(tmp_path: Path) -> None:
-    """ours: another digest would make every open question new"""
     text = '[tools."x"]\nrisk = "read"\ncapabilities = ["a"]\nonce = ["/id"]\n[approvals]\nquorum = 2\n'
     assert load(tmp_path, text).policy.policy_digest[:12] == "c08f12ca960f"

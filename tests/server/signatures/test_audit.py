@@ -70,7 +70,6 @@ async def row(path: Path, kind: str) -> AuditEntry:
     ],
 )
 async def test_a_row_that_is_no_signature_of_what_it_says_is_named(tmp_path: Path, change: Facts, named: str) -> None:
-    """spec: audit verify checks each signature again; the chain of these rows is whole"""
     path = tmp_path / "planwarden.db"
     await signed(path)
     true = await row(path, "signature")
@@ -99,7 +98,6 @@ async def test_a_row_that_is_no_signature_of_what_it_says_is_named(tmp_path: Pat
 async def test_a_key_that_was_tampered_with_is_named_and_the_signature_still_stands(
     tmp_path: Path, statement: str, named: str
 ) -> None:
-    """ours: verified with the key of the audit, which the chain covers"""
     path = tmp_path / "planwarden.db"
     await signed(path)
     connection = sqlite3.connect(path)
@@ -113,7 +111,6 @@ async def test_a_key_that_was_tampered_with_is_named_and_the_signature_still_sta
 
 @requirement("signed:audit")
 async def test_a_signature_after_its_key_was_removed_is_named(tmp_path: Path) -> None:
-    """ours"""
     path = tmp_path / "planwarden.db"
     await signed(path)
     true = await row(path, "signature")
@@ -126,7 +123,6 @@ async def test_a_signature_after_its_key_was_removed_is_named(tmp_path: Path) ->
 def test_the_terminal_verifies_says_when_it_cannot_and_ends_a_lost_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """spec: audit verify; planwarden key list and revoke"""
     cli = Cli(make_home(tmp_path / "home"), capsys)
     assert "No keys" in cli.main("key", "list").out and cli.main("key", "list", "--json").json == {"keys": []}
     anyio.run(signed, cli.home / "planwarden.db")

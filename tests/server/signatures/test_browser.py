@@ -121,7 +121,6 @@ async def open_browser(folder: Path, **options: Any) -> AsyncGenerator[BrowserTe
 
 @requirement("signed:page")
 async def test_a_person_adds_a_key_and_approves_a_critical_call_with_it(tmp_path: Path) -> None:
-    """spec: approvals, assurance signed"""
     async with open_browser(tmp_path) as d:
         await d.plug_in()
         asked = await d.ask()
@@ -145,7 +144,6 @@ async def test_a_person_adds_a_key_and_approves_a_critical_call_with_it(tmp_path
 
 @requirement("inbox:accessible", "inbox:phone")
 async def test_axe_finds_nothing_on_the_pages_of_keys_and_of_what_is_signed(tmp_path: Path) -> None:
-    """spec: console, axe-core has no finding on any page; where browsers can use keys"""
     async with open_browser(tmp_path) as d:
         await d.plug_in()
         await d.log_in()
@@ -160,7 +158,6 @@ async def test_axe_finds_nothing_on_the_pages_of_keys_and_of_what_is_signed(tmp_
 
 @requirement("signed:page")
 async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path: Path) -> None:
-    """spec: user verification"""
     async with open_browser(tmp_path) as d:
         await d.plug_in()
         await d.log_in()
@@ -178,7 +175,6 @@ async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path:
 
 @requirement("signed:page")
 async def test_edited_arguments_are_kept_seen_and_signed(tmp_path: Path) -> None:
-    """spec: edit, confirm, sign the new revision"""
     async with open_browser(tmp_path) as d:
         await d.plug_in()
         await d.log_in()
@@ -198,7 +194,6 @@ async def test_edited_arguments_are_kept_seen_and_signed(tmp_path: Path) -> None
 
 @requirement("signed:place")
 async def test_who_came_by_number_is_led_to_the_name_and_pairs_once_more(tmp_path: Path) -> None:
-    """spec: 127.0.0.1 is no place for keys; cookies do not go from one to the other"""
     async with open_browser(tmp_path) as d:
         await d.plug_in()
         asked = await d.ask()
@@ -226,7 +221,6 @@ async def _add_a_key_elsewhere(d: BrowserTester) -> None:
 
 @requirement("signed:page")
 async def test_without_script_the_page_says_so_and_rejecting_works(tmp_path: Path) -> None:
-    """spec: progressive"""
     async with open_browser(tmp_path, java_script_enabled=False) as d:
         await d.log_in()
         await _add_a_key_elsewhere(d)

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.anyio
 
 @requirement("signed:page")
 async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) -> None:
-    """spec: Authority signed, channel inbox; the evidence stands before the decision"""
     ledger = Ledger()
     store = SqliteStore.open(tmp_path / "planwarden.db")
     async with signing_inbox(ledger, store=store) as found:
@@ -50,7 +49,6 @@ async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) 
 
 @requirement("signed:page")
 async def test_the_same_signature_again_is_told_what_was_recorded_and_signs_nothing_else() -> None:
-    """spec: one decision, once; single-use challenges"""
     ledger = Ledger()
     async with signing_inbox(ledger) as found:
         ann = await found.person()
@@ -67,7 +65,6 @@ async def test_the_same_signature_again_is_told_what_was_recorded_and_signs_noth
 
 @requirement("signed:page")
 async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() -> None:
-    """spec: the new revision's digest is what is signed, never the old one"""
     ledger = Ledger()
     async with signing_inbox(ledger) as found:
         ann = await found.person()
@@ -99,7 +96,6 @@ async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() 
 
 @requirement("signed:page")
 async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None:
-    """ours: what a form holds is not in the approval digest, so it is signed beside it"""
     ledger = Ledger()
     form: dict[str, JsonValue] = {
         "type": "object",
@@ -135,7 +131,6 @@ async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None
 
 @requirement("signed:page", "approval:quorum")
 async def test_a_quorum_of_two_is_the_owners_signature_and_a_second_person() -> None:
-    """spec: quorum 2"""
     ledger = Ledger()
     async with signing_inbox(ledger, quorum=2) as found:
         ann, bob = await found.person(), found.signer()
@@ -158,7 +153,6 @@ async def test_a_quorum_of_two_is_the_owners_signature_and_a_second_person() -> 
 
 @requirement("signed:page")
 async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: no key, another address, no extra, no script; rejecting always works"""
     ledger = Ledger()
     async with signing_inbox(ledger) as found:
         ann = found.signer()
@@ -197,7 +191,6 @@ async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pyte
 
 @requirement("signed:place")
 async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
-    """spec: https public_url; RP ID and origin come from the inbox's own configured origin"""
     ledger, origin = Ledger(), "https://plan.example.com"
     async with signing_inbox(ledger, origin=origin) as found:
         ann = await found.person()
@@ -217,7 +210,6 @@ async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
 
 @requirement("signed:keys")
 async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
-    """spec: pages of keys; key_added and key_removed in the audit"""
     async with signing_inbox(Ledger()) as found:
         ann, bob = await found.person(), found.signer()
         await bob.log_in("bob")
@@ -243,7 +235,6 @@ async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
 
 @requirement("signed:keys")
 async def test_a_stolen_session_cannot_make_a_key_for_somebody_who_has_one() -> None:
-    """spec: further keys need a signature by an existing one"""
     async with signing_inbox(Ledger()) as found:
         await found.person()
         thief = found.signer()
@@ -267,7 +258,6 @@ async def test_a_stolen_session_cannot_make_a_key_for_somebody_who_has_one() -> 
 
 @requirement("signed:audit")
 async def test_a_decision_that_only_says_signed_is_found_out(tmp_path: Path) -> None:
-    """spec: audit verify"""
     store = SqliteStore.open(tmp_path / "planwarden.db")
     async with signing_inbox(Ledger(), store=store) as found:
         asked = await found.ask(WIPE)

@@ -83,7 +83,6 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @requirement("signed:bound")
 async def test_the_right_signature_counts_and_is_kept_whole(scene: Scene) -> None:
-    """spec: approvals, assurance signed"""
     await scene.sign()
     await scene.sign()
     rows = [row for row in await scene.store.audit_rows() if row.entry.kind == "signature"]
@@ -97,7 +96,6 @@ async def test_the_right_signature_counts_and_is_kept_whole(scene: Scene) -> Non
 
 @requirement("signed:bound")
 async def test_the_challenge_rests_on_the_digest_the_nonce_and_the_answer() -> None:
-    """spec: sha256 of "approval-signature/v1", zero byte, digest, nonce, digest of the answer"""
     digest, nonce, content = "a" * 64, "b" * 64, "c" * 64
     plain = hashlib.sha256(b"approval-signature/v1\0" + b"a" * 64 + b"b" * 64).digest()
     assert build_challenge(digest, nonce) == plain
@@ -140,7 +138,6 @@ def _other_digest(options: BrowserOptions) -> BrowserOptions:
 async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
     scene: Scene, lie: dict[str, Any], options: Callable[[BrowserOptions], BrowserOptions], reason: str
 ) -> None:
-    """spec: RP ID, origin, user verification, sign count; each refusal stands in the audit"""
     await scene.sign()
     for name, value in lie.items():
         setattr(scene.device, name, value)
@@ -164,7 +161,6 @@ async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
     ids=["question", "revision", "answer"],
 )
 async def test_a_signature_for_one_statement_does_not_count_for_another(scene: Scene, other: SignedStatement) -> None:
-    """spec: bound to suspension and digest"""
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
     text = scene.device.get(asked["get"])
     with pytest.raises(SignatureRefused, match="another question"):
@@ -175,7 +171,6 @@ async def test_a_signature_for_one_statement_does_not_count_for_another(scene: S
 
 @requirement("signed:nonce")
 async def test_a_challenge_is_used_once_by_its_session_within_its_time(scene: Scene) -> None:
-    """spec: single use, five minutes, bound to the session"""
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
     await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
     with pytest.raises(SignatureRefused, match="used before"):
@@ -196,7 +191,6 @@ async def test_a_challenge_is_used_once_by_its_session_within_its_time(scene: Sc
 
 @requirement("signed:keys")
 async def test_only_a_living_key_of_the_person_signs(scene: Scene) -> None:
-    """spec: the credential belongs to the principal of the session and is not revoked"""
     foreign = Authenticator()
     await scene.add("bob", foreign)
     [theirs] = foreign.keys
@@ -214,7 +208,6 @@ async def test_only_a_living_key_of_the_person_signs(scene: Scene) -> None:
 
 @requirement("signed:keys")
 async def test_a_key_that_does_not_count_signs_again_and_again(scene: Scene) -> None:
-    """spec: WebAuthn, authenticators without a counter"""
     silent = Authenticator(step=0)
     await scene.add("bob", silent)
     scene.device = silent
@@ -227,7 +220,6 @@ async def test_a_key_that_does_not_count_signs_again_and_again(scene: Scene) -> 
 async def test_a_further_key_needs_a_signature_by_a_known_one_and_the_last_is_not_removed_on_a_page(
     scene: Scene,
 ) -> None:
-    """spec: the first key within the session, further ones by an existing one"""
     asked = await scene.ring.request_key(session(), HERE)
     new = Authenticator()
     credential = new.create(asked["create"])
@@ -260,7 +252,6 @@ async def test_a_further_key_needs_a_signature_by_a_known_one_and_the_last_is_no
     ],
 )
 async def test_a_new_key_is_made_here_by_a_verified_person(scene: Scene, lie: dict[str, Any], reason: str) -> None:
-    """spec: userVerification required"""
     with pytest.raises(SignatureRefused, match=reason):
         await scene.add("bob", Authenticator(**lie))
     assert await scene.ring.list_usable_keys("bob") == ()
@@ -268,7 +259,6 @@ async def test_a_new_key_is_made_here_by_a_verified_person(scene: Scene, lie: di
 
 @requirement("signed:keys")
 async def test_keys_are_bound_to_their_place_and_few(scene: Scene) -> None:
-    """ours: a key of one address does not let another be added elsewhere"""
     elsewhere = RelyingParty(rp_id="plan.example.com", origin="https://plan.example.com")
     with pytest.raises(UsageError, match="at localhost only"):
         await scene.ring.request_key(session(), elsewhere)
@@ -283,7 +273,6 @@ async def test_keys_are_bound_to_their_place_and_few(scene: Scene) -> None:
 @requirement("signed:keys")
 @pytest.mark.parametrize("label", ["", "   ", "x" * 61, "a\nb", "a\u202eb"])
 async def test_a_key_has_a_name_that_can_be_read(scene: Scene, label: str) -> None:
-    """ours"""
     with pytest.raises(UsageError, match="name the key"):
         await scene.ring.add_key(session(), HERE, nonce="0" * 64, label=label, credential="", text="")
 
@@ -304,7 +293,6 @@ async def test_a_key_has_a_name_that_can_be_read(scene: Scene, label: str) -> No
     ],
 )
 async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene, text: str) -> None:
-    """ours: hostile input"""
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
     with pytest.raises(SignatureRefused, match="expected format"):
         await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], text)
@@ -316,7 +304,6 @@ async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene
 @requirement("signed:bound")
 @pytest.mark.parametrize("part", ["clientDataJSON", "authenticatorData", "signature"])
 async def test_a_signature_with_one_bit_flipped_is_refused(scene: Scene, part: str) -> None:
-    """ours"""
     for position in (0, 40, -1):
         asked = await scene.ring.request_signature(session(), HERE, ASKED)
         sent = json.loads(scene.device.get(asked["get"]))

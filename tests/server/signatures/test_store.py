@@ -54,7 +54,6 @@ async def kinds(store: Store) -> list[str]:
 
 @requirement("keys:laws")
 async def test_keys_come_back_as_they_were_added_also_through_another_connection(back_end: BackEnd) -> None:
-    """spec: storage.keys"""
     store = back_end.connect()
     assert await keys_of(store).add_key(key(), None, ADDED)
     assert await keys_of(store).add_key(key("b", "bob"), None, ADDED)
@@ -65,7 +64,6 @@ async def test_keys_come_back_as_they_were_added_also_through_another_connection
 
 @requirement("keys:laws")
 async def test_the_second_key_of_somebody_needs_a_use_of_the_first(back_end: BackEnd) -> None:
-    """spec: storage.keys"""
     store = back_end.connect()
     found = keys_of(store)
     assert await found.add_key(key(), None, ADDED)
@@ -80,7 +78,6 @@ async def test_the_second_key_of_somebody_needs_a_use_of_the_first(back_end: Bac
 
 @requirement("keys:laws")
 async def test_of_two_first_keys_that_race_one_is_added(back_end: BackEnd) -> None:
-    """spec: storage.keys"""
     one, other = keys_of(back_end.connect()), keys_of(back_end.connect())
     added: list[bool] = []
 
@@ -95,7 +92,6 @@ async def test_of_two_first_keys_that_race_one_is_added(back_end: BackEnd) -> No
 
 @requirement("keys:laws")
 async def test_a_signature_counts_only_when_its_count_has_grown_and_its_key_is_alive(back_end: BackEnd) -> None:
-    """spec: storage.keys; WebAuthn, sign counter"""
     store = back_end.connect()
     found = keys_of(store)
     assert await found.add_key(key(), None, ADDED)
@@ -111,7 +107,6 @@ async def test_a_signature_counts_only_when_its_count_has_grown_and_its_key_is_a
 
 @requirement("keys:laws")
 async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinders_nobody(keys: KeyStore) -> None:
-    """spec: storage.keys"""
     assert await keys.add_key(key(), None, ADDED) and await keys.add_key(key("b"), use(), ADDED)
     assert await keys.revoke_key("a", 3.0, REMOVED, spares_last=True)
     assert not await keys.revoke_key("b", 3.0, REMOVED, spares_last=True)
@@ -123,7 +118,6 @@ async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinde
 
 @requirement("signed:nonce")
 async def test_a_nonce_is_given_out_once_and_not_after_its_time(back_end: BackEnd) -> None:
-    """spec: storage.keys"""
     one, other = keys_of(back_end.connect()), keys_of(back_end.connect())
     await one.add_nonce(nonce("n"), 1.0)
     taken: list[SigningNonce | None] = []
@@ -142,7 +136,6 @@ async def test_a_nonce_is_given_out_once_and_not_after_its_time(back_end: BackEn
 
 @requirement("signed:nonce")
 async def test_a_session_keeps_few_open_nonces_and_expired_ones_go(keys: KeyStore) -> None:
-    """ours: bounded"""
     await keys.add_nonce(nonce("other", "t"), 1.0)
     for number in range(OPEN_NONCES + 3):
         await keys.add_nonce(nonce(f"n{number}"), 1.0)
@@ -153,8 +146,6 @@ async def test_a_session_keeps_few_open_nonces_and_expired_ones_go(keys: KeyStor
 
 @requirement("keys:laws")
 def test_a_store_without_keys_says_so() -> None:
-    """ours"""
-
     class Bare:
         pass
 

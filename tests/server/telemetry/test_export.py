@@ -57,7 +57,6 @@ def _resource(receiver: Receiver) -> dict[str, str]:
 
 @requirement("telemetry:variables")
 async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> None:
-    """spec: OpenTelemetry, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES"""
     with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
@@ -90,7 +89,6 @@ async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> N
 async def test_variables_for_samplers_and_switches_apply(
     tmp_path: Path, variables: dict[str, str], paths: set[str]
 ) -> None:
-    """spec: OpenTelemetry, SDK variables; metrics do not depend on what is sampled"""
     with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
@@ -136,7 +134,6 @@ def collecting() -> Generator[Collector]:
 
 @requirement("telemetry:variables")
 async def test_a_collector_receives_spans_and_metrics_over_grpc(tmp_path: Path) -> None:
-    """spec: OTLP/gRPC, https://opentelemetry.io/docs/specs/otlp/#otlpgrpc"""
     pytest.importorskip("grpc", reason="the extra otel-grpc is not installed")
     with anyio.fail_after(60), collecting() as collector:
         environment = {
@@ -158,7 +155,6 @@ async def test_a_collector_receives_spans_and_metrics_over_grpc(tmp_path: Path) 
 
 @requirement("telemetry:variables")
 async def test_an_unsupported_protocol_is_named_and_nothing_is_sent(tmp_path: Path) -> None:
-    """ours: variables, which a host may have set for itself, cause a warning; the file causes an error"""
     with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
@@ -175,7 +171,6 @@ async def test_an_unsupported_protocol_is_named_and_nothing_is_sent(tmp_path: Pa
 @requirement("telemetry:variables")
 @pytest.mark.parametrize(("protocol", "extra"), [("grpc", "otel-grpc"), ("http/protobuf", "otel")])
 def test_a_missing_extra_is_named(protocol: str, extra: str) -> None:
-    """ours: the message says what to install for the configured protocol"""
     program = f"""
 import sys
 sys.modules["opentelemetry.exporter"] = None
@@ -195,7 +190,6 @@ except Exception as error:
 
 @requirement("telemetry:variables")
 def test_a_broken_package_is_not_reported_as_missing() -> None:
-    """ours: the message quotes the error of OpenTelemetry; an import error of planwarden is raised"""
     program = """
 import sys, types
 from planwarden.server.api.observer import build_observer
@@ -217,6 +211,5 @@ for _ in range(2):
 
 
 def test_without_a_target_there_is_no_telemetry() -> None:
-    """ours"""
     assert build_observer(TelemetrySettings(), "caller") is None
     assert TelemetrySettings(metrics=ExportTarget(url="http://c:1")).is_on

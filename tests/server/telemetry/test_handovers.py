@@ -99,7 +99,6 @@ async def until(watching: Watching, name: str, engine: Engine) -> list[tuple[dic
 
 @requirement("telemetry:handovers")
 async def test_a_takeover_from_a_silent_process_is_counted_with_the_time_since_it_renewed(fleet: Fleet) -> None:
-    """spec: scale, metrics"""
     async with (
         fleet.process(is_held=True, store=SilentStore(fleet.back_end.connect())) as (owner, watched),
         fleet.process() as (other, watching),
@@ -122,7 +121,6 @@ async def test_a_takeover_from_a_silent_process_is_counted_with_the_time_since_i
 @requirement("telemetry:handovers")
 @pytest.mark.parametrize("fleet", ["postgres"], indirect=True)
 async def test_a_takeover_from_a_dead_process_is_counted_with_the_time_since_it_lived(fleet: Fleet) -> None:
-    """spec: scale, metrics"""
     async with (
         fleet.process(is_held=True, store=SilentStore(fleet.back_end.connect())) as (owner, _),
         fleet.process() as (other, watching),
@@ -140,7 +138,6 @@ async def test_a_takeover_from_a_dead_process_is_counted_with_the_time_since_it_
 
 @requirement("telemetry:handovers")
 async def test_a_decision_that_a_front_stored_is_counted_where_the_execution_goes_on(fleet: Fleet) -> None:
-    """spec: scale, metrics; an orderly handover is no takeover"""
     async with fleet.process(front=True) as (front, seen):
         async with fleet.process() as (worker, _):
             running = await fleet.start(front, ASK, step("mail", "mail", "ask"))
@@ -158,7 +155,6 @@ async def test_a_decision_that_a_front_stored_is_counted_where_the_execution_goe
 
 @requirement("telemetry:handovers")
 async def test_a_decision_is_counted_once_in_a_process_that_runs_another_step_meanwhile(fleet: Fleet) -> None:
-    """ours: no lease changes hands"""
     async with fleet.process(front=True) as (front, seen), fleet.process(is_held=True) as (worker, watching):
         running = await fleet.start(front, ASK, ALONE)
         while not fleet.gate.is_reached.is_set():

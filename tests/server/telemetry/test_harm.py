@@ -156,7 +156,6 @@ class BrokenMeters(MeterProvider):
 @requirement("telemetry:harmless")
 @pytest.mark.parametrize("hook", HOOKS)
 async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
-    """ours: effects, failures of tools, questions and the end of the program are the same as without it."""
     broken, ledger = Broken(hook), Ledger()
     steps = plan(
         tool_step("a", "note", {"text": "x"}),
@@ -202,7 +201,6 @@ async def test_a_failing_observer_changes_no_request(tmp_path: Path, hook: str) 
 @requirement("telemetry:harmless")
 @pytest.mark.parametrize("hook", HOOKS)
 async def test_an_observer_that_fails_at_the_end_keeps_no_program_from_ending(hook: str) -> None:
-    """ours: spans are open because a tool still runs"""
     broken, gate = Broken(hook), PausingTool()
     made = planwarden.Warden(
         settings=Settings(home=Path("/nonexistent")),
@@ -229,7 +227,6 @@ async def test_a_failing_shutdown_raises_nothing() -> None:
 
 @requirement("telemetry:hostile")
 async def test_invented_error_codes_share_one_label() -> None:
-    """ours: JSON-RPC reserves hundreds of codes, and few have a meaning"""
     seen = Watching()
     observer = Telemetry(seen.traces, seen.meters)
     exchange = ObservedRequest(
@@ -244,7 +241,6 @@ async def test_invented_error_codes_share_one_label() -> None:
 
 @requirement("telemetry:hostile")
 async def test_refused_executions_take_no_span_from_running_ones() -> None:
-    """ours: a busy thread is refused after its first span has started"""
     seen, gate = Watching(), PausingTool()
     async with seen.warden(tools=[gate.tool()]) as w:
         running = await w.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)

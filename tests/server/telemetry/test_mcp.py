@@ -75,7 +75,6 @@ STEPS = plan(tool_step("a", "note", {"text": "x"}))
 @requirement("telemetry:context")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_request_is_a_server_span_with_conventional_names(tmp_path: Path, era: Era) -> None:
-    """spec: MCP conventions, server span and `mcp.server.operation.duration`"""
     watching = Watching()
     async with observed(tmp_path, watching, era=era) as client:
         await client.call_tool("execute_plan", {"plan": STEPS}, meta=RequestParamsMeta(traceparent=PARENT))
@@ -104,7 +103,6 @@ async def test_a_request_is_a_server_span_with_conventional_names(tmp_path: Path
 async def test_over_http_a_span_names_transport_and_session(
     tmp_path: Path, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: MCP conventions; only older protocols have sessions, and no metric names them"""
     watching = Watching()
     observer = Telemetry(watching.traces, watching.meters)
 
@@ -127,7 +125,6 @@ async def test_over_http_a_span_names_transport_and_session(
 async def test_hostile_trace_context_counts_as_absent(
     tmp_path: Path, meta: dict[str, Any], is_watched: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """spec: W3C trace context, processing model; with and without an observer"""
     watching = Watching()
     given: Any = meta
     if is_watched:
@@ -143,7 +140,6 @@ async def test_hostile_trace_context_counts_as_absent(
 
 @requirement("telemetry:hostile")
 def test_only_well_formed_trace_context_is_kept() -> None:
-    """spec: SEP-414, W3C trace context and baggage"""
     good = {"traceparent": PARENT, "tracestate": "rojo=1,congo=2", "baggage": "userId=alice,serverNode=DF%2028;meta"}
     assert read_trace_context({**good, "progressToken": 1}) == good
     assert read_trace_context({"traceparent": PARENT, "baggage": ",".join(["a=1"] * 181)}) == {"traceparent": PARENT}
@@ -152,7 +148,6 @@ def test_only_well_formed_trace_context_is_kept() -> None:
 
 @requirement("telemetry:hostile")
 async def test_names_that_a_client_invents_become_no_label(tmp_path: Path) -> None:
-    """ours: only existing names become labels, so clients cannot increase the cardinality"""
     watching = Watching()
     async with observed(tmp_path, watching) as client:
         for number in range(3):
@@ -172,7 +167,6 @@ async def test_names_that_a_client_invents_become_no_label(tmp_path: Path) -> No
 
 @requirement("telemetry:context")
 async def test_a_downstream_call_adds_to_the_span_of_its_tool_and_is_measured(tmp_path: Path) -> None:
-    """spec: MCP conventions, client; the outer span of the tool gets the attributes"""
     place, watching = Place(tmp_path), Watching()
     place.serve(d="good")
     settings = load_settings(home=tmp_path, environment={})
@@ -191,7 +185,6 @@ async def test_a_downstream_call_adds_to_the_span_of_its_tool_and_is_measured(tm
 
 @requirement("telemetry:context")
 async def test_baggage_of_a_request_reaches_downstream_servers(tmp_path: Path) -> None:
-    """spec: SEP-414, `baggage`"""
     place, watching = Place(tmp_path), Watching()
     place.serve(d="good")
     settings = load_settings(home=tmp_path, environment={})
@@ -218,7 +211,6 @@ async def test_baggage_of_a_request_reaches_downstream_servers(tmp_path: Path) -
 
 @requirement("telemetry:private")
 async def test_spans_of_the_sdks_client_are_sent_with_conventional_names_and_without_messages() -> None:
-    """ours: error messages of a downstream server are not sent"""
     kept = InMemorySpanExporter()
     watching = Watching()
     watching.traces.add_span_processor(SimpleSpanProcessor(ScrubbingExporter(kept)))
@@ -244,7 +236,6 @@ def _identity(span: ReadableSpan) -> tuple[object, ...]:
 
 @requirement("telemetry:metrics")
 async def test_calls_of_a_provider_are_measured_and_their_tokens_counted() -> None:
-    """spec: GenAI conventions, `gen_ai.client.operation.duration` and `gen_ai.client.token.usage`"""
     watching = Watching()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with watching.warden(tools=Ledger().tools(), script=script) as w:
@@ -262,7 +253,6 @@ async def test_calls_of_a_provider_are_measured_and_their_tokens_counted() -> No
 
 
 async def test_a_reply_of_the_caller_is_no_call_of_a_provider() -> None:
-    """ours: the time of the answer is not the time of a provider"""
     watching = Watching()
     async with watching.warden(tools=Ledger().tools()) as w:
         asked = await w.execute_plan(plan({"id": "a", "description": "think"}))

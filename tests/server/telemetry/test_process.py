@@ -26,7 +26,6 @@ ARGUMENT = "40000+2"
 @requirement("telemetry:killed")
 @pytest.mark.exhaustive
 async def test_an_execution_whose_servers_are_killed_is_one_trace_as_the_page_shows(tmp_path: Path) -> None:
-    """ours: the store keeps the trace context, and the spans of calls that a killed process began come from the log"""
     told = await killed_twice(tmp_path)
     drawn, page = tree(told.trace), PAGE.read_text(encoding="utf-8")
     assert page == written(page, drawn), f"run `python -m tests.server.telemetry.tree`; it is now\n{drawn}"
@@ -43,7 +42,6 @@ async def test_an_execution_whose_servers_are_killed_is_one_trace_as_the_page_sh
 async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
     tmp_path: Path, manner: Manner | None
 ) -> None:
-    """ours: a collector that is down, slow, refusing or absent; nothing on stdout, no key on stderr, a bounded end"""
     with anyio.fail_after(60), (tmp_path / "stderr").open("w+", encoding="utf-8") as errors:
         async with serve_receiver(manner or reply_with(200)) as receiver:
             port = receiver.port if manner is not None else 1
@@ -73,7 +71,6 @@ async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
 
 
 async def test_log_lines_of_a_server_name_the_execution_and_its_span(tmp_path: Path) -> None:
-    """ours: one JSON object per line, from every logger"""
     (tmp_path / "tools.py").write_text(
         "import logging, planwarden\n"
         "@planwarden.tool(risk='read')\n"
@@ -102,7 +99,6 @@ async def test_log_lines_of_a_server_name_the_execution_and_its_span(tmp_path: P
 
 @requirement("telemetry:off")
 def test_a_server_without_the_setting_imports_no_sdk_of_opentelemetry(tmp_path: Path) -> None:
-    """spec: issue, imported when configured; the interface without an implementation comes with the MCP SDK"""
     program = f"""
 import sys
 from pathlib import Path

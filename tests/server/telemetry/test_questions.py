@@ -41,7 +41,6 @@ def _seconds(span: ReadableSpan) -> float:
 
 @requirement("telemetry:questions")
 async def test_a_question_that_ends_with_its_execution_counts_as_withdrawn() -> None:
-    """ours: its span is as long as it was open, in the execution's trace"""
     watching, clock = Watching(), ManualClock()
     async with watching.warden(tools=Ledger().tools(), store=MemoryStore(clock)) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), confirm("b")))
@@ -56,7 +55,6 @@ async def test_a_question_that_ends_with_its_execution_counts_as_withdrawn() -> 
 
 @requirement("telemetry:questions")
 async def test_a_question_that_times_out_in_another_process_is_counted_there(tmp_path: Path) -> None:
-    """ours"""
     clock, first, second = ManualClock(), Watching(), Watching()
     store = await anyio.to_thread.run_sync(lambda: SqliteStore.open(tmp_path / "x.db", clock=clock))
     step = confirm("b")
@@ -80,7 +78,6 @@ async def test_a_question_that_times_out_in_another_process_is_counted_there(tmp
 
 @requirement("telemetry:questions")
 async def test_each_revision_of_a_question_has_a_span_of_its_own() -> None:
-    """ours: an edit that asks again ends the revision before"""
     watching, clock = Watching(), ManualClock()
     async with watching.warden(tools=Ledger().tools(), store=MemoryStore(clock)) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
@@ -102,7 +99,6 @@ async def test_each_revision_of_a_question_has_a_span_of_its_own() -> None:
 
 @requirement("telemetry:questions")
 async def test_open_questions_are_counted_by_kind_and_need_with_the_age_of_the_oldest() -> None:
-    """ours: the numbers come from the store, so they include questions of other processes"""
     watching, clock = Watching(), ManualClock()
     store = MemoryStore(clock)
     counting = OpenQuestions(watching.meters.get_meter("test"), store)
@@ -126,7 +122,6 @@ async def test_open_questions_are_counted_by_kind_and_need_with_the_age_of_the_o
 
 @requirement("telemetry:questions")
 async def test_questions_beyond_the_limit_are_counted_without_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: the work is bounded, the total is exact"""
     monkeypatch.setattr("planwarden.server.telemetry.open_questions.PAGE", 2)
     monkeypatch.setattr("planwarden.server.telemetry.open_questions.MAX_GROUPED", 2)
     watching, store = Watching(), MemoryStore()
@@ -141,7 +136,6 @@ async def test_questions_beyond_the_limit_are_counted_without_their_kind(monkeyp
 
 
 async def test_an_exception_of_the_program_passes_the_counting_of_questions_unchanged() -> None:
-    """ours: no exception group"""
     with pytest.raises(KeyError):
         async with Watching().warden():
             raise KeyError("mine")

@@ -42,7 +42,6 @@ WORKFLOW = "invoke_workflow planwarden"
 
 @requirement("telemetry:spans")
 async def test_an_execution_is_a_tree_of_workflow_step_model_call_and_tool_call() -> None:
-    """spec: GenAI conventions, agent spans"""
     watching = Watching()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with watching.warden(tools=Ledger().tools(), script=script) as w:
@@ -66,7 +65,6 @@ async def test_an_execution_is_a_tree_of_workflow_step_model_call_and_tool_call(
 
 @requirement("telemetry:spans")
 async def test_planning_is_a_span_of_its_own() -> None:
-    """spec: GenAI conventions, the operation `plan`"""
     watching = Watching()
     reply: dict[str, JsonValue] = {"plan": {**plan(tool_step("a", "note", {"text": "x"}))}}
     script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": reply}, says("Written.", "synthesize")]
@@ -81,7 +79,6 @@ async def test_planning_is_a_span_of_its_own() -> None:
 
 @requirement("telemetry:private")
 async def test_spans_hold_arguments_only_when_configured() -> None:
-    """spec: issue, no argument values unless configured"""
     step = plan(tool_step("a", "note", {"text": "my secret"}), tool_step("b", "broken"))
     quiet, frank = Watching(), Watching()
     async with quiet.warden(tools=Ledger().tools()) as w:
@@ -98,7 +95,6 @@ async def test_spans_hold_arguments_only_when_configured() -> None:
 
 @requirement("telemetry:resume")
 async def test_a_waiting_execution_continues_in_another_process_in_the_same_trace(tmp_path: Path) -> None:
-    """ours: the first span's context is stored with the execution"""
     first, second = Watching(), Watching()
     store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
     async with first.warden(tools=Ledger().tools(), store=store) as w:
@@ -122,7 +118,6 @@ async def test_a_waiting_execution_continues_in_another_process_in_the_same_trac
 
 
 async def test_a_refused_execution_leaves_no_span_and_closing_ends_open_spans() -> None:
-    """ours"""
     watching, started = Watching(), anyio.Event()
 
     @planwarden.tool(name="stuck", risk="read", effect="read")
@@ -145,7 +140,6 @@ async def test_a_refused_execution_leaves_no_span_and_closing_ends_open_spans() 
 
 @requirement("telemetry:killed")
 async def test_an_interrupted_read_that_runs_again_is_marked_as_repeated(tmp_path: Path) -> None:
-    """ours: no event says so, because the intent is recorded once"""
     first, second, started, opened = Watching(), Watching(), anyio.Event(), anyio.Event()
 
     @planwarden.tool(name="look", risk="read", effect="read")
@@ -188,7 +182,6 @@ async def serving(warden: planwarden.Warden, home: Path) -> AsyncGenerator[Clien
 @requirement("telemetry:context")
 @pytest.mark.parametrize("meta", [{"traceparent": REMOTE, "tracestate": "rojo=1"}, {"traceparent": "00-zz"}, {}])
 async def test_a_request_continues_the_trace_in_its_meta(tmp_path: Path, meta: dict[str, str]) -> None:
-    """spec: SEP-414; malformed context counts as absent"""
     watching = Watching()
     warden = planwarden.Warden(
         settings=Settings(home=tmp_path),
@@ -211,7 +204,6 @@ async def test_a_request_continues_the_trace_in_its_meta(tmp_path: Path, meta: d
 
 @requirement("telemetry:context")
 async def test_a_downstream_call_carries_the_context_of_its_tool_span_in_meta(tmp_path: Path) -> None:
-    """spec: SEP-414"""
     place, watching = Place(tmp_path), Watching()
     place.serve(d="good")
     settings = load_settings(home=tmp_path, environment={})
@@ -226,7 +218,6 @@ async def test_a_downstream_call_carries_the_context_of_its_tool_span_in_meta(tm
 
 @requirement("telemetry:metrics")
 async def test_outcomes_failures_rescues_and_waiting_times_are_counted_once() -> None:
-    """spec: issue, metrics"""
     watching, clock = Watching(), ManualClock()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with watching.warden(tools=Ledger().tools(), script=script, store=MemoryStore(clock)) as w:
@@ -250,7 +241,6 @@ async def test_outcomes_failures_rescues_and_waiting_times_are_counted_once() ->
 
 @requirement("telemetry:off")
 async def test_without_configuration_nothing_is_imported_or_stored() -> None:
-    """spec: issue, imported when configured"""
     program = """
 import asyncio, sys, planwarden
 from planwarden.storage.memory.store import MemoryStore
@@ -273,7 +263,6 @@ print([name for name in sys.modules if name.startswith(("opentelemetry", "planwa
 
 @requirement("telemetry:off")
 async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) -> None:
-    """spec: OTLP/HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp"""
     with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
             (tmp_path / "planwarden.toml").write_text(
@@ -295,7 +284,6 @@ async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) 
 @pytest.mark.slow
 @requirement("telemetry:context")
 async def test_a_server_sends_the_protocols_spans_and_its_own_as_one_trace(tmp_path: Path) -> None:
-    """spec: MCP conventions; a real process over stdio, from the first request on"""
     with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
             environment = {
@@ -333,7 +321,6 @@ async def test_a_server_sends_the_protocols_spans_and_its_own_as_one_trace(tmp_p
 def test_the_variables_win_over_the_file(
     tmp_path: Path, toml: str, environment: dict[str, str], traces: str | None, metrics: str | None
 ) -> None:
-    """spec: OpenTelemetry, exporter variables"""
     (tmp_path / "planwarden.toml").write_text(toml, encoding="utf-8")
     found = load_settings(home=tmp_path, environment=environment).observation
     assert (found.traces and found.traces.url) == traces
@@ -342,7 +329,6 @@ def test_the_variables_win_over_the_file(
 
 @pytest.mark.parametrize("line", ['endpoint = "collector:4318"', 'endpoint = "https://me:key@host"', "sampling = 1"])
 def test_a_wrong_setting_is_refused_with_its_key(tmp_path: Path, line: str) -> None:
-    """ours"""
     (tmp_path / "planwarden.toml").write_text(f"[otel]\n{line}\n", encoding="utf-8")
     with pytest.raises(InvalidArguments, match="otel"):
         load_settings(home=tmp_path, environment={})
@@ -350,7 +336,6 @@ def test_a_wrong_setting_is_refused_with_its_key(tmp_path: Path, line: str) -> N
 
 @pytest.mark.parametrize("level", [None, "info"])
 def test_log_lines_are_json_when_configured(level: str | None) -> None:
-    """ours: one object per line, on stderr"""
     program = f"""
 import logging
 from planwarden.server.telemetry.logs import log_to_stderr

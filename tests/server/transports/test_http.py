@@ -43,13 +43,11 @@ async def _run(app: CutOffMiddleware, receive: Receive, send: Send) -> None:
 
 
 async def test_a_request_that_is_cut_off_before_its_answer_is_told_that_the_server_ends() -> None:
-    """ours: no traceback, no 500"""
     start, body = await _cut_off()
     assert start["status"] == 503 and b"the server is ending" in body["body"]
 
 
 async def test_an_answer_that_has_begun_is_left_as_it_is() -> None:
-    """ours: a second start would be a fault of its own"""
     begun: Message = {"type": "http.response.start", "status": 200, "headers": []}
     assert await _cut_off(begun) == [begun]
 
@@ -57,7 +55,6 @@ async def test_an_answer_that_has_begun_is_left_as_it_is() -> None:
 async def test_a_body_that_is_not_http_gets_400_and_no_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ours: found by fuzzing; anybody could fill the log"""
     ready, addresses, answer = anyio.Event(), list[str](), b""
 
     def started(address: str) -> None:

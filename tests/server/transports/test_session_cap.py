@@ -33,7 +33,6 @@ async def _use(client: httpx2.AsyncClient, token: str, session: str) -> int:
 
 @requirement("http:session-cap")
 async def test_a_caller_that_opens_too_many_sessions_closes_its_own_oldest_idle_one(tmp_path: Path) -> None:
-    """spec: issue; one token opened 9,999 sessions and kept everybody out for half an hour"""
     settings = Settings(home=tmp_path)
     eve, ann = await token_for(settings, "eve"), await token_for(settings, "ann")
     async with (
@@ -52,7 +51,6 @@ async def test_a_caller_that_opens_too_many_sessions_closes_its_own_oldest_idle_
 
 @requirement("http:session-cap")
 async def test_a_session_that_its_client_ended_counts_no_more(tmp_path: Path) -> None:
-    """ours: a client that ends its sessions never loses one"""
     settings = Settings(home=tmp_path)
     eve = await token_for(settings, "eve")
     async with (

@@ -49,7 +49,6 @@ def plans(draw: st.DrawFn) -> Plan:
 @requirement("graph:true")
 @given(plans())
 def test_every_link_is_drawn_and_no_two_lines_run_over_each_other(drawn: Plan) -> None:
-    """spec: console.md, the graph"""
     graph = build_graph(drawn)
     layout = lay_out(graph)
     assert all(link.source < link.target for link in graph.links)
@@ -67,7 +66,6 @@ def test_every_link_is_drawn_and_no_two_lines_run_over_each_other(drawn: Plan) -
 
 @requirement("graph:true")
 def test_a_hundred_steps_side_by_side_need_two_lines() -> None:
-    """ours: one from the step before them, and one to the step after them"""
     fan = [[], *([0] for _ in range(100)), [*range(1, 101)]]
     layout = lay_out(build_graph(chain(102, fan)))
     assert (len(layout.lanes), layout.columns) == (2, 2)
@@ -75,7 +73,6 @@ def test_a_hundred_steps_side_by_side_need_two_lines() -> None:
 
 @requirement("graph:true")
 def test_what_finds_no_lane_is_named_in_the_row() -> None:
-    """ours: a tangled plan shows less, and nothing that is not so"""
     needs = [[place - 1, *([place - 15] if place >= 15 else [])] if place else [] for place in range(60)]
     graph = build_graph(chain(60, needs))
     layout = lay_out(graph)
@@ -85,7 +82,6 @@ def test_what_finds_no_lane_is_named_in_the_row() -> None:
 
 @requirement("graph:true")
 def test_a_very_long_plan_says_how_many_steps_it_leaves_out() -> None:
-    """ours: a page must stay small"""
     graph = build_graph(chain(MAX_ROWS + 7))
     assert (len(graph.rows), graph.left_out) == (MAX_ROWS, 7)
     for form in (draw_svg(graph), write_mermaid(graph), "\n".join(write_outline(graph))):
@@ -96,7 +92,6 @@ def test_a_very_long_plan_says_how_many_steps_it_leaves_out() -> None:
 @requirement("graph:hostile")
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300))
 def test_no_text_of_a_plan_adds_anything_to_a_graph(text: str) -> None:
-    """spec: plans are hostile input"""
     quiet, loud = (build_graph(parse(tool_step("a", "find", {}, description=words))) for words in ("x", text))
     assert _list_tags(draw_svg(loud, stands_alone=True)) <= {*_list_tags(draw_svg(quiet, stands_alone=True)), "tspan"}
     assert write_mermaid(loud).count("\n") == write_mermaid(quiet).count("\n")
@@ -111,7 +106,6 @@ def _list_tags(svg: str) -> set[str]:
 @requirement("graph:hostile")
 @pytest.mark.parametrize("name", ["<svg><script>", "a&b;", 'x"onload="y', "名" * 60])
 def test_a_hostile_name_stands_in_a_drawing_as_text(name: str) -> None:
-    """spec: plans are hostile input; wide letters are cut, too"""
     drawn = draw_svg(build_graph(parse(tool_step(name, "find", {}))), stands_alone=True)
     assert _list_tags(drawn) == {"svg", "desc", "style", "rect", "g", "circle", "text", "tspan"}
     assert "<script" not in drawn and "\u202e" not in drawn
@@ -120,7 +114,6 @@ def test_a_hostile_name_stands_in_a_drawing_as_text(name: str) -> None:
 @pytest.mark.anyio
 @requirement("graph:true")
 async def test_the_state_of_each_step_is_said_by_a_sign_and_a_word() -> None:
-    """spec: console.md, readable without colour; a drawing has a text alternative"""
     steps = (
         tool_step("find", "find", {"topic": "x"}),
         tool_step("ask", "erase", {"ids": [1]}),
@@ -143,7 +136,6 @@ async def test_the_state_of_each_step_is_said_by_a_sign_and_a_word() -> None:
 @requirement("graph:readable")
 @given(plans())
 def test_a_page_gets_the_same_drawing_in_pieces_that_paper_can_break_between(drawn: Plan) -> None:
-    """ours: a printer cuts a tall drawing through the middle of a row, or leaves a page empty"""
     graph = build_graph(drawn)
     whole, page = ElementTree.fromstring(draw_svg(graph)), ElementTree.fromstring(draw_for_page(graph))
     assert (page.attrib["role"], page.attrib["aria-label"]) == ("img", whole.attrib["aria-label"])

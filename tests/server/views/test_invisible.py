@@ -23,7 +23,6 @@ def _list(property_name: str) -> set[str]:
 
 @requirement("display:invisible")
 def test_every_character_that_unicode_draws_as_nothing_is_escaped() -> None:
-    """spec: issue; the whole list of default-ignorable characters"""
     assert {
         character for character in _list("Default_Ignorable_Code_Point") if escape_text(character) == character
     } == set()
@@ -31,7 +30,6 @@ def test_every_character_that_unicode_draws_as_nothing_is_escaped() -> None:
 
 @requirement("display:invisible")
 def test_the_sign_for_pictures_passes_after_pictures_and_nowhere_else() -> None:
-    """spec: issue; U+FE0F passed everywhere unseen"""
     pictures = _list("Emoji") - {*"#*0123456789"}
     passing = {base for base in CHARACTERS if count_hidden(base + PICTURE) == count_hidden(base)}
     assert passing == pictures
@@ -43,7 +41,6 @@ def test_the_sign_for_pictures_passes_after_pictures_and_nowhere_else() -> None:
 @requirement("display:invisible")
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\u200b", "\x9b", "\U000e0041", "\u2066", "\u2067"])
 def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) -> None:
-    """spec: issue; one function at the one place where text leaves: lines, pages, JSON documents"""
     out = io.StringIO()
     PlainScreen(out).lines([TerminalLine((f"a{hidden}b",))])
     page = load_templates().from_string("{{ text }}").render(text=f"a{hidden}b")
@@ -53,6 +50,5 @@ def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) 
 
 @requirement("display:invisible")
 def test_what_was_escaped_already_and_lines_stay_as_they_are() -> None:
-    """ours: right-to-left words are isolated once"""
     shown = escape_text("/a/\u05d0\u05d1/123 \u202e")
     assert escape_rest(shown) == shown and escape_rest("a\n\tb ü \u2764\ufe0f") == "a\n\tb ü \u2764\ufe0f"

@@ -49,7 +49,6 @@ async def test_a_call_that_ran_and_a_plan_that_ended_well_are_good() -> None:
 
 @requirement("inbox:outcome")
 async def test_a_call_that_failed_after_its_approval_is_said_to_have_failed_and_its_error_is_quoted() -> None:
-    """spec: console, "Approved. Step 2 of 3 failed: ..." """
     found = await _outcome(confirm("first"), FAIL, answers=(True, True))
     assert found.text.startswith("Step 1 of 2 is completed. Step 2 of 2 failed: ") and found.tone == "bad"
     assert '\\"all is well\\"' in found.text
@@ -80,7 +79,6 @@ async def odd(number: int) -> int:
 
 @requirement("inbox:outcome")
 async def test_a_loop_of_which_items_failed_or_were_left_out_is_not_simply_done() -> None:
-    """spec: console, a plan that fails after approval is never shown under a green tick"""
     loop = tool_step(
         "loop",
         "odd",

@@ -22,7 +22,6 @@ from planwarden.server.views.row_ranges import format_ranges, read_ranges
     ],
 )
 def test_rows_are_named_by_numbers_and_ranges(text: str, rows: list[int] | None) -> None:
-    """ours: the answer to one question about many calls"""
     assert read_ranges(text, 5) == rows
 
 
@@ -31,6 +30,5 @@ def test_rows_are_named_by_numbers_and_ranges(text: str, rows: list[int] | None)
     [([], ""), ([0], "1"), ([3, 1, 2], "2-4"), ([0, 2, 3, 4, 9], "1,3-5,10"), ([998, 999], "999-1000")],
 )
 def test_rows_are_written_so_that_they_are_read_back(rows: list[int], text: str) -> None:
-    """ours: what the page keeps of other pages"""
     assert format_ranges(rows) == text
     assert (read_ranges(text, 1_000) or []) == sorted(rows)

@@ -189,7 +189,6 @@ def _check_lines(case: Case, lines: list[str]) -> None:
 @requirement("voices:apart")
 @pytest.mark.parametrize("name", CASES)
 async def test_the_words_are_those_of_the_speaker_and_nothing_else(tmp_path: Path, name: str) -> None:
-    """spec: console, truth on the page; the engine's own warning stood in the box of the agent"""
     case = CASES[name]
     async with _asked(tmp_path, case) as (_, _, asked, suspension):
         voices = build_voices(suspension)
@@ -203,7 +202,6 @@ async def test_the_words_are_those_of_the_speaker_and_nothing_else(tmp_path: Pat
 @requirement("voices:apart")
 @pytest.mark.parametrize("name", CASES)
 async def test_a_page_keeps_the_voices_in_boxes_of_their_own(tmp_path: Path, name: str) -> None:
-    """spec: console, each with its own look; found, then facts, then the agent"""
     case = CASES[name]
     async with _asked(tmp_path, case) as (found, _, _, suspension):
         browser = open_inbox(found.warden).browser()
@@ -232,7 +230,6 @@ async def test_a_page_keeps_the_voices_in_boxes_of_their_own(tmp_path: Path, nam
 @requirement("voices:apart")
 @pytest.mark.parametrize("name", CASES)
 async def test_a_terminal_labels_each_voice_on_lines_of_its_own(tmp_path: Path, name: str) -> None:
-    """spec: console, the same order in the terminal"""
     case = CASES[name]
     async with _asked(tmp_path, case) as (_, _, _, suspension):
         out = io.StringIO()
@@ -252,7 +249,6 @@ async def test_a_terminal_labels_each_voice_on_lines_of_its_own(tmp_path: Path, 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("name", CASES)
 async def test_the_view_of_a_host_has_a_field_for_each_voice(tmp_path: Path, name: str, era: Era) -> None:
-    """spec: console, the same order in the MCP App"""
     case = CASES[name]
     app = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html;profile=mcp-app"]})]
     async with _asked(tmp_path, case, mode=era, extensions=app) as (_, client, asked, _):
@@ -272,7 +268,6 @@ async def test_the_view_of_a_host_has_a_field_for_each_voice(tmp_path: Path, nam
 async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(
     tmp_path: Path, name: str, era: Era
 ) -> None:
-    """spec: console, the same order in the form of the host"""
     case, person = CASES[name], Person(action="cancel")
     async with _asked(tmp_path, case, mode=era, elicitation_callback=person) as (_, client, asked, suspension):
         expected = build_compact_message(suspension)
@@ -292,7 +287,6 @@ async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(
 
 @requirement("voices:apart")
 async def test_a_second_try_of_a_model_is_called_a_retry(tmp_path: Path) -> None:
-    """spec: console, planwarden says that this is a retry"""
     replies: list[JsonValue] = [
         {"toolCalls": [{"toolName": "flaky", "arguments": {"to": "ann"}}]},
         {"toolCalls": [{"toolName": "flaky", "arguments": {"to": "bob"}}]},

@@ -89,7 +89,6 @@ BODY = b'{"number": "6*7"}'
 
 @requirement("hook:starts")
 async def test_a_signed_request_starts_the_plan_with_its_body_as_event(tmp_path: Path) -> None:
-    """spec: plans, triggers"""
     async with posting(tmp_path) as (settings, client):
         timestamp = time.time()
         signature = Webhook(SECRET).sign("msg_1", datetime.fromtimestamp(timestamp, UTC), BODY.decode())
@@ -109,7 +108,6 @@ async def test_a_signed_request_starts_the_plan_with_its_body_as_event(tmp_path:
 
 @requirement("hook:once")
 async def test_a_replayed_id_is_answered_with_the_run_that_it_started(tmp_path: Path) -> None:
-    """spec: plans, triggers; with the same request, a later one and another body"""
     async with posting(tmp_path) as (settings, client):
         headers = sign(BODY)
         answers = [await client.post("/hooks/orders", content=BODY, headers=headers) for _ in range(2)]
@@ -126,7 +124,6 @@ async def test_a_replayed_id_is_answered_with_the_run_that_it_started(tmp_path: 
 
 @requirement("hook:once")
 async def test_no_caller_can_take_the_key_of_a_message_and_no_other_plans_run_answers_it(tmp_path: Path) -> None:
-    """spec: approvals, learned from attacks: callers cannot write keys of the system"""
     settings = make_settings(tmp_path)
     (tmp_path / "plans" / "other.json").write_text(json.dumps(PLAN))
     digest = hashlib.sha256(b"msg_1").hexdigest()[:32]
@@ -150,7 +147,6 @@ async def test_no_caller_can_take_the_key_of_a_message_and_no_other_plans_run_an
 
 @requirement("hook:once")
 async def test_of_the_same_request_eight_times_at_once_one_starts(tmp_path: Path) -> None:
-    """ours: senders try again before the first answer came"""
     runs: list[str] = []
     async with posting(tmp_path) as (settings, client):
         headers = sign(BODY)
@@ -168,7 +164,6 @@ async def test_of_the_same_request_eight_times_at_once_one_starts(tmp_path: Path
 
 @requirement("hook:refused")
 async def test_what_is_not_signed_for_the_hook_gets_401_and_no_word(tmp_path: Path) -> None:
-    """spec: plans, triggers; bad input, a trigger replayed or unsigned"""
     signed = sign(BODY)
     now = time.time()
     refused: list[tuple[str, bytes, dict[str, str]]] = [
@@ -201,7 +196,6 @@ async def test_what_is_not_signed_for_the_hook_gets_401_and_no_word(tmp_path: Pa
 
 @requirement("hook:refused")
 async def test_one_of_several_signatures_is_enough(tmp_path: Path) -> None:
-    """spec: Standard Webhooks, rotation of secrets"""
     async with posting(tmp_path) as (_, client):
         headers = sign(BODY)
         headers["webhook-signature"] = f"v1,AAAA v1a,BBBB {headers['webhook-signature']}"
@@ -210,7 +204,6 @@ async def test_one_of_several_signatures_is_enough(tmp_path: Path) -> None:
 
 @requirement("hook:bounded")
 async def test_a_body_of_more_than_256_kib_is_refused_however_it_comes(tmp_path: Path) -> None:
-    """spec: plans, triggers"""
     large = b'{"number": "1", "x": "' + b"x" * hooks_module.MAX_BODY_BYTES + b'"}'
 
     async def stream() -> AsyncGenerator[bytes]:
@@ -227,7 +220,6 @@ async def test_a_body_of_more_than_256_kib_is_refused_however_it_comes(tmp_path:
 
 @requirement("hook:bounded")
 async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     monkeypatch.setattr(hooks_module, "READ_S", 0.0)
 
     async with posting(tmp_path) as (_, client):
@@ -257,7 +249,6 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monke
 async def test_a_signed_request_that_starts_nothing_says_why(
     tmp_path: Path, name: str, body: bytes, status: int, code: str
 ) -> None:
-    """ours: the sender has the secret; what only the operator can repair is worth another try"""
     async with posting(tmp_path) as (settings, client):
         answer = await client.post(f"/hooks/{name}", content=body, headers=sign(body))
         assert (answer.status_code, answer.json()["code"]) == (status, code)
@@ -266,7 +257,6 @@ async def test_a_signed_request_that_starts_nothing_says_why(
 
 @requirement("hook:refused")
 async def test_the_signature_is_that_of_the_specification() -> None:
-    """spec: Standard Webhooks"""
     message = ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
     signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -278,7 +268,6 @@ async def test_the_signature_is_that_of_the_specification() -> None:
 
 
 async def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
-    """ours"""
     for text in ('[hooks."a/b"]\nplan = "p"\nsecret_env = "X"', '[hooks.a]\nplan = "p"', '[hooks.a]\nplam = "p"'):
         (tmp_path / "planwarden.toml").write_text(text)
         with pytest.raises(InvalidArguments, match="hooks"):

@@ -42,7 +42,6 @@ def read_starts(place: Place) -> list[int]:
 
 @requirement("downstream:link")
 async def test_nothing_starts_before_it_is_needed_and_everything_ends_with_the_warden(place: Place) -> None:
-    """spec: issue, lazily"""
     async with place.warden() as warden:
         await run_call(warden, "calculator", {"expression": "1+1"})
         assert place.ledger == []
@@ -56,7 +55,6 @@ async def test_nothing_starts_before_it_is_needed_and_everything_ends_with_the_w
 
 @requirement("downstream:link")
 async def test_a_plan_with_a_tool_of_a_server_never_listed_waits_for_the_listing(place: Place) -> None:
-    """ours"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_echo", {"text": "hi"})
         assert execution.status == "completed" and execution.steps[0].result == {"said": "hi"}
@@ -66,7 +64,6 @@ async def test_a_plan_with_a_tool_of_a_server_never_listed_waits_for_the_listing
 
 @requirement("downstream:link")
 async def test_the_next_process_knows_the_tools_without_starting_the_server(place: Place) -> None:
-    """ours: the cached listing"""
     async with place.warden() as warden:
         await warden.search_tools()
     before = len(read_starts(place))
@@ -79,7 +76,6 @@ async def test_the_next_process_knows_the_tools_without_starting_the_server(plac
 
 
 async def test_a_tool_that_the_kept_listing_does_not_have_makes_its_server_list_again(place: Place) -> None:
-    """ours: the server was updated; found by fuzzing"""
     async with place.warden() as warden:
         await warden.search_tools()
     [cached] = (place.home / "downstream").glob("*.json")
@@ -95,7 +91,6 @@ async def test_a_tool_that_the_kept_listing_does_not_have_makes_its_server_list_
 
 @pytest.mark.parametrize("content", ["", "{]", "[]", '{"form": 1}', '{"form": 1, "tools": [1, {"name": 2}]}', "\x00"])
 async def test_a_damaged_cached_listing_is_ignored(place: Place, content: str) -> None:
-    """ours: hostile on reading"""
     async with place.warden() as warden:
         await warden.search_tools()
     [cached] = (place.home / "downstream").glob("*.json")
@@ -108,7 +103,6 @@ async def test_a_damaged_cached_listing_is_ignored(place: Place, content: str) -
 
 @requirement("downstream:calls")
 async def test_a_call_waits_for_approval_and_then_runs_once(place: Place) -> None:
-    """spec: approvals"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_note", {"text": "x"})
         assert execution.status == "suspended" and "note x" not in place.ledger
@@ -119,7 +113,6 @@ async def test_a_call_waits_for_approval_and_then_runs_once(place: Place) -> Non
 
 @requirement("downstream:calls")
 async def test_arguments_are_checked_before_anything_is_sent(place: Place) -> None:
-    """spec: design, law 7"""
     async with place.warden() as warden:
         with pytest.raises(InvalidPlan, match="/text: 3 is not of type"):
             await run_call(warden, "d_echo", {"text": 3})
@@ -127,7 +120,6 @@ async def test_arguments_are_checked_before_anything_is_sent(place: Place) -> No
 
 @requirement("downstream:calls")
 async def test_a_call_with_an_effect_whose_server_dies_asks_a_person_and_is_not_repeated(place: Place) -> None:
-    """spec: design, durability"""
     async with place.warden() as warden:
         execution = await approve(warden, await run_call(warden, "d_die", {"text": "x"}))
         [question] = execution.suspensions
@@ -141,7 +133,6 @@ async def test_a_call_with_an_effect_whose_server_dies_asks_a_person_and_is_not_
 
 @requirement("downstream:calls")
 async def test_a_read_whose_server_dies_fails_without_a_question(place: Place) -> None:
-    """ours: what changed nothing may be tried again"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_die_reading")
         assert execution.status == "failed" and "did not return a result" in read_error(execution)
@@ -149,7 +140,6 @@ async def test_a_read_whose_server_dies_fails_without_a_question(place: Place) -
 
 @requirement("downstream:calls", "downstream:link")
 async def test_a_server_killed_between_two_steps_is_restarted_and_the_plan_continues(place: Place) -> None:
-    """spec: issue, show"""
     async with place.warden() as warden:
         steps = plan(
             tool_step("read", "d_echo", {"text": "x"}),
@@ -166,14 +156,12 @@ async def test_a_server_killed_between_two_steps_is_restarted_and_the_plan_conti
 
 @requirement("downstream:calls")
 async def test_an_error_of_the_tool_is_quoted_on_one_line(place: Place) -> None:
-    """ours"""
     async with place.warden() as warden:
         assert "reports an error: the \\u001b[31mdisk is full" in read_error(await run_call(warden, "d_fail"))
 
 
 @requirement("downstream:results")
 async def test_content_of_every_kind_arrives_in_the_log(place: Place) -> None:
-    """ours"""
     async with place.warden() as warden:
         result = (await run_call(warden, "d_rich")).steps[0].result
         assert isinstance(result, dict) and isinstance(result["content"], list)
@@ -183,13 +171,11 @@ async def test_content_of_every_kind_arrives_in_the_log(place: Place) -> None:
 
 @requirement("downstream:results")
 async def test_a_result_that_does_not_fit_its_own_schema_is_refused(place: Place) -> None:
-    """spec: issue, calls"""
     async with place.warden() as warden:
         assert '"said" is a required property' in read_error(await run_call(warden, "d_misfit"))
 
 
 async def test_the_idempotency_key_goes_with_the_call(place: Place) -> None:
-    """spec: issue, calls"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_meta")
         meta = execution.steps[0].result
@@ -199,7 +185,6 @@ async def test_the_idempotency_key_goes_with_the_call(place: Place) -> None:
 
 @requirement("downstream:private")
 async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """spec: issue, security"""
     for name in ("PLANWARDEN_MODEL", "ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "HTTPS_PROXY", "PYTHONPATH"):
         monkeypatch.setenv(name, "secret")
     place.configure({"d": place.entry("good", env={"GIVEN": "${FROM_OURS}"})})
@@ -215,7 +200,6 @@ async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.
 async def test_a_call_beyond_its_time_is_cancelled_at_the_server(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """spec: issue, time-outs and cancellation"""
     caplog.set_level("INFO", "planwarden.tools.downstream.call")
     place.settings += "timeout_s = 20\n"
     place.serve(d="good")
@@ -233,7 +217,6 @@ async def test_a_call_beyond_its_time_is_cancelled_at_the_server(
 async def test_progress_is_reported_and_a_cancelled_execution_cancels_its_call(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """spec: issue, progress passed on"""
     caplog.set_level("INFO", "planwarden.tools.downstream.call")
     async with place.warden() as warden:
         running = await warden.execute_plan(plan(tool_step("a", "d_slow")), wait_seconds=0)
@@ -245,7 +228,6 @@ async def test_progress_is_reported_and_a_cancelled_execution_cancels_its_call(
 
 @requirement("downstream:alone")
 async def test_a_disabled_server_and_one_with_an_unset_variable_leave_the_others_alone(place: Place) -> None:
-    """ours"""
     place.settings = ""
     place.configure(
         {
@@ -266,7 +248,6 @@ async def test_a_disabled_server_and_one_with_an_unset_variable_leave_the_others
 
 @requirement("downstream:alone")
 async def test_tools_of_a_server_that_does_not_start_say_why_and_return_with_it(place: Place) -> None:
-    """ours"""
     script = place.home / "server.py"
     script.write_text(DOUBLE.read_text(encoding="utf-8"))
     place.configure({"d": {"command": sys.executable, "args": [str(script), "good", str(place.folder)]}})
@@ -285,7 +266,6 @@ async def test_tools_of_a_server_that_does_not_start_say_why_and_return_with_it(
 
 @requirement("downstream:link")
 async def test_a_takeover_waits_for_the_tools_that_it_needs(place: Place) -> None:
-    """ours: no cached listing, a running execution of a dead process"""
     store = MemoryStore()
     async with place.warden(store) as warden:
         execution = await run_call(warden, "d_note", {"text": "x"})
@@ -322,7 +302,6 @@ async def test_an_execution_of_another_process_waits_for_the_tools_that_were_nev
 
 
 async def test_the_operators_settings_apply_to_downstream_tools(place: Place) -> None:
-    """spec: wire"""
     place.settings = '[tools."d_note"]\nrisk = "read"\neffect = "idempotent"\ncapabilities = ["writing"]\n'
     place.serve(d="good")
     async with place.warden() as warden:
@@ -334,7 +313,6 @@ async def test_the_operators_settings_apply_to_downstream_tools(place: Place) ->
 
 
 async def test_an_eager_server_runs_before_its_first_call(place: Place) -> None:
-    """spec: issue, or at start"""
     place.settings = '[servers.d]\nstart = "eager"\n'
     place.serve(d="good")
     async with place.warden() as warden:
@@ -342,7 +320,6 @@ async def test_an_eager_server_runs_before_its_first_call(place: Place) -> None:
 
 
 async def test_tools_that_change_while_the_server_runs_are_listed_again(place: Place) -> None:
-    """spec: issue, list_changed honoured"""
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"text": {"type": "string"}}}
     place.offer(build_entry("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema})
     place.serve(d="restless")
@@ -363,7 +340,6 @@ async def test_however_soon_its_tools_change_again_a_server_is_listed_within_a_s
 
 @requirement("downstream:link")
 async def test_changes_of_a_server_of_the_newest_protocol_are_subscribed_to(place: Place) -> None:
-    """spec: MCP 2026-07-28, subscriptions/listen"""
     place.settings = '[tools."d_grow"]\nrisk = "read"\n'
     growing = DOUBLES / "growing_server.py"
     place.configure({"d": {"command": sys.executable, "args": [str(growing)]}})

@@ -29,7 +29,6 @@ def read_entry(folder: Path, entry: JsonValue, environment: dict[str, str] | Non
 
 @requirement("downstream:config")
 def test_a_block_of_a_host_is_accepted_unchanged(tmp_path: Path) -> None:
-    """spec: wire"""
     entry: JsonValue = {
         "command": "npx",
         "args": ["-y", "server", "${ROOT}/docs", "${PORT:-80}", "${env:ROOT}", "$ROOT"],
@@ -45,7 +44,6 @@ def test_a_block_of_a_host_is_accepted_unchanged(tmp_path: Path) -> None:
 
 @requirement("downstream:config")
 def test_an_address_has_headers_and_no_secrets_in_representations(tmp_path: Path) -> None:
-    """ours"""
     entry: JsonValue = {"type": "http", "url": "https://host/mcp?k=${K}", "headers": {"Authorization": "Bearer ${K}"}}
     found = read_entry(tmp_path, entry, {"K": "secret"})
     assert found.url == "https://host/mcp?k=secret" and found.headers == {"Authorization": "Bearer secret"}
@@ -54,7 +52,6 @@ def test_an_address_has_headers_and_no_secrets_in_representations(tmp_path: Path
 
 @requirement("downstream:config")
 def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path) -> None:
-    """ours"""
     found = read_entries(tmp_path, {"a": {"command": "x", "env": {"T": "${NOT_SET}"}}, "b": {"command": "y"}})
     assert [config.problem for config in found.configs] == [
         "mcpServers.a.env.T: the environment variable 'NOT_SET' is not set",
@@ -65,7 +62,6 @@ def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path)
 
 
 def test_unknown_keys_are_noted_and_not_refused(tmp_path: Path) -> None:
-    """ours: hosts differ"""
     found = read_entries(tmp_path, {"a": {"command": "x", "alwaysAllow": ["t"], "timeout": 5, "icon": "i"}})
     notes = " ".join(found.notes)
     assert "mcpServers.a.icon is not read" in notes and "approval is the operator's" in notes and "timeout_s" in notes
@@ -90,7 +86,6 @@ def test_unknown_keys_are_noted_and_not_refused(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_entry_is_refused_with_its_key(tmp_path: Path, servers: JsonValue, why: str) -> None:
-    """ours"""
     with pytest.raises(InvalidArguments, match=why) as refused:
         read_entries(tmp_path, servers)
     assert "planwarden.json" in refused.value.message
@@ -98,7 +93,6 @@ def test_an_invalid_entry_is_refused_with_its_key(tmp_path: Path, servers: JsonV
 
 @requirement("downstream:config")
 def test_planwarden_in_the_pasted_block_does_not_start_itself(tmp_path: Path) -> None:
-    """ours: a host's whole block names planwarden too"""
     same = read_entry(tmp_path, {"command": "uvx", "args": ["planwarden"]})
     assert same.is_disabled and same.problem is not None and "planwarden itself and is left out" in same.problem
     apart: JsonValue = {"command": "uvx", "args": ["planwarden"], "env": {"PLANWARDEN_HOME": "/other"}}
@@ -106,13 +100,11 @@ def test_planwarden_in_the_pasted_block_does_not_start_itself(tmp_path: Path) ->
 
 
 def test_disabled_and_enabled_are_both_read(tmp_path: Path) -> None:
-    """ours"""
     found = read_entries(tmp_path, {"a": {"command": "x", "disabled": True}, "b": {"command": "x", "enabled": False}})
     assert [config.is_disabled for config in found.configs] == [True, True]
 
 
 def test_the_operators_settings_come_from_the_operators_file(tmp_path: Path) -> None:
-    """spec: wire"""
     (tmp_path / "planwarden.json").write_text('{"mcpServers": {"a": {"command": "x", "trusted": true}}}')
     (tmp_path / "planwarden.toml").write_text("[servers.gone]\ntrusted = true\n")
     settings = load_settings(home=tmp_path, environment={})
@@ -125,7 +117,6 @@ def test_the_operators_settings_come_from_the_operators_file(tmp_path: Path) -> 
 
 
 def test_another_file_can_be_named_and_must_then_exist(tmp_path: Path) -> None:
-    """spec: wire, --mcp-config"""
     with pytest.raises(InvalidArguments, match="there is no file"):
         load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
     (tmp_path / "other.json").write_text('{"mcpServers": {"o": {"command": "x"}}}')
@@ -134,7 +125,6 @@ def test_another_file_can_be_named_and_must_then_exist(tmp_path: Path) -> None:
 
 
 def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_secrets(tmp_path: Path) -> None:
-    """ours"""
     first = read_entry(tmp_path, {"command": "x", "env": {"K": "1"}}).fingerprint
     assert read_entry(tmp_path, {"command": "x", "env": {"K": "2"}}).fingerprint == first
     assert read_entry(tmp_path, {"command": "x", "args": ["--other"], "env": {"K": "1"}}).fingerprint != first

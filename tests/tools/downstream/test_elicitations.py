@@ -53,7 +53,6 @@ def read_answers(place: Place) -> list[str]:
 
 @requirement("downstream:questions")
 async def test_a_question_in_the_middle_of_a_call_waits_for_a_person_and_the_call_continues(place: Place) -> None:
-    """spec: elicitation before 2026-07-28"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_ask", {"text": "x"})
         [question] = execution.suspensions
@@ -72,7 +71,6 @@ async def test_a_question_in_the_middle_of_a_call_waits_for_a_person_and_the_cal
 
 @requirement("downstream:questions")
 async def test_a_rejection_goes_to_the_server_and_the_call_continues(place: Place) -> None:
-    """ours: decline"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_ask", {"text": "x"})
         done = await answer(warden, execution, yes=False)
@@ -82,7 +80,6 @@ async def test_a_rejection_goes_to_the_server_and_the_call_continues(place: Plac
 
 @requirement("downstream:questions")
 async def test_several_questions_of_one_call_are_asked_one_after_another(place: Place) -> None:
-    """ours"""
     async with place.warden() as warden:
         first = await run_call(warden, "d_ask_twice")
         second = await answer(warden, first, {"count": 1})
@@ -94,7 +91,6 @@ async def test_several_questions_of_one_call_are_asked_one_after_another(place: 
 
 @requirement("downstream:questions")
 async def test_an_address_to_open_is_shown_whole_if_it_is_plain_https(place: Place) -> None:
-    """spec: URL mode"""
     address = "https://sign-in.test/?" + "x" * 900
     async with place.warden() as warden:
         execution = await run_call(warden, "d_ask_url", {"url": address})
@@ -121,7 +117,6 @@ async def test_an_address_to_open_is_shown_whole_if_it_is_plain_https(place: Pla
     ],
 )
 async def test_a_form_that_cannot_be_shown_is_refused(place: Place, form: JsonValue) -> None:
-    """ours: hostile forms"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_ask_form", {"form": form})
         assert execution.status == "completed"
@@ -131,13 +126,11 @@ async def test_a_form_that_cannot_be_shown_is_refused(place: Place, form: JsonVa
 @requirement("downstream:questions")
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_form_with_a_number_that_json_does_not_have_is_refused(number: float) -> None:
-    """ours: the SDK reads `NaN` from a message"""
     with pytest.raises(BadElicitation, match="numbers that JSON does not have"):
         read_form({"type": "object", "properties": {"a": {"type": "number", "default": number}}})
 
 
 async def test_patterns_and_unknown_keywords_of_a_form_are_left_out(place: Place) -> None:
-    """ours: a server's pattern is never run"""
     field: JsonValue = {"type": "string", "pattern": "^(a+)+$", "title": "A\u202e", "x": 1}
     async with place.warden() as warden:
         execution = await run_call(
@@ -149,7 +142,6 @@ async def test_patterns_and_unknown_keywords_of_a_form_are_left_out(place: Place
 
 
 async def test_sampling_is_not_offered(place: Place) -> None:
-    """ours"""
     async with place.warden() as warden:
         assert (await run_call(warden, "d_sample")).status == "completed"
         assert '"error"' in read_answers(place)[0]
@@ -157,7 +149,6 @@ async def test_sampling_is_not_offered(place: Place) -> None:
 
 @requirement("downstream:questions")
 async def test_a_question_that_could_belong_to_two_executions_is_refused(place: Place) -> None:
-    """ours: the wire does not say which call asks"""
     async with place.warden() as warden:
         first = await run_call(warden, "d_ask", {"text": "x"})
         second = await run_call(warden, "d_ask", {"text": "y"})
@@ -168,7 +159,6 @@ async def test_a_question_that_could_belong_to_two_executions_is_refused(place: 
 
 @requirement("downstream:questions")
 async def test_an_answer_after_the_process_ended_makes_the_outcome_unknown(place: Place) -> None:
-    """ours: the open call died with the process that held it"""
     store = MemoryStore()
     async with place.warden(store) as warden:
         execution = await run_call(warden, "d_ask", {"text": "x"})
@@ -181,7 +171,6 @@ async def test_an_answer_after_the_process_ended_makes_the_outcome_unknown(place
 
 @requirement("downstream:questions")
 async def test_a_cancelled_execution_ends_the_call_that_waits(place: Place) -> None:
-    """ours"""
     async with place.warden() as warden:
         execution = await run_call(warden, "d_ask", {"text": "x"})
         assert (await warden.cancel_execution(execution.thread_id)).status == "cancelled"
@@ -190,7 +179,6 @@ async def test_a_cancelled_execution_ends_the_call_that_waits(place: Place) -> N
 
 @requirement("downstream:questions")
 async def test_returned_questions_survive_the_process_and_the_effect_happens_once(modern: Place) -> None:
-    """spec: multi-round-trip requests of 2026-07-28"""
     store = MemoryStore()
     async with modern.warden(store) as warden:
         first = await run_call(warden, "d_transfer")
@@ -214,7 +202,6 @@ async def test_returned_questions_survive_the_process_and_the_effect_happens_onc
 
 @requirement("downstream:questions")
 async def test_a_returned_question_that_is_rejected_is_declined(modern: Place) -> None:
-    """spec: multi-round-trip requests of 2026-07-28"""
     async with modern.warden() as warden:
         first = await run_call(warden, "d_transfer")
         second = await answer(warden, first, {"amount": 7})
@@ -223,7 +210,6 @@ async def test_a_returned_question_that_is_rejected_is_declined(modern: Place) -
 
 
 async def test_a_server_that_asks_for_sampling_or_without_end_fails_its_call(modern: Place) -> None:
-    """ours: bounds"""
     async with modern.warden() as warden:
         assert "not offered" in read_error(await run_call(warden, "d_roots"))
         execution = await run_call(warden, "d_endless")
@@ -235,7 +221,6 @@ async def test_a_server_that_asks_for_sampling_or_without_end_fails_its_call(mod
 
 
 async def test_the_question_of_a_dangerous_tool_needs_what_the_tool_needs(place: Place) -> None:
-    """ours: what is answered decides what the call does"""
     place.settings = ""
     place.serve(d="asking")
     async with place.warden() as warden:

@@ -35,7 +35,6 @@ def read_health(warden: planwarden.Warden) -> str:
 
 @requirement("downstream:alone")
 async def test_a_server_that_never_answers_is_down_in_time(place: Place) -> None:
-    """spec: issue, hangs"""
     place.settings = place.settings.replace("[servers.bad]\n", "[servers.bad]\nstart_timeout_s = 0.5\n")
     place.serve(bad="silent", good="good")
     async with place.warden() as warden:
@@ -46,7 +45,6 @@ async def test_a_server_that_never_answers_is_down_in_time(place: Place) -> None
 
 @requirement("downstream:alone")
 async def test_a_server_that_ends_at_once_is_down_and_its_error_output_is_kept(place: Place) -> None:
-    """ours"""
     place.serve(bad="breaks", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
@@ -59,7 +57,6 @@ async def test_a_server_that_ends_at_once_is_down_and_its_error_output_is_kept(p
 
 @requirement("downstream:alone")
 async def test_a_server_that_closes_its_input_before_it_ends_is_down_with_its_exit_code(place: Place) -> None:
-    """ours: on a busy machine the end of the input is seen before the end of the process"""
     place.serve(bad="shuts", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
@@ -69,7 +66,6 @@ async def test_a_server_that_closes_its_input_before_it_ends_is_down_with_its_ex
 
 @requirement("downstream:alone")
 async def test_garbage_between_messages_is_dropped(place: Place) -> None:
-    """spec: issue, garbage on stdout"""
     place.serve(bad="garbage", good="good")
     async with place.warden() as warden:
         assert (await run_call(warden, "bad_echo", {"text": "x"})).steps[0].result == {"said": "x"}
@@ -80,7 +76,6 @@ async def test_garbage_between_messages_is_dropped(place: Place) -> None:
 async def test_malformed_notifications_of_a_server_put_no_traceback_into_our_log(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ours: a traceback says that we are broken, and quotes what the server sent"""
     place.serve(bad="malformed", good="good")
     async with place.warden() as warden:
         assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
@@ -91,7 +86,6 @@ async def test_malformed_notifications_of_a_server_put_no_traceback_into_our_log
 
 @requirement("downstream:bounded")
 async def test_an_answer_of_too_many_values_is_never_parsed(place: Place) -> None:
-    """ours: 600 kB can be 200,000 lists, and parsing and checking them stops everything else"""
     place.serve(bad="dense", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
@@ -102,7 +96,6 @@ async def test_an_answer_of_too_many_values_is_never_parsed(place: Place) -> Non
 
 @requirement("downstream:bounded")
 async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_fills_no_memory(place: Place) -> None:
-    """spec: issue, 200 MB line"""
     place.serve(bad="huge", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
@@ -117,7 +110,6 @@ async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_fills_no_memory(pla
 
 @requirement("downstream:bounded")
 async def test_an_endless_line_without_an_id_ends_the_connection(place: Place) -> None:
-    """spec: issue, 200 MB line"""
     place.serve(bad="huge_nameless", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
@@ -137,7 +129,6 @@ async def test_an_endless_line_without_an_id_ends_the_connection(place: Place) -
     ],
 )
 async def test_an_endless_listing_is_cut_off_with_a_note(place: Place, manner: str, tools: int, why: str) -> None:
-    """spec: issue, 100,000 tools and an endless cursor"""
     place.serve(bad=manner, good="good")
     async with place.warden() as warden:
         await warden.search_tools()
@@ -148,7 +139,6 @@ async def test_an_endless_listing_is_cut_off_with_a_note(place: Place, manner: s
 
 @requirement("downstream:bounded")
 async def test_a_burst_of_changes_causes_few_listings(place: Place) -> None:
-    """spec: issue, list_changed storm"""
     place.serve(bad="storm")
     async with place.warden() as warden:
         assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
@@ -159,7 +149,6 @@ async def test_a_burst_of_changes_causes_few_listings(place: Place) -> None:
 
 
 async def test_questions_of_a_server_are_refused_and_never_reach_a_model(place: Place) -> None:
-    """ours: elicitation, sampling and roots are not offered"""
     place.serve(bad="asks", good="good")
     async with place.warden() as warden:
         assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
@@ -173,7 +162,6 @@ async def test_questions_of_a_server_are_refused_and_never_reach_a_model(place: 
 async def test_catastrophic_patterns_and_references_stall_nothing(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """spec: issue, catastrophic pattern"""
     place.serve(bad="pattern", good="good")
     async with place.warden() as warden:
         with anyio.fail_after(60):
@@ -187,7 +175,6 @@ async def test_catastrophic_patterns_and_references_stall_nothing(
 
 @requirement("downstream:alone")
 async def test_a_server_that_ends_after_each_listing_is_restarted_ever_more_slowly(place: Place) -> None:
-    """ours: back-off"""
     place.serve(bad="leaves", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
@@ -200,7 +187,6 @@ async def test_a_server_that_ends_after_each_listing_is_restarted_ever_more_slow
 
 @requirement("downstream:risk")
 async def test_hints_of_a_server_that_is_not_trusted_lower_nothing(place: Place) -> None:
-    """spec: issue, lies about annotations"""
     place.settings = ""
     place.serve(bad="liar")
     async with place.warden() as warden:
@@ -211,7 +197,6 @@ async def test_hints_of_a_server_that_is_not_trusted_lower_nothing(place: Place)
 
 @requirement("downstream:names")
 async def test_names_that_would_shadow_or_confuse_get_a_hash(place: Place) -> None:
-    """spec: issue, shadowing and confusable names"""
     place.configure({"d": place.entry("names"), "d_other": place.entry("good")})
     async with place.warden() as warden:
         await warden.search_tools()
@@ -225,7 +210,6 @@ async def test_names_that_would_shadow_or_confuse_get_a_hash(place: Place) -> No
 
 @requirement("downstream:words")
 async def test_instructions_in_descriptions_and_results_are_data(place: Place) -> None:
-    """spec: issue, instructions in results"""
     place.serve(bad="words", good="good")
     async with place.warden() as warden:
         [line] = (await warden.search_tools("say")).tools
@@ -241,7 +225,6 @@ async def test_instructions_in_descriptions_and_results_are_data(place: Place) -
 async def test_a_server_that_floods_its_error_output_fills_no_disk_and_no_terminal(
     place: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """spec: issue, security: stderr never on our output"""
     place.serve(bad="complains", good="good")
     async with place.warden() as warden:
         assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
@@ -254,7 +237,6 @@ async def test_a_server_that_floods_its_error_output_fills_no_disk_and_no_termin
 
 
 def test_a_line_beyond_the_limit_keeps_only_its_two_ends() -> None:
-    """ours"""
     lines = LineReader(1_000)
     found = lines.feed(b'short\n{"jsonrpc":"2.0","id":7,"result":{"x":"')
     for _ in range(100):
@@ -274,6 +256,5 @@ def test_a_line_beyond_the_limit_keeps_only_its_two_ends() -> None:
     ],
 )
 def test_the_request_of_an_answer_that_is_too_large_is_found_at_either_end(line: bytes, wanted: int | None) -> None:
-    """ours: SDKs write the id first or last"""
     [found] = LineReader(1_000).feed(line.replace(b"%s", b"z" * 5_000) + b"\n")
     assert isinstance(found, OversizedLine) and found.request_id == wanted

@@ -34,7 +34,6 @@ async def serve_double(
 
 @requirement("downstream:calls")
 async def test_a_call_over_http_carries_the_configured_headers(tmp_path: Path) -> None:
-    """spec: issue, headers"""
     async with serve_double(tmp_path, "good") as (warden, double):
         execution = await run_call(warden, "d_good")
         assert execution.status == "completed" and execution.steps[0].result == "fine"
@@ -46,7 +45,6 @@ async def test_a_call_over_http_carries_the_configured_headers(tmp_path: Path) -
 async def test_a_request_that_was_sent_and_not_answered_is_unknown_only_if_it_may_have_changed_something(
     tmp_path: Path, name: str
 ) -> None:
-    """spec: design, durability"""
     async with serve_double(tmp_path, name) as (warden, double):
         execution = await run_call(warden, f"d_{name}")
         assert [found.kind for found in execution.suspensions] == ["reconcile"]
@@ -58,14 +56,12 @@ async def test_a_request_that_was_sent_and_not_answered_is_unknown_only_if_it_ma
 @requirement("downstream:calls")
 @pytest.mark.parametrize(("name", "why"), [("denied", "Authorization header"), ("elsewhere", "Redirect")])
 async def test_a_request_that_was_refused_unread_is_a_plain_failure(tmp_path: Path, name: str, why: str) -> None:
-    """ours"""
     async with serve_double(tmp_path, name) as (warden, _):
         assert why in read_error(await run_call(warden, f"d_{name}"))
 
 
 @requirement("downstream:bounded")
 async def test_an_answer_of_200_mb_over_http_is_cut_off(tmp_path: Path) -> None:
-    """spec: issue, memory bounded"""
     async with serve_double(tmp_path, "huge") as (warden, _):
         assert (await run_call(warden, "d_good")).suspensions
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -81,7 +77,6 @@ async def test_an_answer_of_200_mb_over_http_is_cut_off(tmp_path: Path) -> None:
     [("packed", "larger than 8388608 bytes"), ("odd_packing", "content encoding that was not accepted")],
 )
 async def test_an_answer_is_limited_while_it_is_decompressed(tmp_path: Path, name: str, why: str) -> None:
-    """ours: 50 MB in 50 kB"""
     async with serve_double(tmp_path, name) as (warden, _):
         execution = await run_call(warden, f"d_{name}")
         assert execution.suspensions[0].kind == "reconcile" and why in execution.suspensions[0].found[0]
@@ -93,7 +88,6 @@ async def test_an_answer_is_limited_while_it_is_decompressed(tmp_path: Path, nam
     [("dense", "more than 50000 values"), ("dense_events", "did not return a result")],
 )
 async def test_an_answer_of_too_many_values_over_http_is_never_parsed(tmp_path: Path, name: str, why: str) -> None:
-    """ours"""
     async with serve_double(tmp_path, name) as (warden, _):
         execution = await run_call(warden, f"d_{name}")
         assert execution.suspensions[0].kind == "reconcile"
@@ -102,7 +96,6 @@ async def test_an_answer_of_too_many_values_over_http_is_never_parsed(tmp_path: 
 
 @requirement("downstream:bounded")
 async def test_a_compressed_answer_is_read(tmp_path: Path) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc9110#section-8.4"""
     async with serve_double(tmp_path, "small_packed") as (warden, double):
         execution = await run_call(warden, "d_small_packed")
         assert execution.status == "completed" and execution.steps[0].result == "fine"
@@ -111,7 +104,6 @@ async def test_a_compressed_answer_is_read(tmp_path: Path) -> None:
 
 @requirement("downstream:alone")
 async def test_a_server_at_an_address_without_a_listener_is_down(tmp_path: Path) -> None:
-    """ours"""
     place = Place(tmp_path, settings="")
     async with http_double() as double:
         url = double.url
@@ -125,7 +117,6 @@ async def test_a_server_at_an_address_without_a_listener_is_down(tmp_path: Path)
 
 @requirement("downstream:link")
 async def test_planwarden_can_be_a_downstream_server_itself(tmp_path: Path) -> None:
-    """ours: the SDK's own server, both eras from one object"""
     other = tmp_path / "other"
     other.mkdir()
     settings = Place(other, settings="[execution]\nwaitSeconds = 5\n")

@@ -48,7 +48,6 @@ NEVER = 99
 @requirement("lease:effect")
 @pytest.mark.parametrize("lost_at", LOOKS.values(), ids=LOOKS)
 async def test_a_call_over_stdio_is_not_written_when_the_lease_is_lost(tmp_path: Path, lost_at: int) -> None:
-    """spec: approvals.md, immediately before bytes leave"""
     place = Place(
         tmp_path, settings='[servers.d]\ntrusted = true\n[tools."d_note"]\nrisk = "read"\neffect = "effect"\n'
     )
@@ -64,7 +63,6 @@ async def test_a_call_over_stdio_is_not_written_when_the_lease_is_lost(tmp_path:
 @requirement("lease:effect")
 @pytest.mark.parametrize("lost_at", LOOKS.values(), ids=LOOKS)
 async def test_a_call_over_http_is_not_posted_when_the_lease_is_lost(tmp_path: Path, lost_at: int) -> None:
-    """spec: approvals.md, immediately before bytes leave; connecting is over then"""
     place = Place(tmp_path, settings='[tools."d_good"]\nrisk = "read"\neffect = "effect"\n')
     store = LostLeaseStore(lost_at)
     async with http_double() as double:
@@ -78,7 +76,6 @@ async def test_a_call_over_http_is_not_posted_when_the_lease_is_lost(tmp_path: P
 
 @requirement("lease:effect")
 async def test_a_call_looks_at_its_lease_once_more_when_its_bytes_leave_and_is_then_sent(tmp_path: Path) -> None:
-    """ours: the looks that the other tests count are all there are"""
     place = Place(
         tmp_path, settings='[servers.d]\ntrusted = true\n[tools."d_note"]\nrisk = "read"\neffect = "effect"\n'
     )

@@ -56,7 +56,6 @@ async def expire(place: Place) -> None:
 
 @requirement("downstream:login")
 async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place: Place, server: LoginServer) -> None:
-    """ours: no browser from a plan"""
     async with place.warden() as warden:
         with pytest.raises(UsageError, match="d_note"):
             await run_call(warden, "d_note")
@@ -72,7 +71,6 @@ async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place
 async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
     place: Place, server: LoginServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ours: secrets"""
     caplog.set_level(logging.DEBUG)
     assert await log_in(place, server.visit)
     store = SqliteStore.open(place.home / "planwarden.db")
@@ -94,7 +92,6 @@ async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
 async def test_an_expired_token_is_refreshed_once_and_stored_for_the_next_process(
     place: Place, server: LoginServer
 ) -> None:
-    """ours"""
     await log_in(place, server.visit)
     await expire(place)
     async with place.warden() as warden, anyio.create_task_group() as tasks:
@@ -110,7 +107,6 @@ async def test_an_expired_token_is_refreshed_once_and_stored_for_the_next_proces
 async def test_a_refused_token_is_refreshed_and_if_that_fails_a_person_must_log_in_again(
     place: Place, server: LoginServer
 ) -> None:
-    """ours"""
     await log_in(place, server.visit)
     async with place.warden() as warden:
         assert (await run_call(warden, "d_note")).status == "completed"
@@ -126,7 +122,6 @@ async def test_a_refused_token_is_refreshed_and_if_that_fails_a_person_must_log_
 
 @requirement("downstream:login")
 async def test_a_token_that_another_process_refreshed_is_used(place: Place, server: LoginServer) -> None:
-    """ours: rotation"""
     await log_in(place, server.visit)
     async with place.warden() as one, place.warden() as other:
         assert (await run_call(one, "d_note")).status == "completed"
@@ -139,7 +134,6 @@ async def test_a_token_that_another_process_refreshed_is_used(place: Place, serv
 
 @requirement("downstream:login")
 async def test_a_refused_or_abandoned_login_leaves_the_earlier_one(place: Place, server: LoginServer) -> None:
-    """ours"""
     await log_in(place, server.visit)
     before = await find_stored(place).load()
     server.says_no = True
@@ -150,7 +144,6 @@ async def test_a_refused_or_abandoned_login_leaves_the_earlier_one(place: Place,
 
 @requirement("downstream:login")
 async def test_only_the_answer_to_this_login_counts(place: Place, server: LoginServer) -> None:
-    """ours: anything on this machine reaches the address to which the browser returns"""
     statuses: list[int] = []
 
     async def visit(url: str) -> None:
@@ -166,7 +159,6 @@ async def test_only_the_answer_to_this_login_counts(place: Place, server: LoginS
 
 @requirement("downstream:login")
 async def test_the_token_goes_to_no_other_address(place: Place, server: LoginServer) -> None:
-    """ours"""
     await log_in(place, server.visit)
     place.settings = '[tools."d_good"]\nrisk = "read"\n'
     async with http_double() as other:
@@ -178,7 +170,6 @@ async def test_the_token_goes_to_no_other_address(place: Place, server: LoginSer
 
 @requirement("downstream:login")
 async def test_an_authorization_server_without_https_gets_nothing(place: Place, server: LoginServer) -> None:
-    """spec: basic/authorization, communication security"""
     server.issuer_host = "http://login.example.com"
     with pytest.raises(ToolError, match=r"not at a public https address: http://login\.example\.com/token"):
         await log_in(place, server.visit)
@@ -198,7 +189,6 @@ async def test_an_authorization_server_without_https_gets_nothing(place: Place, 
     ],
 )
 def test_a_public_server_cannot_send_requests_to_this_machine(server_url: str, url: str, is_allowed: bool) -> None:
-    """ours: server-side request forgery by metadata"""
     with nullcontext() if is_allowed else pytest.raises(AccessError):
         check_address(url, server_url)
 
@@ -207,7 +197,6 @@ def test_a_public_server_cannot_send_requests_to_this_machine(server_url: str, u
 async def test_the_next_login_requests_further_rights_in_addition_to_the_old_ones(
     place: Place, server: LoginServer
 ) -> None:
-    """spec: basic/authorization, scope challenge"""
     server.wants_more = True
     await log_in(place, server.visit)
     async with place.warden() as warden:
@@ -221,7 +210,6 @@ async def test_the_next_login_requests_further_rights_in_addition_to_the_old_one
 
 @requirement("downstream:login")
 async def test_a_server_that_needs_no_login_gets_none(place: Place, server: LoginServer) -> None:
-    """ours"""
     server.is_open = True
     assert not await log_in(place, server.visit)
     assert (await find_stored(place).load()).tokens is None
@@ -231,7 +219,6 @@ async def test_a_server_that_needs_no_login_gets_none(place: Place, server: Logi
 async def test_a_client_registered_by_the_operator_is_used_with_its_secret_from_the_environment(
     place: Place, server: LoginServer
 ) -> None:
-    """spec: basic/authorization, preregistration"""
     place.settings = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
     place.configure({"d": {"url": server.url}})
     with pytest.raises(UsageError, match="environment variable 'KEY' is not set"):
@@ -244,8 +231,6 @@ async def test_a_client_registered_by_the_operator_is_used_with_its_secret_from_
 @requirement("downstream:login")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
 async def test_the_command_shows_the_whole_address_and_waits_for_the_browser(place: Place, server: LoginServer) -> None:
-    """ours: a real process on a terminal, and a plan after it"""
-
     def shown() -> tuple[Pty, str]:
         cli = Cli(place.home, None)
         terminal = start_on_terminal(cli, "login", "d", "--no-open")
@@ -277,7 +262,6 @@ async def test_the_command_shows_the_whole_address_and_waits_for_the_browser(pla
     ],
 )
 def test_the_command_says_why_a_server_takes_no_login(tmp_path: Path, name: str, why: str) -> None:
-    """ours"""
     url = "https://tracker.example.com/mcp"
     entries = {
         "d": {"url": url},
@@ -293,7 +277,6 @@ def test_the_command_says_why_a_server_takes_no_login(tmp_path: Path, name: str,
 
 @requirement("downstream:login")
 async def test_a_login_is_deleted_on_demand(place: Place, server: LoginServer) -> None:
-    """ours"""
     await log_in(place, server.visit)
     home = load_home(place)
     assert await anyio.to_thread.run_sync(commands_login.forget, home, "d")
@@ -303,7 +286,6 @@ async def test_a_login_is_deleted_on_demand(place: Place, server: LoginServer) -
 
 @requirement("downstream:results")
 async def test_a_result_without_a_type_is_complete(place: Place, server: LoginServer) -> None:
-    """spec: basic, resultType; the server speaks 2026-07-28 and leaves it out"""
     server.is_open = True
     place.settings += 'effect = "effect"\n'
     place.configure({"d": {"url": server.url}})

@@ -61,7 +61,6 @@ async def fail_login(place: Place, server: LoginServer) -> str:
 async def test_an_answer_from_another_authorization_server_is_refused(
     place: Place, server: LoginServer, iss: str
 ) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc9207#section-2.4, mix-up"""
     server.overrides["/authorize"] = {"iss": iss}
     assert "iss" in await fail_login(place, server)
     assert server.request_counts["/token"] == 0 and (await find_stored(place).load()).tokens is None
@@ -70,7 +69,6 @@ async def test_an_answer_from_another_authorization_server_is_refused(
 async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
     place: Place, server: LoginServer
 ) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc8707"""
     server.overrides[RESOURCE] = {"resource": "https://bank.example/mcp"}
     assert "does not match" in await fail_login(place, server)
     assert server.request_counts["/authorize"] == 0
@@ -81,7 +79,6 @@ async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
 async def test_an_authorization_server_without_pkce_by_s256_gets_no_login(
     place: Place, server: LoginServer, methods: list[str] | None, is_openid: bool
 ) -> None:
-    """spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization#authorization-code-protection"""
     if is_openid:
         server.broken[METADATA] = Response(status_code=404)
     server.overrides[OPENID if is_openid else METADATA] = {"code_challenge_methods_supported": methods}
@@ -90,7 +87,6 @@ async def test_an_authorization_server_without_pkce_by_s256_gets_no_login(
 
 
 async def test_an_openid_provider_with_pkce_by_s256_gets_a_login(place: Place, server: LoginServer) -> None:
-    """ours"""
     server.broken[METADATA] = Response(status_code=404)
     server.overrides[OPENID] = {"code_challenge_methods_supported": ["plain", "S256"]}
     await log_in(place, server.visit)
@@ -100,7 +96,6 @@ async def test_an_openid_provider_with_pkce_by_s256_gets_a_login(place: Place, s
 async def test_an_authorization_server_that_publishes_no_metadata_gets_no_login(
     place: Place, server: LoginServer
 ) -> None:
-    """spec: it cannot say that it has PKCE"""
     server.broken |= {METADATA: Response(status_code=404), OPENID: Response(status_code=404)}
     assert "S256" in await fail_login(place, server)
     assert server.request_counts["/authorize"] == 0 and server.request_counts["/register"] == 0
@@ -109,14 +104,12 @@ async def test_an_authorization_server_that_publishes_no_metadata_gets_no_login(
 async def test_a_server_of_the_first_revision_without_any_document_gets_a_login(
     place: Place, server: LoginServer
 ) -> None:
-    """spec: https://modelcontextprotocol.io/specification/2025-03-26/basic/authorization: PKCE is required of all"""
     server.broken |= {path: Response(status_code=404) for path in (RESOURCE, METADATA, OPENID)}
     await log_in(place, server.visit)
     assert server.request_counts["/authorize"] == 1
 
 
 async def test_text_of_the_authorization_server_cannot_control_the_terminal(place: Place, server: LoginServer) -> None:
-    """ours"""
     server.says_no = True
     server.overrides["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
     said = await fail_login(place, server)
@@ -138,7 +131,6 @@ async def test_text_of_the_authorization_server_cannot_control_the_terminal(plac
 async def test_a_strange_answer_fails_the_login_and_is_not_quoted(
     place: Place, server: LoginServer, path: str, answer: Response, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ours: secrets"""
     caplog.set_level(logging.DEBUG)
     server.broken[path] = answer
     assert why in await fail_login(place, server)
@@ -149,7 +141,6 @@ async def test_a_strange_answer_fails_the_login_and_is_not_quoted(
 @pytest.mark.parametrize("path", [RESOURCE, METADATA, "/token"])
 @pytest.mark.parametrize("is_packed", [True, False])
 async def test_an_endless_answer_is_cut_off(place: Place, server: LoginServer, path: str, is_packed: bool) -> None:
-    """ours: a small packed answer can be a large one"""
     body = b"[" + b" " * 50_000_000
     packed = {"content-encoding": "gzip"} if is_packed else {}
     server.broken[path] = Response(gzip.compress(body) if is_packed else body, headers=packed)
@@ -157,7 +148,6 @@ async def test_an_endless_answer_is_cut_off(place: Place, server: LoginServer, p
 
 
 async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: every byte comes within the limit for one read"""
     monkeypatch.setattr(issuer, "TIMEOUT_S", 30.0)
 
     class Dripping(Response):
@@ -179,13 +169,11 @@ async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monke
 async def test_an_address_from_which_the_browser_cannot_return_is_not_opened(
     place: Place, server: LoginServer, path: str, why: str
 ) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
     server.overrides[METADATA] = {"authorization_endpoint": server.root + path}
     assert why in await fail_login(place, server)
 
 
 async def test_the_query_of_the_endpoints_address_is_kept(place: Place, server: LoginServer) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
     server.overrides[METADATA] = {"authorization_endpoint": f"{server.root}/authorize?tenant=x"}
     urls: list[str] = []
 
@@ -209,7 +197,6 @@ async def test_the_query_of_the_endpoints_address_is_kept(place: Place, server: 
     ],
 )
 def test_an_address_of_this_machine_is_recognised_in_every_notation(url: str) -> None:
-    """ours"""
     assert is_local(url)
     with pytest.raises(AccessError):
         check_address(url, "https://a.example/mcp")
@@ -217,7 +204,6 @@ def test_an_address_of_this_machine_is_recognised_in_every_notation(url: str) ->
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "10.1.2.3", "[fd00::1]", "[::ffff:10.0.0.1]"])
 def test_a_public_server_cannot_send_the_browser_to_a_private_address(host: str) -> None:
-    """ours: server-side request forgery by metadata"""
     with pytest.raises(AccessError, match="not at a public https address"):
         check_address(f"https://{host}/authorize", "https://a.example/mcp")
 
@@ -233,8 +219,6 @@ def test_a_public_server_cannot_send_the_browser_to_a_private_address(host: str)
     ],
 )
 async def test_a_name_that_resolves_to_a_private_address_is_refused(server_at: str, issuer_at: str, why: str) -> None:
-    """ours: server-side request forgery, DNS rebinding"""
-
     async def resolve(host: str, port: int) -> Sequence[str]:
         return [server_at if host == "a.example" else issuer_at]
 
@@ -245,7 +229,6 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused(server_at: s
 
 
 async def test_a_server_in_a_private_network_may_have_its_authorization_server_there() -> None:
-    """ours"""
     asked: list[str] = []
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -262,7 +245,6 @@ async def test_a_server_in_a_private_network_may_have_its_authorization_server_t
 async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_server_only(
     place: Place, server: LoginServer
 ) -> None:
-    """ours: a server that was taken over names another one"""
     place.environment["KEY"] = "s"
     place.settings = CLIENT
     place.configure({"d": {"url": server.url}})
@@ -278,7 +260,6 @@ async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_
 
 
 async def test_a_configured_issuer_counts_from_the_first_login(place: Place, server: LoginServer) -> None:
-    """ours"""
     place.environment["KEY"] = "s"
     place.settings = f'{CLIENT}issuer = "https://login.example"\n'
     place.configure({"d": {"url": server.url}})
@@ -287,7 +268,6 @@ async def test_a_configured_issuer_counts_from_the_first_login(place: Place, ser
 
 
 async def test_two_processes_refresh_one_token_once(place: Place, server: LoginServer) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2, a refresh token used twice ends the login"""
     await log_in(place, server.visit)
     async with place.warden() as one, place.warden() as other:
         for warden in (one, other):
@@ -304,7 +284,6 @@ async def test_two_processes_refresh_one_token_once(place: Place, server: LoginS
 async def test_storing_wanted_rights_keeps_the_token_that_another_process_got(
     place: Place, server: LoginServer
 ) -> None:
-    """ours: two processes"""
     await log_in(place, server.visit)
     stored = find_stored(place)
     one = LoginTokenStorage(stored, await stored.load(), read_config(place))
@@ -316,7 +295,6 @@ async def test_storing_wanted_rights_keeps_the_token_that_another_process_got(
 
 
 async def test_a_deleted_login_does_not_return(place: Place, server: LoginServer) -> None:
-    """ours: a process that still has it in memory"""
     await log_in(place, server.visit)
     one = LoginTokenStorage(find_stored(place), await find_stored(place).load(), read_config(place))
     (place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp").write_text(
@@ -329,7 +307,6 @@ async def test_a_deleted_login_does_not_return(place: Place, server: LoginServer
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_failing_authorization_server_ends_no_login(place: Place, server: LoginServer, status: int) -> None:
-    """ours"""
     await log_in(place, server.visit)
     async with place.warden() as warden:
         assert (await run_call(warden, "d_note")).status == "completed"
@@ -346,7 +323,6 @@ async def test_a_failing_authorization_server_ends_no_login(place: Place, server
 async def test_a_token_without_expiry_is_used_until_it_is_refused(
     place: Place, server: LoginServer, lasts_s: int | None
 ) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc6749#section-5.1, expires_in is recommended"""
     server.overrides["/token"] = {"expires_in": lasts_s}
     await log_in(place, server.visit)
     async with place.warden() as warden:
@@ -358,7 +334,6 @@ async def test_a_token_without_expiry_is_used_until_it_is_refused(
 
 
 async def test_a_redirect_to_another_address_gets_no_token(place: Place, server: LoginServer) -> None:
-    """ours"""
     await log_in(place, server.visit)
     seen: list[httpx2.Request] = []
 
@@ -374,7 +349,6 @@ async def test_a_redirect_to_another_address_gets_no_token(place: Place, server:
 
 
 async def test_a_running_process_notices_a_new_login(place: Place, server: LoginServer) -> None:
-    """ours"""
     # Without the login the next start would come after a minute.
     patient = ConnectionTiming(first_pause_s=60.0, login_poll_s=0.01)
     with anyio.fail_after(60):
@@ -388,7 +362,6 @@ async def test_a_running_process_notices_a_new_login(place: Place, server: Login
 
 
 async def test_a_port_that_the_operator_sets_must_be_free(place: Place, server: LoginServer) -> None:
-    """ours: the browser would return to another program that listens there"""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         place.settings = f"[servers.d.login]\nredirect_port = {port}\n"
@@ -402,7 +375,6 @@ async def test_a_port_that_the_operator_sets_must_be_free(place: Place, server: 
 async def test_the_servers_registration_answer_cannot_choose_the_port(
     place: Place, server: LoginServer, uri: str
 ) -> None:
-    """ours"""
     server.overrides["/register"] = {"redirect_uris": [uri]}
     await log_in(place, server.visit)
     assert redirect_port(await find_stored(place).load()) is None
@@ -410,7 +382,6 @@ async def test_the_servers_registration_answer_cannot_choose_the_port(
 
 
 async def test_a_client_whose_secret_expired_is_registered_again(place: Place, server: LoginServer) -> None:
-    """spec: https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1"""
     server.overrides["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
     await log_in(place, server.visit)
     await log_in(place, server.visit)
@@ -423,7 +394,6 @@ class FullDisk(SecretFiles):
 
 
 async def test_a_login_that_cannot_be_stored_says_so(place: Place, server: LoginServer) -> None:
-    """ours"""
     downstream = load_home(place).downstream
     downstream.secrets = FullDisk(place.home)
     with pytest.raises(ToolError, match="the login to server 'd' failed: cannot write: No space left"):
@@ -431,7 +401,6 @@ async def test_a_login_that_cannot_be_stored_says_so(place: Place, server: Login
 
 
 async def test_a_login_that_cannot_be_read_opens_no_browser(place: Place, server: LoginServer) -> None:
-    """ours"""
     (place.home / "downstream").write_text("in the way", encoding="utf-8")
     with pytest.raises(StoreError, match=r"cannot read .*: Not a directory"):
         await log_in(place, server.visit)
@@ -439,7 +408,6 @@ async def test_a_login_that_cannot_be_read_opens_no_browser(place: Place, server
 
 
 async def test_a_file_that_is_not_a_login_is_ignored(place: Place, server: LoginServer) -> None:
-    """ours"""
     await log_in(place, server.visit)
     [path] = place.home.rglob("*.login")
     for text in ("", "{", '{"form": 9}', json.dumps({"server_url": server.url, "tokens": {"access_token": 1}})):
@@ -451,7 +419,6 @@ async def test_a_file_that_is_not_a_login_is_ignored(place: Place, server: Login
 async def test_a_login_replaces_a_symbolic_link_and_not_its_target(
     place: Place, server: LoginServer, tmp_path: Path
 ) -> None:
-    """ours"""
     await log_in(place, server.visit)
     [path] = place.home.rglob("*.login")
     other = tmp_path / "other"
@@ -464,7 +431,6 @@ async def test_a_login_replaces_a_symbolic_link_and_not_its_target(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
 async def test_an_interrupted_login_gives_the_terminal_back(place: Place, server: LoginServer) -> None:
-    """ours: a real process on a terminal; the login that there was stays"""
     await log_in(place, server.visit)
     before = await find_stored(place).load()
 
@@ -482,7 +448,6 @@ async def test_an_interrupted_login_gives_the_terminal_back(place: Place, server
 
 
 async def test_two_concurrent_logins_both_succeed_and_leave_one(place: Place, server: LoginServer) -> None:
-    """ours: the second finds the port taken"""
     await log_in(place, server.visit)
     ports: set[str] = set()
     both = anyio.Event()
@@ -502,7 +467,6 @@ async def test_two_concurrent_logins_both_succeed_and_leave_one(place: Place, se
 
 
 def test_the_login_command_names_a_home_that_is_not_the_default(tmp_path: Path) -> None:
-    """ours"""
     usual = find_home(None, {})
     assert build_command_prefix(usual, usual / "planwarden.json") == ("planwarden",)
     other = tmp_path / "other.json"

@@ -136,7 +136,6 @@ async def approve_all(warden: planwarden.Warden, execution: planwarden.Execution
 
 @requirement("downstream:calls")
 async def test_a_plan_over_filesystem_and_git_reads_asks_and_writes(tmp_path: Path) -> None:
-    """spec: issue, show"""
     async with open_warden(tmp_path, "filesystem", "git") as (warden, work):
         document = fill_in_folder(build_plan(), work)
         assert isinstance(document, dict)
@@ -150,7 +149,6 @@ async def test_a_plan_over_filesystem_and_git_reads_asks_and_writes(tmp_path: Pa
 
 @requirement("downstream:calls", "downstream:link")
 async def test_the_same_plan_continues_after_the_filesystem_server_was_killed(tmp_path: Path) -> None:
-    """spec: issue, show"""
     async with open_warden(tmp_path, "filesystem", "git") as (warden, work):
         document = fill_in_folder(build_plan(), work)
         assert isinstance(document, dict)
@@ -184,14 +182,12 @@ async def test_the_same_plan_continues_after_the_filesystem_server_was_killed(tm
 async def test_a_tool_of_a_real_server_returns_its_result(
     tmp_path: Path, server: str, tool: str, arguments: JsonValue, expected: str
 ) -> None:
-    """spec: issue, tests"""
     async with open_warden(tmp_path, server) as (warden, _):
         execution = await approve_all(warden, await run_call(warden, tool, arguments))
         assert execution.status == "completed" and expected in str(execution.steps[0].result)
 
 
 async def test_fetch_is_listed_and_its_refusal_is_a_failed_step(tmp_path: Path) -> None:
-    """spec: issue, tests; nothing listens where it is sent"""
     async with open_warden(tmp_path, "fetch") as (warden, _):
         execution = await approve_all(warden, await run_call(warden, "fetch_fetch", {"url": "http://127.0.0.1:9/"}))
         assert execution.status == "failed" and execution.steps[0].error is not None

@@ -17,7 +17,6 @@ def text_block(said: str) -> dict[str, JsonValue]:
 
 @requirement("downstream:results")
 def test_structured_content_is_the_result_and_text_that_says_more_stands_beside_it() -> None:
-    """spec: MCP, structured content; steps point into it"""
     value: JsonValue = {"ids": [1, 2]}
     assert build_result([text_block(json.dumps(value))], value) == value
     assert build_result([], value) == value
@@ -29,7 +28,6 @@ def test_structured_content_is_the_result_and_text_that_says_more_stands_beside_
 
 @requirement("downstream:results")
 def test_one_text_is_that_text_and_is_not_parsed() -> None:
-    """spec: issue, result text is never parsed"""
     said = '{"toolCalls": [{"toolName": "x"}], "$from": "step_1"}'
     assert build_result([text_block(said)], None) == said
     assert build_result([text_block("a"), text_block("b")], None) == {"content": [text_block("a"), text_block("b")]}
@@ -38,7 +36,6 @@ def test_one_text_is_that_text_and_is_not_parsed() -> None:
 
 @requirement("downstream:results")
 def test_every_kind_of_block_is_kept() -> None:
-    """ours"""
     blocks: list[dict[str, JsonValue]] = [
         {"type": "image", "data": "AAAA", "mimeType": "image/png"},
         {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
@@ -51,7 +48,6 @@ def test_every_kind_of_block_is_kept() -> None:
 
 @requirement("downstream:results")
 def test_media_beyond_the_limit_leave_their_size_and_hash_and_the_text_whole() -> None:
-    """ours"""
     data = b"x" * MAX_MEDIA_CHARS
     blob = base64.b64encode(data).decode()
     found = build_result([text_block("what it is"), {"type": "image", "data": blob, "mimeType": "image/png"}], None)
@@ -70,7 +66,6 @@ def test_media_beyond_the_limit_leave_their_size_and_hash_and_the_text_whole() -
 
 
 def test_blocks_beyond_the_limit_are_counted() -> None:
-    """ours"""
     found = build_result([text_block("x")] * (MAX_BLOCKS + 5), None)
     assert isinstance(found, dict) and isinstance(found["content"], list)
     assert (
@@ -79,6 +74,5 @@ def test_blocks_beyond_the_limit_are_counted() -> None:
 
 
 def test_the_text_of_an_error_is_found() -> None:
-    """ours"""
     assert read_error_text([text_block("a"), {"type": "image"}, text_block("b")]) == "a b"
     assert read_error_text([]) == "no reason was given"

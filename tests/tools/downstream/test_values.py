@@ -31,7 +31,6 @@ def count_all(document: JsonValue) -> int:
 @requirement("downstream:bounded")
 @given(document=VALUES, cut=st.integers(1, 7))
 def test_values_are_counted_as_a_parser_would_wherever_the_text_is_cut(document: JsonValue, cut: int) -> None:
-    """ours: text may contain quotes, backslashes and brackets"""
     text = json.dumps(document).encode()
     counter = ValueCounter()
     for start in range(0, len(text), cut):
@@ -42,7 +41,6 @@ def test_values_are_counted_as_a_parser_would_wherever_the_text_is_cut(document:
 @pytest.mark.parametrize("text", ['"\\\\", [1, 2]', '"\\"", [1, 2]', '"[[[[", [1, 2]', '"\\\\\\"[", [1, 2]'])
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_escapes_at_the_end_of_a_piece_are_not_lost(text: str, cut: int) -> None:
-    """ours"""
     counter = ValueCounter()
     for start in range(0, len(text), cut):
         counter.feed(text[start : start + cut].encode())
@@ -53,7 +51,6 @@ def test_escapes_at_the_end_of_a_piece_are_not_lost(text: str, cut: int) -> None
 def test_events_are_counted_apart_and_cannot_hide_values_behind_line_ends(
     cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ours"""
     monkeypatch.setattr(value_counter, "MAX_VALUES", 5)
 
     def is_refused(text: bytes) -> bool:

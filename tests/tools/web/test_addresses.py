@@ -47,13 +47,11 @@ from tests.tools.web.support import (
 )
 @pytest.mark.anyio
 async def test_address_that_is_not_public_is_refused_in_every_notation(host: str) -> None:
-    """ours"""
     assert "may not be reached" in await read_refusal(web_extract_tool(), url=f"http://{host}/latest/meta-data/")
 
 
 @given(st.ip_addresses())
 def test_address_that_the_standard_library_calls_not_global_is_special(address: IPAddress) -> None:
-    """spec: the IANA special-purpose address registries, as Python knows them"""
     if not address.is_global or address.is_multicast:
         assert special_range(address) is not None
 
@@ -62,7 +60,6 @@ def test_address_that_the_standard_library_calls_not_global_is_special(address: 
     "address", ["1.1.1.1", "93.184.215.14", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"]
 )
 def test_address_of_the_public_internet_is_not_special(address: str) -> None:
-    """ours"""
     assert special_range(ipaddress.ip_address(address)) is None
 
 
@@ -89,7 +86,6 @@ def test_address_of_the_public_internet_is_not_special(address: str) -> None:
 )
 @pytest.mark.anyio
 async def test_url_that_is_not_a_public_web_address_is_refused(url: str, sentence: str) -> None:
-    """ours"""
     message = await read_refusal(web_extract_tool(replace(PUBLIC_WEB, resolve=NameTable())), url=url)
     assert sentence in message
     assert "secret" not in message
@@ -97,7 +93,6 @@ async def test_url_that_is_not_a_public_web_address_is_refused(url: str, sentenc
 
 @given(st.text(max_size=60), st.sampled_from(["", "http://", "https://", "http://[", "http://a.test/", "http://a@"]))
 def test_any_text_as_url_is_refused_with_a_sentence_or_ends_at_the_resolver(text: str, prefix: str) -> None:
-    """ours"""
     tool = web_extract_tool(replace(PUBLIC_WEB, resolve=NameTable()))
 
     async def call() -> None:
@@ -109,7 +104,6 @@ def test_any_text_as_url_is_refused_with_a_sentence_or_ends_at_the_resolver(text
 
 @pytest.mark.anyio
 async def test_name_that_resolves_to_loopback_is_refused_before_any_connection() -> None:
-    """ours"""
     async with serve({"/": build_reply(build_page("inside"))}) as site:
         access = WebAccess(
             policy=AddressPolicy(ports=frozenset({site.port})), resolve=NameTable(a_test=[["127.0.0.1"]])
@@ -121,7 +115,6 @@ async def test_name_that_resolves_to_loopback_is_refused_before_any_connection()
 
 @pytest.mark.anyio
 async def test_name_with_one_private_address_among_public_ones_is_refused() -> None:
-    """ours"""
     async with serve({"/": build_reply(build_page("inside"))}) as site:
         access = site.named(NameTable(a_test=[["127.0.0.1", "10.0.0.1"]]))
         assert "(private)" in await read_refusal(web_extract_tool(access), url=site.url(host="a.test"))
@@ -130,7 +123,6 @@ async def test_name_with_one_private_address_among_public_ones_is_refused() -> N
 
 @pytest.mark.anyio
 async def test_connection_goes_to_the_address_that_was_checked_when_the_name_changes_its_answer() -> None:
-    """ours: DNS rebinding between check and connect"""
     names = NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
     async with serve({"/": build_reply(build_page("public page"))}) as site:
         result = await call_tool(web_extract_tool(site.named(names)), url=site.url(host="a.test"))
@@ -141,7 +133,6 @@ async def test_connection_goes_to_the_address_that_was_checked_when_the_name_cha
 
 @pytest.mark.anyio
 async def test_every_new_connection_checks_the_name_again() -> None:
-    """ours: DNS rebinding between two hops of a redirect"""
     names = NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
     async with serve({"/": build_redirect("/again"), "/again": build_reply(build_page("inside"))}) as site:
         assert "(link-local)" in await read_refusal(web_extract_tool(site.named(names)), url=site.url(host="a.test"))
@@ -150,7 +141,6 @@ async def test_every_new_connection_checks_the_name_again() -> None:
 
 @pytest.mark.anyio
 async def test_next_address_is_tried_when_the_first_does_not_answer() -> None:
-    """ours"""
     async with serve({"/": build_reply(build_page("second address"))}) as site:
         access = site.named(NameTable(a_test=[["::1", "127.0.0.1"]]))
         policy = replace(access.policy, allowed_networks=(LOOPBACK, ipaddress.ip_network("::1/128")))
@@ -160,7 +150,6 @@ async def test_next_address_is_tried_when_the_first_does_not_answer() -> None:
 
 @pytest.mark.anyio
 async def test_allowed_endpoint_opens_neither_another_port_nor_another_name_of_the_same_host() -> None:
-    """ours"""
     async with serve({"/": build_reply(build_page("allowed"))}) as site, serve({}) as neighbour:
         tool = web_extract_tool(replace(site.access, resolve=NameTable(a_test=[["127.0.0.1"]])))
         assert (await call_tool(tool, url=site.url()))["text"] == "allowed"
@@ -171,7 +160,6 @@ async def test_allowed_endpoint_opens_neither_another_port_nor_another_name_of_t
 
 @pytest.mark.anyio
 async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     async with serve({"/": build_reply(build_page("direct"))}) as site, serve({}) as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url())

@@ -9,7 +9,6 @@ from planwarden.tools.web.search import web_search_tool
 
 @pytest.mark.parametrize("tool", [web_extract_tool(), web_search_tool(None)], ids=lambda tool: tool.definition.name)
 def test_web_tools_are_repeatable_builtins_that_need_no_approval(tool: Tool) -> None:
-    """ours"""
     definition = tool.definition
     assert (definition.risk, definition.effect, definition.source) == ("read", "read", "builtin")
     assert definition.capabilities == ("web",)

@@ -26,8 +26,6 @@ PATIENCE_S = 600.0
 )
 @pytest.mark.anyio
 async def test_content_that_is_not_text_is_refused_unread(content_type: str, sentence: str) -> None:
-    """ours"""
-
     async def answer(stream: ByteStream) -> None:
         # The body is never sent; a client that waited for it would run out of time.
         await stream.send(build_reply(content_type=content_type, content_length="1000"))
@@ -43,7 +41,6 @@ async def test_content_that_is_not_text_is_refused_unread(content_type: str, sen
 )
 @pytest.mark.anyio
 async def test_text_that_is_not_html_is_returned_unchanged(content_type: str) -> None:
-    """ours"""
     async with serve({"/": build_reply('{"<b>": "ü"}\n', content_type=content_type)}) as site:
         result = await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
     assert result == {"url": site.url(), "title": None, "text": '{"<b>": "ü"}', "truncated": False}
@@ -54,7 +51,6 @@ async def test_text_that_is_not_html_is_returned_unchanged(content_type: str) ->
 )
 @pytest.mark.anyio
 async def test_failed_request_is_reported_with_its_status(status: int, hint: str) -> None:
-    """ours"""
     async with serve({"/": build_reply("secret details", status=status)}) as site:
         message = await read_refusal(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
     assert f"HTTP {status}; {hint}" in message
@@ -63,7 +59,6 @@ async def test_failed_request_is_reported_with_its_status(status: int, hint: str
 
 @pytest.mark.anyio
 async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
-    """ours"""
     sentence = "This sentence belongs to the article and is long enough to be told from a menu entry."
     html = f"""<!doctype html><html><head><title> Two
       lines </title><script>steal()</script><style>p {{}}</style></head><body>
@@ -95,7 +90,6 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
 )
 @pytest.mark.anyio
 async def test_broken_html_returns_what_can_be_read(html: str) -> None:
-    """ours"""
     async with serve({"/": build_reply(html)}) as site:
         text = (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))["text"]
     assert isinstance(text, str)
@@ -109,7 +103,6 @@ async def test_broken_html_returns_what_can_be_read(html: str) -> None:
 )
 @pytest.mark.anyio
 async def test_page_without_readable_text_is_reported(html: str) -> None:
-    """ours"""
     async with serve({"/": build_reply(html)}) as site:
         assert "no readable text" in await read_refusal(
             web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()
@@ -133,7 +126,6 @@ async def test_page_without_readable_text_is_reported(html: str) -> None:
 )
 @pytest.mark.anyio
 async def test_text_is_decoded_as_a_browser_would(body: bytes, content_type: str) -> None:
-    """spec: https://html.spec.whatwg.org/multipage/parsing.html#determining-the-character-encoding"""
     async with serve({"/": build_reply(body, content_type=content_type)}) as site:
         assert (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))[
             "text"
@@ -142,7 +134,6 @@ async def test_text_is_decoded_as_a_browser_would(body: bytes, content_type: str
 
 @pytest.mark.anyio
 async def test_extraction_that_takes_too_long_is_abandoned() -> None:
-    """ours"""
     async with serve({"/": build_reply(build_page("never read"))}) as site:
         tool = web_extract_tool(site.access, extraction_s=0)
         assert "could not be extracted within 0 seconds" in await read_refusal(tool, url=site.url())
@@ -150,7 +141,6 @@ async def test_extraction_that_takes_too_long_is_abandoned() -> None:
 
 @pytest.mark.anyio
 async def test_control_characters_are_removed_except_tabs_and_line_ends() -> None:
-    """ours"""
     async with serve({"/": build_reply("a\0b\x1b[31m\tc\x7f\nd", content_type="text/plain")}) as site:
         assert (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))[
             "text"
@@ -159,7 +149,6 @@ async def test_control_characters_are_removed_except_tabs_and_line_ends() -> Non
 
 @pytest.mark.anyio
 async def test_long_text_is_cut_and_says_so() -> None:
-    """ours"""
     async with serve({"/": build_reply("0123456789", content_type="text/plain")}) as site:
         tool = web_extract_tool(site.access, extraction_s=PATIENCE_S)
         cut = await call_tool(tool, url=site.url(), max_chars=4)
@@ -171,20 +160,17 @@ async def test_long_text_is_cut_and_says_so() -> None:
 @pytest.mark.parametrize("arguments", [{}, {"url": 5}, {"url": ""}, {"url": "http://a.test/" + "a" * 3_000}])
 @pytest.mark.anyio
 async def test_extract_refuses_arguments_without_a_usable_url(arguments: dict[str, JsonValue]) -> None:
-    """ours"""
     assert "'url'" in await read_refusal(web_extract_tool(), **arguments)
 
 
 @pytest.mark.parametrize("max_chars", [0, -1, 1_000_000, True, "5"])
 @pytest.mark.anyio
 async def test_extract_refuses_a_length_out_of_range(max_chars: JsonValue) -> None:
-    """ours"""
     assert "'max_chars'" in await read_refusal(web_extract_tool(), url="http://a.test/", max_chars=max_chars)
 
 
 @pytest.mark.anyio
 async def test_extract_without_its_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours"""
     # The documented way to make an import fail: https://docs.python.org/3/library/sys.html#sys.modules
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     tool = web_extract_tool()

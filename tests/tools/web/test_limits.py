@@ -39,7 +39,6 @@ async def stay_silent(stream: ByteStream) -> None:
 
 @pytest.mark.anyio
 async def test_body_without_end_is_refused_at_the_limit() -> None:
-    """ours"""
     async with serve({"/": send_without_end}) as site:
         assert "sent more than 100000 bytes" in await read_refusal(
             build_limited_tool(site, body_bytes=100_000), url=site.url()
@@ -48,7 +47,6 @@ async def test_body_without_end_is_refused_at_the_limit() -> None:
 
 @pytest.mark.anyio
 async def test_body_of_exactly_the_limit_is_read() -> None:
-    """ours"""
     body = build_page("just so").ljust(1_000)
     async with serve({"/": build_reply(body)}) as site:
         assert (await call_tool(build_limited_tool(site, body_bytes=1_000), url=site.url()))["text"] == "just so"
@@ -59,7 +57,6 @@ async def test_body_of_exactly_the_limit_is_read() -> None:
 
 @pytest.mark.anyio
 async def test_compressed_page_is_read() -> None:
-    """ours"""
     async with serve(
         {"/": build_reply(gzip.compress(build_page("unpacked").encode()), content_encoding="gzip")}
     ) as site:
@@ -68,7 +65,6 @@ async def test_compressed_page_is_read() -> None:
 
 @pytest.mark.anyio
 async def test_decompression_bomb_is_refused_at_the_limit() -> None:
-    """ours"""
     bomb = gzip.compress(bytes(50_000_000))
     assert len(bomb) < 100_000
     async with serve({"/": build_reply(bomb, content_encoding="gzip")}) as site:
@@ -78,14 +74,12 @@ async def test_decompression_bomb_is_refused_at_the_limit() -> None:
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd", "x-unknown"])
 @pytest.mark.anyio
 async def test_nested_or_unknown_content_encoding_is_refused(encoding: str) -> None:
-    """ours"""
     async with serve({"/": build_reply(b"?", content_encoding=encoding)}) as site:
         assert f"content encoding '{encoding}'" in await read_refusal(web_extract_tool(site.access), url=site.url())
 
 
 @pytest.mark.anyio
 async def test_body_that_is_not_what_its_encoding_says_is_refused() -> None:
-    """ours"""
     async with serve({"/": build_reply(b"not gzip at all", content_encoding="gzip")}) as site:
         assert "cannot be decompressed" in await read_refusal(web_extract_tool(site.access), url=site.url())
 
@@ -93,7 +87,6 @@ async def test_body_that_is_not_what_its_encoding_says_is_refused() -> None:
 @pytest.mark.parametrize("handler", [drip, stall, stay_silent])
 @pytest.mark.anyio
 async def test_host_that_never_finishes_is_abandoned_after_the_time_limit(handler: Handler) -> None:
-    """ours"""
     async with serve({"/": handler}) as site:
         assert "was not read within 0.2 seconds" in await read_refusal(
             build_limited_tool(site, total_s=0.2), url=site.url()
@@ -102,8 +95,6 @@ async def test_host_that_never_finishes_is_abandoned_after_the_time_limit(handle
 
 @pytest.mark.anyio
 async def test_resolver_that_never_answers_counts_towards_the_time() -> None:
-    """ours"""
-
     async def resolve(host: str, port: int) -> Sequence[str]:
         await anyio.sleep_forever()
         return []
@@ -123,14 +114,12 @@ async def test_resolver_that_never_answers_counts_towards_the_time() -> None:
 )
 @pytest.mark.anyio
 async def test_host_that_does_not_speak_http_is_reported(answer: bytes, sentence: str) -> None:
-    """ours"""
     async with serve({"/": answer}) as site:
         assert sentence in await read_refusal(web_extract_tool(site.access), url=site.url())
 
 
 @pytest.mark.anyio
 async def test_host_that_does_not_accept_the_connection_in_time_is_reported() -> None:
-    """ours"""
     async with serve({}) as site:
         assert "did not accept a connection in time" in await read_refusal(
             build_limited_tool(site, connect_s=0), url=site.url()
@@ -139,7 +128,6 @@ async def test_host_that_does_not_accept_the_connection_in_time_is_reported() ->
 
 @pytest.mark.anyio
 async def test_closed_port_is_reported() -> None:
-    """ours"""
     async with serve({}) as site:
         pass
     assert "cannot be connected to" in await read_refusal(web_extract_tool(site.access), url=site.url())

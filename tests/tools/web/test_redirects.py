@@ -10,7 +10,6 @@ from tests.tools.web.support import build_page, build_redirect, build_reply, cal
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.anyio
 async def test_redirect_is_followed_and_the_final_url_returned(status: int) -> None:
-    """ours"""
     async with serve(
         {"/old/": build_redirect("../new?x=1", status), "/new": build_reply(build_page("moved here"))}
     ) as site:
@@ -33,7 +32,6 @@ async def test_redirect_is_followed_and_the_final_url_returned(status: int) -> N
 )
 @pytest.mark.anyio
 async def test_redirect_to_what_may_not_be_reached_is_refused(location: str, sentence: str) -> None:
-    """ours"""
     async with serve({"/": build_redirect(location)}) as site:
         access = WebAccess(policy=AddressPolicy(allowed_endpoints=frozenset({("127.0.0.1", site.port)})))
         assert sentence in await read_refusal(web_extract_tool(access), url=site.url())
@@ -42,7 +40,6 @@ async def test_redirect_to_what_may_not_be_reached_is_refused(location: str, sen
 
 @pytest.mark.anyio
 async def test_redirect_loop_ends_after_five_redirects() -> None:
-    """ours"""
     async with serve({"/a": build_redirect("/b"), "/b": build_redirect("/a")}) as site:
         assert "redirects more than 5 times" in await read_refusal(web_extract_tool(site.access), url=site.url("/a"))
     assert len(site.received) == 6
@@ -50,7 +47,6 @@ async def test_redirect_loop_ends_after_five_redirects() -> None:
 
 @pytest.mark.anyio
 async def test_fifth_redirect_is_still_followed() -> None:
-    """ours"""
     routes = {f"/{number}": build_redirect(f"/{number + 1}") for number in range(5)}
     async with serve({**routes, "/5": build_reply(build_page("at last"))}) as site:
         assert (await call_tool(web_extract_tool(site.access), url=site.url("/0")))["text"] == "at last"

@@ -72,7 +72,6 @@ def build_search_tool(provider: Provider, site: Site, access: WebAccess = PUBLIC
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.anyio
 async def test_search_returns_titles_urls_and_snippets(provider: Provider) -> None:
-    """spec: the providers' documents"""
     async with serve({PATHS[provider]: build_json_reply(HITS[provider])}) as site:
         result = await call_tool(build_search_tool(provider, site), query="otters", max_results=3)
     assert result == {
@@ -83,7 +82,6 @@ async def test_search_returns_titles_urls_and_snippets(provider: Provider) -> No
 
 @pytest.mark.anyio
 async def test_searxng_is_asked_for_json_with_an_optional_bearer_token() -> None:
-    """spec: https://docs.searxng.org/dev/search_api.html"""
     async with serve({"/searx/search": build_json_reply(HITS["searxng"])}) as site:
         await call_tool(build_search_tool("searxng", site, base="/searx/"), query="sea & otters")
         open_tool = web_search_tool(SearchEndpoint(provider="searxng", base_url=site.url("/searx")))
@@ -96,7 +94,6 @@ async def test_searxng_is_asked_for_json_with_an_optional_bearer_token() -> None
 
 @pytest.mark.anyio
 async def test_brave_is_asked_with_its_token_and_the_number_of_results() -> None:
-    """spec: https://api-dashboard.search.brave.com/api-reference/web/search/get"""
     async with serve({PATHS["brave"]: build_json_reply(HITS["brave"])}) as site:
         await call_tool(build_search_tool("brave", site), query="otters", max_results=7)
     [request] = site.received
@@ -109,7 +106,6 @@ async def test_brave_is_asked_with_its_token_and_the_number_of_results() -> None
 
 @pytest.mark.anyio
 async def test_tavily_is_asked_by_post_with_a_bearer_token() -> None:
-    """spec: https://docs.tavily.com/documentation/api-reference/endpoint/search"""
     async with serve({PATHS["tavily"]: build_json_reply(HITS["tavily"])}) as site:
         await call_tool(build_search_tool("tavily", site), query="otters")
     [request] = site.received
@@ -121,7 +117,6 @@ async def test_tavily_is_asked_by_post_with_a_bearer_token() -> None:
 
 @pytest.mark.anyio
 async def test_brave_reply_without_web_results_is_an_empty_list() -> None:
-    """spec: `web` is optional"""
     async with serve({PATHS["brave"]: build_json_reply({"type": "search", "query": {"original": "x"}})}) as site:
         assert (await call_tool(build_search_tool("brave", site), query="x"))["results"] == []
 
@@ -129,7 +124,6 @@ async def test_brave_reply_without_web_results_is_an_empty_list() -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.anyio
 async def test_search_results_are_bounded_and_cleaned(provider: Provider) -> None:
-    """ours"""
     snippet = "description" if provider == "brave" else "content"
     many: list[JsonValue] = [
         {"title": "t" * 5_000, "url": f"https://a.test/{number}", snippet: "a\x00b \x1b[31m" + "s" * 5_000}
@@ -155,7 +149,6 @@ async def test_search_results_are_bounded_and_cleaned(provider: Provider) -> Non
 
 @pytest.mark.anyio
 async def test_result_without_title_or_snippet_has_empty_ones() -> None:
-    """ours"""
     async with serve({"/search": build_json_reply(build_hits({"url": "https://a.test/", "content": None}))}) as site:
         result = await call_tool(build_search_tool("searxng", site), query="x")
     assert result["results"] == [{"title": "", "url": "https://a.test/", "snippet": ""}]
@@ -180,7 +173,6 @@ async def test_result_without_title_or_snippet_has_empty_ones() -> None:
 )
 @pytest.mark.anyio
 async def test_refused_search_says_why_without_the_key(provider: Provider, status: int, sentence: str) -> None:
-    """spec: the providers' documents"""
     async with serve({PATHS[provider]: build_reply(f"your key {KEY} is bad", status=status)}) as site:
         message = await read_refusal(build_search_tool(provider, site), query="x")
     assert f"the search service '{provider}' {sentence}" in message
@@ -203,7 +195,6 @@ async def test_refused_search_says_why_without_the_key(provider: Provider, statu
 )
 @pytest.mark.anyio
 async def test_search_reply_of_another_form_is_reported(provider: Provider, body: bytes, sentence: str) -> None:
-    """ours"""
     async with serve({PATHS[provider]: build_reply(body, content_type="application/json")}) as site:
         message = await read_refusal(build_search_tool(provider, site), query="x")
     assert sentence in message
@@ -213,7 +204,6 @@ async def test_search_reply_of_another_form_is_reported(provider: Provider, body
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.anyio
 async def test_search_does_not_carry_its_key_to_where_it_is_redirected(provider: Provider) -> None:
-    """ours"""
     async with (
         serve({"/": build_reply("caught")}) as thief,
         serve({PATHS[provider]: build_redirect(thief.url())}) as site,
@@ -226,7 +216,6 @@ async def test_search_does_not_carry_its_key_to_where_it_is_redirected(provider:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.anyio
 async def test_search_that_takes_too_long_is_abandoned(provider: Provider) -> None:
-    """ours"""
     async with serve({PATHS[provider]: stall}) as site:
         tool = build_search_tool(provider, site, replace(PUBLIC_WEB, limits=WebLimits(total_s=0.2)))
         message = await read_refusal(tool, query="x")
@@ -236,7 +225,6 @@ async def test_search_that_takes_too_long_is_abandoned(provider: Provider) -> No
 
 @pytest.mark.anyio
 async def test_search_service_that_is_not_running_is_reported() -> None:
-    """ours"""
     async with serve({}) as site:
         pass
     message = await read_refusal(build_search_tool("tavily", site), query="x")
@@ -247,7 +235,6 @@ async def test_search_service_that_is_not_running_is_reported() -> None:
 @pytest.mark.parametrize("query", ["", " \n", "x" * 401, 5, None, "\ud800"])
 @pytest.mark.anyio
 async def test_search_refuses_a_query_that_is_not_a_text_of_bounded_length(query: JsonValue) -> None:
-    """ours"""
     async with serve({}) as site:
         assert "'query'" in await read_refusal(build_search_tool("tavily", site), query=query)
     assert site.received == []
@@ -256,7 +243,6 @@ async def test_search_refuses_a_query_that_is_not_a_text_of_bounded_length(query
 @pytest.mark.parametrize("max_results", [0, 21, True, "5", None])
 @pytest.mark.anyio
 async def test_search_refuses_a_number_of_results_out_of_range(max_results: JsonValue) -> None:
-    """ours"""
     async with serve({}) as site:
         assert "'max_results'" in await read_refusal(
             build_search_tool("tavily", site), query="x", max_results=max_results
@@ -265,7 +251,6 @@ async def test_search_refuses_a_number_of_results_out_of_range(max_results: Json
 
 @pytest.mark.anyio
 async def test_search_without_a_service_says_how_to_configure_one() -> None:
-    """ours"""
     tool = web_search_tool(None)
     for sentence in (tool.definition.unavailable or "", await read_refusal(tool, query="x")):
         assert "PLANWARDEN_SEARCH to searxng:https://your-searxng-host, brave or tavily" in sentence

@@ -33,7 +33,6 @@ from tests.tools.web.support import KEY
     ],
 )
 def test_environment_names_the_search_service(env: dict[str, str], endpoint: SearchEndpoint | None) -> None:
-    """ours"""
     assert search_endpoint_from_environment(env) == endpoint
 
 
@@ -58,7 +57,6 @@ def test_environment_names_the_search_service(env: dict[str, str], endpoint: Sea
     ],
 )
 def test_malformed_search_configuration_is_a_usage_error(configured: str, key: str, sentence: str) -> None:
-    """ours"""
     with pytest.raises(UsageError) as caught:
         search_endpoint_from_environment({"PLANWARDEN_SEARCH": configured, "PLANWARDEN_SEARCH_KEY": key})
     assert sentence in caught.value.message
@@ -68,7 +66,6 @@ def test_malformed_search_configuration_is_a_usage_error(configured: str, key: s
 
 
 def test_search_key_appears_in_no_repr() -> None:
-    """ours"""
     endpoint = SearchEndpoint(provider="tavily", base_url="https://api.tavily.com", api_key=KEY)
     assert KEY not in repr(endpoint)
     assert KEY not in repr(web_search_tool(endpoint))

@@ -51,7 +51,6 @@ def build_certificate(name: str, directory: Path) -> Certificate:
 
 @pytest.mark.anyio
 async def test_https_asks_for_and_verifies_the_name_although_it_connects_to_an_address(tmp_path: Path) -> None:
-    """ours"""
     certificate = build_certificate("a.test", tmp_path)
     async with serve({"/": build_reply(build_page("over TLS"))}, certificate.server) as site:
         access = replace(site.named(NameTable(a_test=[["127.0.0.1"]])), tls=certificate.trusting)
@@ -64,7 +63,6 @@ async def test_https_asks_for_and_verifies_the_name_although_it_connects_to_an_a
 @pytest.mark.parametrize("host", ["b.test", "127.0.0.1"])
 @pytest.mark.anyio
 async def test_certificate_for_another_name_is_refused(host: str, tmp_path: Path) -> None:
-    """ours"""
     certificate = build_certificate("a.test", tmp_path)
     async with serve({"/": build_reply(build_page("impostor"))}, certificate.server) as site:
         access = replace(site.named(NameTable(b_test=[["127.0.0.1"]])), tls=certificate.trusting)
