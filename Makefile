@@ -21,7 +21,7 @@ OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bundle clean format check lint types imports quick test exhaustive browser postgres downstream clients guard conformance campaign \
+.PHONY: help demo bundle clean format check lint types imports size quick test exhaustive browser postgres downstream clients guard conformance campaign \
 	campaign-teeth campaign-sum ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers
 
 help: ## Show this list
@@ -77,6 +77,9 @@ types: $(READY) ## Check types, strictly, in code and tests
 
 imports: $(READY) ## Check that imports point one way and make no circle
 	@$(BIN)/lint-imports
+
+size: $(READY) ## Count lines, modules and words, against what they may be
+	@$(RUN) dev.size
 
 quick: $(READY) ## Test the most used behaviours
 	@$(RUN) pytest -q -n auto --dist worksteal -m "not slow and not browser" $(QUICK)
