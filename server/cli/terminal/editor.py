@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from planwarden.agent.common.canonical import read_json
@@ -15,6 +16,11 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text, format_value
 
+MAX_FAULTS = 3
+
+FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
+"""Returns why arguments do not fit the tool of that name; nothing if they do, or nobody knows the tool here."""
+
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
     """Returns the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
@@ -23,10 +29,27 @@ def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
     return _read(terminal, text) if text else None
 
 
-def edit_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
-    """Return the edited arguments: one prompt for each without an editor. None when nothing usable was typed.
+def edit_arguments(
+    terminal: Terminal, subject: str, tool_name: str, arguments: dict[str, JsonValue], find_faults: FaultFinder
+) -> dict[str, JsonValue] | None:
+    """Return the edited arguments of the call that the subject names; None, with a sentence, when nothing changed."""
+    edited = _ask_for_arguments(terminal, arguments)
+    if edited is None or edited == arguments:
+        terminal.say(f"{subject} is as it was.")
+    elif not isinstance(edited, dict):
+        _warn(terminal, f"Arguments are a JSON object. {subject} is as it was.")
+    elif faults := find_faults(tool_name, edited):
+        _warn(terminal, f"{subject} does not fit {tool_name}: {'; '.join(faults[:MAX_FAULTS])}. It is as it was.")
+    else:
+        terminal.say(TerminalLine(((f"{subject} would run with ", "warn"), format_value(edited, None))))
+        return edited
+    return None
 
-    Whoever prefers types all of them at once, as one line of JSON.
+
+def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
+    """Return what the person made of the arguments; None when they typed nothing usable.
+
+    Without an editor each argument has its prompt; the first also takes all of them as one line of JSON.
     """
     if _find_editor() is not None or not arguments:
         return edit_json(terminal, arguments)
@@ -55,13 +78,17 @@ def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonV
     try:
         return (read_json(typed),)
     except PlanwardenError as error:
-        terminal.say(TerminalLine(((f"That is {error.message}.", "warn"),)))
+        _warn(terminal, f"That is {error.message}.")
         return None
 
 
 def _read(terminal: Terminal, text: str) -> JsonValue | None:
     found = _read_field(terminal, None, text)
     return None if found is None else found[0]
+
+
+def _warn(terminal: Terminal, text: str) -> None:
+    terminal.say(TerminalLine(((escape_text(text), "warn"),)))
 
 
 def _find_editor() -> str | None:

@@ -22,7 +22,8 @@ from planwarden.server.views.voices import build_heading, build_label, build_voi
 
 # Most questions take a yes or a no: what edits, fills in and leafs through rows is imported for those that take more.
 if TYPE_CHECKING:
-    from planwarden.server.cli.terminal.rows import FaultFinder, RowTable
+    from planwarden.server.cli.terminal.editor import FaultFinder
+    from planwarden.server.cli.terminal.rows import RowTable
 
 MIN_DIGEST_CHARS = 12
 """How much of a digest names a question; it stands only below what is shown whole."""
@@ -79,10 +80,10 @@ def ask(terminal: Terminal, suspension: Suspension, find_faults: "FaultFinder") 
         return _ask_for_form(terminal, suspension.answer_schema)
     if suspension.background.plan is not None:
         return _ask_for_review(terminal, suspension, suspension.background.plan)
-    return _ask_for_consent(terminal, suspension)
+    return _ask_for_consent(terminal, suspension, find_faults)
 
 
-def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | None:
+def _ask_for_consent(terminal: Terminal, suspension: Suspension, find_faults: "FaultFinder") -> Decision | None:
     call = suspension.tool_call
     is_cut = not is_whole(suspension)
     may_edit = call is not None and suspension.asker is None and not is_of_host(call.tool_name)
@@ -104,11 +105,11 @@ def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | N
         if key == "v" and is_cut:
             _show_whole(terminal, suspension)
         elif key == "e" and call is not None and may_edit:
-            edited = _edit_arguments(terminal, call.arguments if edited is None else edited)
-            if edited is not None:
-                terminal.say(
-                    TerminalLine((("It would run with ", "warn"), escape_text(json.dumps(edited, ensure_ascii=False))))
-                )
+            from planwarden.server.cli.terminal.editor import edit_arguments
+
+            arguments = call.arguments if edited is None else edited
+            changed = edit_arguments(terminal, "The call", call.tool_name, arguments, find_faults)
+            edited = edited if changed is None else changed
         elif key == "":
             return None
         else:
@@ -188,20 +189,6 @@ def _edit_plan(terminal: Terminal, plan: JsonValue) -> JsonValue | None:
 def _ask_reason(terminal: Terminal) -> Decision | None:
     reason = terminal.ask("Why not? (Enter: no reason given) ")
     return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
-
-
-def _edit_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
-    """Returns the edited arguments; None when they did not change."""
-    from planwarden.server.cli.terminal.editor import edit_json
-
-    edited = edit_json(terminal, arguments)
-    if edited is None or edited == arguments:
-        terminal.say("The arguments are as they were.")
-        return None
-    if not isinstance(edited, dict):
-        terminal.say(TerminalLine((("Arguments are a JSON object; they are as they were.", "warn"),)))
-        return None
-    return edited
 
 
 def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | None:

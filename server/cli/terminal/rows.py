@@ -1,21 +1,15 @@
 """The one question about many calls at a terminal: rows by page, some of them chosen, single ones edited."""
 
-from collections.abc import Callable
-
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.editor import edit_arguments
+from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_call, format_value
+from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_call
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from planwarden.server.views.suspension import Suspension
 
 ROWS_PER_PAGE = 20
-MAX_FAULTS = 3
-
-FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
-"""Returns why arguments do not fit the tool of that name; nothing if they do, or nobody knows the tool here."""
 
 
 class RowTable:
@@ -88,17 +82,11 @@ class RowTable:
             self._warn(f"Name one row from 1 to {len(self._calls)}.")
             return
         [row] = typed
-        edited = edit_arguments(self._terminal, self._arguments(row))
-        if edited is None or edited == self._arguments(row):
-            self._terminal.say(f"Row {row + 1} is as it was.")
-        elif not isinstance(edited, dict):
-            self._warn(f"Arguments are a JSON object; row {row + 1} is as it was.")
-        elif faults := self._find_faults(self._calls[row].tool_name, edited):
-            self._warn(f"Row {row + 1} does not fit {self._calls[row].tool_name}: {'; '.join(faults[:MAX_FAULTS])}")
-        else:
+        tool_name = self._calls[row].tool_name
+        edited = edit_arguments(self._terminal, f"Row {row + 1}", tool_name, self._arguments(row), self._find_faults)
+        if edited is not None:
             self._edits[row] = edited
             self._seen.add(row)
-            self._terminal.say(TerminalLine(((f"Row {row + 1} would run with ", "warn"), format_value(edited, None))))
 
     def approve(self) -> Decision | None:
         """Returns the approval of the chosen rows; None when the person did not mean those that were not shown."""

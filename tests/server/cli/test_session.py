@@ -97,12 +97,12 @@ def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
 
 
 def test_unchanged_arguments_make_no_revision(cli: Cli) -> None:
-    terminal = TypedTerminal("e", "", "e", '{"ids": [1, 2], "note": "none"}', "y")
+    terminal = TypedTerminal("e", "", "", "e", '{"ids": [1, 2], "note": "none"}', "y")
     execution = run(cli, terminal, ERASE)
     assert execution.status == "completed"
     [suspension] = execution.suspensions.values()
     assert suspension.question.revision == 1
-    assert terminal.shown.count("The arguments are as they were.") == 2
+    assert terminal.shown.count("The call is as it was.") == 2
 
 
 def test_a_form_can_be_answered_left_open_and_rejected(cli: Cli) -> None:

@@ -148,18 +148,27 @@ def test_no_rejects_with_the_typed_reason(cli: Cli, terminal: Open) -> None:
     assert cli.ledger == []
 
 
-def test_arguments_can_be_edited_on_one_line(cli: Cli, terminal: Open) -> None:
+@requirement("terminal:rows")
+def test_the_arguments_of_a_single_call_are_edited_field_by_field_and_a_later_look_keeps_the_edit(
+    cli: Cli, terminal: Open
+) -> None:
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
-    person.expect(CHOICE)
-    person.type("e")
-    person.expect("as one line of JSON")
-    person.type('{"ids": [7], "note": "edited"}')
-    person.expect("It would run with")
+    _edit(person, ("ids (Enter: [1, 2]", "[7]"), ('note (Enter: "none")', "edited"))
+    person.expect('The call would run with {"ids": [7], "note": "edited"}')
+    _edit(person, ("ids (Enter: [7]", ""), ('note (Enter: "edited")', ""))
+    person.expect("The call is as it was.")
     person.expect(CHOICE)
     person.type("yes")
     assert person.finish() == 0
     assert cli.ledger == ["erase [7] edited"]
+
+
+def _edit(person: PtyTerminal, *fields: tuple[str, str]) -> None:
+    """Chooses to edit, and types each text after what it waits for."""
+    for expected, answer in ((CHOICE, "e"), *fields):
+        person.expect(expected)
+        person.type(answer)
 
 
 def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_path: Path) -> None:
@@ -169,30 +178,28 @@ def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_pat
     person = terminal("approve", suspension_id, env={"EDITOR": f"{sys.executable} {editor}"})
     person.expect(CHOICE)
     person.type("e")
-    person.expect('It would run with {"ids": [8]}')
+    person.expect('The call would run with {"ids": [8]}')
     person.expect(CHOICE)
     person.type("y")
     assert person.finish() == 0
     assert cli.ledger == ["erase [8] none"]
 
 
-def test_edited_arguments_that_violate_the_schema_decide_nothing(cli: Cli, terminal: Open) -> None:
+def test_edited_arguments_that_do_not_fit_the_tool_are_refused_at_once_and_change_nothing(
+    cli: Cli, terminal: Open
+) -> None:
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     for typed, shown in (
-        ("[1]", "Arguments are a JSON object"),
+        ("[1", "not valid JSON"),
         ("{", "not valid JSON"),
-        ('{"ids": "all"}', "It would run"),
+        ('{"ids": "all"}', "The call does not fit erase"),
     ):
-        person.expect(CHOICE)
-        person.type("e")
-        person.expect("as one line of JSON")
-        person.type(typed)
+        _edit(person, ("or all arguments as one line of JSON", typed))
         person.expect(shown)
     person.expect(CHOICE)
-    person.type("y")
-    assert person.finish() == 2
-    assert "modifiedArgs do not fit erase" in person.text
+    person.type("")
+    assert person.finish() == 3
     assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
 
 
