@@ -10,12 +10,9 @@ from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIABLE, Settings, find_home, load_settings
 
 NEEDS_NO_HOME = frozenset(
-    (
-        *("serve", "worker", "init", "demo", "run", "call", "check", "inbox", "doctor", "guard", "config", "service"),
-        *("completion", "tokens:handle_add", "grants:handle_add", "keys:handle_new_secret"),
-    )
+    ("serve", "init", "demo", "doctor", "guard", "config", "service", "completion", "keys:handle_new_secret")
 )
-"""Modules and handlers of the commands that make the home or do without: all others tell of what is in one."""
+"""Modules and handlers of the commands that make the home or do without: all others work on what is in one."""
 
 
 def is_home_named(home: Path | None) -> bool:

@@ -109,6 +109,7 @@ def test_a_home_with_a_database_and_nothing_else_gets_its_files(cli: Cli, fresh:
         '{"todoList": [{"id": "a", "description": "a", "toolCalls": [{"toolName": "calculator", "arguments": '
         '{"expression": "1+1"}}]}]}'
     )
+    fresh.home.mkdir()
     assert fresh.main("run", str(plan)).code == 0 and (fresh.home / "planwarden.db").exists()
     assert fresh.main("init").code == 0 and fresh.main("tools", "note").code == 0
 
