@@ -11,9 +11,14 @@ from planwarden.agent.core.alarms import find_next_alarm_at
 from planwarden.agent.core.plan import list_step_tools
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.synopsis import StepProgress, Synopsis, build_synopsis, count_progress, describe_fault
+from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.store import Append
 
 RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
+
+
+RISKS: tuple[Risk | None, ...] = ("critical", "dangerous", "confirm", "read", None)
+"""In the order in which questions about them wait; the row of a question keeps the place of its risk."""
 
 
 class SuspensionOpened(msgspec.Struct, frozen=True, gc=False):

@@ -388,7 +388,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "store:one-winner": Requirement("approvals, law 3", "Of racing answers to one question exactly one is stored."),
     "store:thread-busy": Requirement("ports.Store", "At most one unfinished execution per thread."),
-    "store:paging": Requirement("ports.Store", "Open questions page oldest first; an unknown cursor is refused."),
+    "store:paging": Requirement(
+        "ports.Store", "Open questions page oldest first, to people by danger before age; an unknown cursor is refused."
+    ),
     "store:deadlines": Requirement(
         "ports.Store", "Deadlines that passed are found, earliest first, by the store's clock."
     ),

@@ -261,6 +261,13 @@ class Lookups(Protocol):
         """Pending questions to people and callers, oldest first. Raises `InvalidArguments` for a foreign cursor."""
         ...
 
+    async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
+        """Pending questions to people, the most dangerous first, then the oldest.
+
+        Raises `InvalidArguments` for a foreign cursor.
+        """
+        ...
+
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         """Closed questions to people, the last one closed first; `total` is the number of rows of this page.
 

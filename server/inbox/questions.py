@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Iterable
 
 import msgspec
-from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
 from planwarden.agent.core.state import ExecutionState, SuspensionState
@@ -17,7 +16,6 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_first_revision
 
 PAGE_SIZE = 25
-_RISKS = (None, "read", "confirm", "dangerous", "critical")
 _UNKNOWN = "no question has this id, or the question is not for a person"
 
 
@@ -60,14 +58,8 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
 
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
-    """A page of the oldest open questions to people, the most dangerous of them first.
-
-    Raises `InvalidArguments` for a foreign cursor.
-    """
-    store = service.engine.store
-    page = await _find_page(service, await store.suspensions(addressee="human", limit=PAGE_SIZE, cursor=cursor))
-    ordered = sorted(page.found, key=lambda item: -_RISKS.index(item[1].question.risk))
-    return replace(page, found=tuple(ordered))
+    """Open questions to people, the most dangerous first, then the oldest. Raises `InvalidArguments` as `waiting`."""
+    return await _find_page(service, await service.engine.store.waiting(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
@@ -77,7 +69,7 @@ async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
     """The id of an open question other than this one, and the number of all others."""
-    page = await service.engine.store.suspensions(addressee="human", limit=2)
+    page = await service.engine.store.waiting(limit=2)
     others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
     counts_itself = record.suspension.is_open and record.row.addressee == "human"
     return (others[0] if others else None), page.total - counts_itself

@@ -65,6 +65,7 @@ from planwarden.storage.memory.tokens import MemoryTokens
 from planwarden.storage.ports.keys import KeyStore
 from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.projection import (
+    RISKS,
     ExecutionEnded,
     GrantUsed,
     Projection,
@@ -98,6 +99,7 @@ class MemoryStore:
         self._lease_s = lease_s
         self._rows: dict[str, _Row] = {}
         self._suspensions: dict[str, SuspensionRow] = {}
+        self._risk_ranks: dict[str, int] = {}
         self._closed_at: dict[str, float] = {}
         self._started: dict[tuple[str, str], StartedExecution] = {}
         """By principal and key."""
@@ -268,6 +270,7 @@ class MemoryStore:
             if isinstance(change, SuspensionOpened | SuspensionRowRevised):
                 question = change.question
                 known = self._suspensions.get(question.suspension_id)
+                self._risk_ranks[question.suspension_id] = RISKS.index(question.risk)
                 self._suspensions[question.suspension_id] = SuspensionRow(
                     suspension_id=question.suspension_id,
                     execution_id=execution.execution_id,
@@ -400,6 +403,18 @@ class MemoryStore:
         page = found[start : start + limit]
         more = start + limit < len(found)
         return SuspensionRowPage(tuple(page), len(found), page[-1].suspension_id if more else None)
+
+    async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
+        people = [row for row in self._suspensions.values() if row.addressee == "human"]
+        if cursor is not None and all(row.suspension_id != cursor for row in people):
+            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+        # Sorting keeps the order of what is equally dangerous, which is that of asking.
+        ordered = sorted(people, key=lambda row: self._risk_ranks[row.suspension_id])
+        after = 0 if cursor is None else next(i for i, row in enumerate(ordered, 1) if row.suspension_id == cursor)
+        found = [row for row in ordered[after:] if row.status == "pending"]
+        total = sum(row.status == "pending" for row in people)
+        page = tuple(found[:limit])
+        return SuspensionRowPage(page, total, page[-1].suspension_id if len(found) > limit else None)
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         if cursor is not None and cursor not in self._closed_at:

@@ -84,7 +84,7 @@ TABLES = (
         "suspensions",
         "number",
         "questions",
-        integer="number execution",
+        integer="number execution risk_rank",
         text="suspension_id addressee status digest",
         real="created_at expires_at alarm_at closed_at",
     ),

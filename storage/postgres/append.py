@@ -26,6 +26,7 @@ from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.codec import encode_events
 from planwarden.storage.holdings import Holdings, project_holdings
 from planwarden.storage.projection import (
+    RISKS,
     ExecutionEnded,
     GrantUsed,
     PendingWithdrawn,
@@ -134,6 +135,7 @@ def _describe(change: RowChange) -> dict[str, Any]:
                 "change": "opened",
                 "suspension_id": question.suspension_id,
                 "addressee": question.addressee,
+                "risk_rank": RISKS.index(question.risk),
                 "digest": question.digest,
                 "expires_at": question.expires_at,
                 "alarm_at": change.alarm_at,
@@ -142,6 +144,7 @@ def _describe(change: RowChange) -> dict[str, Any]:
             return {
                 "change": "revised",
                 "suspension_id": question.suspension_id,
+                "risk_rank": RISKS.index(question.risk),
                 "digest": question.digest,
                 "expires_at": question.expires_at,
                 "alarm_at": alarm_at,

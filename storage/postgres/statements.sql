@@ -272,6 +272,18 @@ SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens
 UPDATE tokens SET revoked_at = $1 WHERE (token_id = $2 OR principal = $2) AND revoked_at IS NULL
 RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
 
+-- name: waiting_suspensions
+-- A page of pending suspensions to people, the most dangerous first; $1 and $2 are where the page before it ended.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee = 'human' AND (s.risk_rank, s.number) > ($1, $2)
+ORDER BY s.risk_rank, s.number LIMIT $3;
+
+-- name: place_of_waiting
+-- Where a page of pending suspensions to people ended.
+SELECT risk_rank, number FROM suspensions WHERE suspension_id = $1 AND addressee = 'human';
+
 -- name: decided_suspensions
 -- A page of closed suspensions to people, the last decision first; $1 and $2 are where the page before it ended.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from planwarden.agent.common.artifact import Artifact, check_artifact
 from planwarden.agent.common.errors import InvalidArguments
@@ -119,32 +119,30 @@ class SqlLookups:
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
-        start = 0 if cursor is None else await self._find_cursor(cursor, principal)
+        [start] = (0,) if cursor is None else await self._find_place("suspension_number", cursor, principal)
         chosen = (principal, thread_id, addressee)
         is_everybody = principal is None and thread_id is None
         counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
         rows, totals = await self._reads.fetch_all_long(("pending_suspensions", (start, *chosen, limit + 1)), counted)
-        total = totals[0][0] if totals else 0
-        shown = tuple(map(read_suspension, rows[:limit]))
-        return SuspensionRowPage(shown, int(total), shown[-1].suspension_id if len(rows) > limit else None)
+        return _build_page(rows, limit, totals)
+
+    async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
+        after = (-1, 0) if cursor is None else await self._find_place("place_of_waiting", cursor)
+        reads = ("waiting_suspensions", (*after, limit + 1)), ("count_open", ("human",))
+        rows, totals = await self._reads.fetch_all_long(*reads)
+        return _build_page(rows, limit, totals)
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        before: tuple[float | None, int | None] = (None, None)
-        if cursor is not None:
-            found = await self._reads.fetch("closing_of_suspension", (cursor,))
-            if not found:
-                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-            before = (float(found[0][0]), int(found[0][1]))
+        before = (None, None) if cursor is None else await self._find_place("closing_of_suspension", cursor)
         rows = await self._reads.fetch_long("decided_suspensions", (*before, limit + 1))
-        shown = tuple(map(read_suspension, rows[:limit]))
-        return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
+        return _build_page(rows, limit, [(min(len(rows), limit),)])
 
-    async def _find_cursor(self, cursor: str, principal: str | None) -> int:
-        """The number of the suspension at which a page ended."""
-        found = await self._reads.fetch("suspension_number", (cursor, principal))
-        if not found:
-            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-        return int(found[0][0])
+    async def _find_place(self, name: str, *values: str | None) -> tuple[Any, ...]:
+        """Return what the statement says of the suspension at which a page ended. Raises `InvalidArguments`."""
+        rows = await self._reads.fetch(name, values)
+        if not rows:
+            raise InvalidArguments(f"cursor {values[0]!r} is not one that this server gave out")
+        return rows[0]
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._clock.now(), limit))))
@@ -155,3 +153,10 @@ class SqlLookups:
 
     async def close(self) -> None:
         await self._reads.close()
+
+
+def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
+    """Return the page of rows that were read with one more than its limit; without a database there is no total."""
+    shown = tuple(map(read_suspension, rows[:limit]))
+    total = int(totals[0][0]) if totals else 0
+    return SuspensionRowPage(shown, total, shown[-1].suspension_id if len(rows) > limit else None)

@@ -12,6 +12,7 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Guard, Lease
 from planwarden.storage.holdings import Holdings
 from planwarden.storage.projection import (
+    RISKS,
     ExecutionEnded,
     GrantUsed,
     Projection,
@@ -189,6 +190,7 @@ def _write_row(connection: sqlite3.Connection, number: int, append: Append, chan
                 question.suspension_id,
                 number,
                 question.addressee,
+                RISKS.index(question.risk),
                 question.digest,
                 append.recorded[0].at,
                 question.expires_at,
@@ -197,7 +199,8 @@ def _write_row(connection: sqlite3.Connection, number: int, append: Append, chan
         )
     elif isinstance(change, SuspensionRowRevised):
         question = change.question
-        values = (question.digest, question.expires_at, change.alarm_at, question.suspension_id)
+        rank = RISKS.index(question.risk)
+        values = (question.digest, rank, question.expires_at, change.alarm_at, question.suspension_id)
         connection.execute(SQL["revise_suspension"], values)
     elif isinstance(change, SuspensionRowReminded):
         connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))

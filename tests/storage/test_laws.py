@@ -507,6 +507,27 @@ async def test_questions_are_filtered_by_principal_thread_and_addressee_and_the_
 
 
 @requirement("store:paging")
+async def test_what_waits_for_people_pages_the_most_dangerous_first_and_then_the_oldest(store: Store) -> None:
+    risks = ["read", "dangerous", None, "critical", "confirm", "dangerous"]
+    scribes = [Scribe.on(store, f"e{number}") for number in range(len(risks))]
+    for number, (scribe, risk) in enumerate(zip(scribes, risks, strict=True)):
+        await scribe.suspend(f"s{number}", risk=risk)
+    await Scribe.on(store, "caller").suspend("to the model", addressee="caller", risk="critical")
+    first = await store.waiting(limit=2)
+    assert [row.suspension_id for row in first.rows] == ["s3", "s1"] and first.total == 6
+    # The question at which the page ended is answered, and a later one turns out to be worse than all others.
+    await scribes[1].write(decided("s1"))
+    worse = question("s4", risk="critical", revision=2, digest="digest of worse")
+    await scribes[4].write(ev.SuspensionRevised(question=worse, reason="edited"))
+    rest = await store.waiting(limit=3, cursor=first.next_cursor)
+    assert [row.suspension_id for row in rest.rows] == ["s5", "s0", "s2"] and rest.next_cursor is None
+    assert [row.suspension_id for row in (await store.waiting(limit=2)).rows] == ["s3", "s4"]
+    for cursor in ("never given out", "to the model", ""):
+        with pytest.raises(InvalidArguments):
+            await store.waiting(cursor=cursor)
+
+
+@requirement("store:paging")
 async def test_questions_to_people_that_are_over_page_in_the_order_of_decision(
     store: Store, clock: ManualClock
 ) -> None:

@@ -35,6 +35,7 @@ LOOKUPS: dict[str, Callable[[Lookups], Awaitable[object]]] = {
     "ids": lambda store: store.find_ids("s", 5),
     "suspensions": lambda store: store.suspensions(limit=1),
     "next suspensions": lambda store: store.suspensions(limit=1, cursor="s2"),
+    "waiting": lambda store: store.waiting(limit=1),
     "decided": lambda store: store.decided(),
     "due": lambda store: store.due(5),
     "deadline": lambda store: store.next_deadline(),

@@ -107,6 +107,7 @@ async def test_the_order_in_which_rows_were_made_is_kept_and_new_ones_come_after
                 await store.thread("thread"),
                 first,
                 await store.suspensions(limit=1, cursor=first.next_cursor),
+                await store.waiting(),
                 await store.decided(),
                 await store.grants(only_open=False),
                 await store.tokens.all(),

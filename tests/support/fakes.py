@@ -243,6 +243,9 @@ class WatchedStore:
     async def suspensions(self, **chosen: Any) -> SuspensionRowPage:
         return await self._call("suspensions", lambda: self.inner.suspensions(**chosen))
 
+    async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
+        return await self._call("waiting", lambda: self.inner.waiting(limit=limit, cursor=cursor))
+
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         return await self._call("decided", lambda: self.inner.decided(limit=limit, cursor=cursor))
 

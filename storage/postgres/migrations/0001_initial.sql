@@ -81,6 +81,7 @@ CREATE TABLE suspensions (
     suspension_id  text NOT NULL UNIQUE,
     execution      bigint NOT NULL,
     addressee      text NOT NULL,
+    risk_rank      bigint NOT NULL,
     status         text NOT NULL,
     digest         text NOT NULL,
     created_at     double precision NOT NULL,
@@ -89,6 +90,7 @@ CREATE TABLE suspensions (
     closed_at      double precision
 );
 
+CREATE INDEX waiting_suspensions ON suspensions (risk_rank, number) WHERE status = 'pending' AND addressee = 'human';
 CREATE INDEX closed_suspensions ON suspensions (closed_at, number) WHERE status <> 'pending' AND addressee = 'human';
 CREATE INDEX pending_suspensions ON suspensions (number) WHERE status = 'pending';
 CREATE INDEX suspensions_of_execution ON suspensions (execution);

@@ -258,13 +258,16 @@ BEGIN
         FOR wanted IN SELECT value FROM jsonb_array_elements(a->'rows') LOOP
             CASE wanted->>'change'
             WHEN 'opened' THEN
-                INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
-                VALUES (wanted->>'suspension_id', held.number, wanted->>'addressee', 'pending', wanted->>'digest',
+                INSERT INTO suspensions (suspension_id, execution, addressee, risk_rank, status, digest, created_at, expires_at,
+                                         alarm_at)
+                VALUES (wanted->>'suspension_id', held.number, wanted->>'addressee', (wanted->>'risk_rank')::bigint,
+                        'pending', wanted->>'digest',
                         (a->>'at')::double precision, (wanted->>'expires_at')::double precision,
                         (wanted->>'alarm_at')::double precision);
             WHEN 'revised' THEN
                 UPDATE suspensions AS s
-                SET digest = wanted->>'digest', expires_at = (wanted->>'expires_at')::double precision,
+                SET digest = wanted->>'digest', risk_rank = (wanted->>'risk_rank')::bigint,
+                    expires_at = (wanted->>'expires_at')::double precision,
                     alarm_at = (wanted->>'alarm_at')::double precision
                 WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
             WHEN 'reminded' THEN

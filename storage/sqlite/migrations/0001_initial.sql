@@ -127,6 +127,7 @@ CREATE TABLE suspensions (
     suspension_id  TEXT NOT NULL UNIQUE,
     execution      INTEGER NOT NULL,
     addressee      TEXT NOT NULL,
+    risk_rank      INTEGER NOT NULL,
     status         TEXT NOT NULL,
     digest         TEXT NOT NULL,
     created_at     REAL NOT NULL,
@@ -136,6 +137,7 @@ CREATE TABLE suspensions (
 ) STRICT;
 
 CREATE INDEX pending_suspensions ON suspensions (number) WHERE status = 'pending';
+CREATE INDEX waiting_suspensions ON suspensions (risk_rank, number) WHERE status = 'pending' AND addressee = 'human';
 CREATE INDEX closed_suspensions ON suspensions (closed_at, number) WHERE status <> 'pending' AND addressee = 'human';
 CREATE INDEX suspensions_of_execution ON suspensions (execution);
 CREATE INDEX suspension_wakes ON suspensions (min(coalesce(alarm_at, expires_at), coalesce(expires_at, alarm_at)))

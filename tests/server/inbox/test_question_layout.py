@@ -5,6 +5,7 @@ import re
 import pytest
 from pydantic import JsonValue
 
+from planwarden.server.inbox.questions import PAGE_SIZE
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Inbox, inbox
 from tests.support.wardens import Ledger, confirm, tool_step
@@ -32,6 +33,18 @@ async def test_what_is_dangerous_waits_before_what_is_older() -> None:
         page = await (await _log_in(found)).open("/inbox")
     first, second, third, fourth = (question.suspension_id for question in asked)
     assert re.findall(r'id="q-(\w+)"', page.text) == [second, fourth, first, third]
+
+
+@requirement("inbox:layout")
+async def test_what_is_dangerous_waits_on_the_first_page_however_many_older_questions_there_are() -> None:
+    async with inbox(Ledger()) as found:
+        older = [(await found.ask(confirm(f"a{number}"))).suspension_id for number in range(PAGE_SIZE)]
+        dangerous = (await found.ask()).suspension_id
+        browser = await _log_in(found)
+        page = await browser.open("/inbox")
+        rest = await browser.open(f"/inbox?after={older[-2]}")
+    assert re.findall(r'id="q-(\w+)"', page.text) == [dangerous, *older[:-1]]
+    assert f"after={older[-2]}" in page.text and re.findall(r'id="q-(\w+)"', rest.text) == [older[-1]]
 
 
 @requirement("inbox:layout")
