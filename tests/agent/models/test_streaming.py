@@ -1,5 +1,6 @@
 """A final answer can be listened to while it is being written; what counts is still the whole of it."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.events import ModelReplied
 from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider import transport as provider_transport
 from planwarden.agent.models.scripted import ScriptedModel
@@ -120,3 +122,13 @@ async def test_only_the_final_answer_is_streamed() -> None:
         [replied] = await performer.prompt(RECORD, dict, heard.append, find_earlier=find_nothing)
     assert isinstance(replied, ModelReplied) and replied.content == ANSWER and heard
     assert [asked.is_streamed for asked in double.requests] == [False, True]
+
+
+async def test_a_double_streams_the_calls_of_a_host_that_offers_tools() -> None:
+    said = saying(ModelReply(calls=(("find", {"topic": "old"}),)))
+    tool = ToolDefinition(name="find", description="Find.", input_schema={"type": "object"})
+    async with serve_double("anthropic", said) as double:
+        # planwarden streams only text, and so finds none.
+        with suppress(ModelError):
+            await build_provider_model(double).reply_streaming(RECORD, (tool,), lambda text: None)
+    assert [name for name, _ in double.replies[0].calls] == ["find"]

@@ -90,7 +90,7 @@ class ProviderDouble:
         reply = self.manner.answer(request)
         if request.in_text:
             reply = reply.with_calls_as_text()
-        if request.is_streamed:
+        if request.is_streamed and not request.tools:
             # Where no tool is offered, a provider passes on no call.
             reply = replace(reply, text=reply.text or "Well.", calls=())
         self.requests.append(request)
