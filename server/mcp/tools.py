@@ -224,7 +224,8 @@ TOOLS: tuple[McpTool, ...] = (
         name="get_execution",
         title="Get an execution",
         description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds its history. "
-        "stepId: only that step, a loop's items by 100 from itemsFrom.",
+        "stepId: only that step, a loop's items by 100 from itemsFrom. "
+        "A question's needs: client, a form of yours is enough; human, only the inbox or a terminal.",
         handler=plans.get_execution,
         properties={
             **_THREAD,

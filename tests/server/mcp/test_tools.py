@@ -30,6 +30,11 @@ async def test_the_tools_together_cost_at_most_3000_tokens(tmp_path: Path, era: 
     assert size / 4 <= 3_000
 
 
+async def test_get_execution_says_in_which_place_a_question_is_answered(tmp_path: Path, era: Era) -> None:
+    described = (await _listed(tmp_path, era))["get_execution"].description or ""
+    assert "needs: client, a form of yours is enough; human, only the inbox or a terminal" in described
+
+
 async def test_the_tools_have_the_annotations_of_the_contract(tmp_path: Path, era: Era) -> None:
     tools = await _listed(tmp_path, era)
     assert list(tools) == [
