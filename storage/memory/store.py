@@ -405,16 +405,16 @@ class MemoryStore:
         return SuspensionRowPage(tuple(page), len(found), page[-1].suspension_id if more else None)
 
     async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        people = [row for row in self._suspensions.values() if row.addressee == "human"]
-        if cursor is not None and all(row.suspension_id != cursor for row in people):
+        if cursor is not None and cursor not in self._suspensions:
             raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-        # Sorting keeps the order of what is equally dangerous, which is that of asking.
-        ordered = sorted(people, key=lambda row: self._risk_ranks[row.suspension_id])
-        after = 0 if cursor is None else next(i for i, row in enumerate(ordered, 1) if row.suspension_id == cursor)
-        found = [row for row in ordered[after:] if row.status == "pending"]
-        total = sum(row.status == "pending" for row in people)
+        places = {name: (self._risk_ranks[name], number) for number, name in enumerate(self._suspensions)}
+        people = [row for row in self._suspensions.values() if (row.status, row.addressee) == ("pending", "human")]
+        after = (-1, 0) if cursor is None else places[cursor]
+        found = sorted(
+            (row for row in people if places[row.suspension_id] > after), key=lambda row: places[row.suspension_id]
+        )
         page = tuple(found[:limit])
-        return SuspensionRowPage(page, total, page[-1].suspension_id if len(found) > limit else None)
+        return SuspensionRowPage(page, len(people), page[-1].suspension_id if len(found) > limit else None)
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         if cursor is not None and cursor not in self._closed_at:

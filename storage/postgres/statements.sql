@@ -138,9 +138,9 @@ WHERE s.status = 'pending' AND s.addressee <> 'clock'
 -- The number of pending suspensions of all principals, without reading their executions.
 SELECT count(*) FROM suspensions WHERE status = 'pending' AND addressee <> 'clock' AND ($1::text IS NULL OR addressee = $1);
 
--- name: suspension_number
--- Where a page ended. No row if the suspension does not belong to the principal.
-SELECT s.number FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+-- name: place_of_suspension
+-- Where a page ended, in each order of pages. No row if the suspension does not belong to the principal.
+SELECT s.number, s.risk_rank, s.closed_at FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.suspension_id = $1 AND ($2::text IS NULL OR x.principal = $2);
 
 -- name: due_suspensions
@@ -280,10 +280,6 @@ FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status = 'pending' AND s.addressee = 'human' AND (s.risk_rank, s.number) > ($1, $2)
 ORDER BY s.risk_rank, s.number LIMIT $3;
 
--- name: place_of_waiting
--- Where a page of pending suspensions to people ended.
-SELECT risk_rank, number FROM suspensions WHERE suspension_id = $1 AND addressee = 'human';
-
 -- name: decided_suspensions
 -- A page of closed suspensions to people, the last decision first; $1 and $2 are where the page before it ended.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
@@ -291,10 +287,6 @@ SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status <> 'pending' AND s.addressee = 'human' AND ($1::float8 IS NULL OR (s.closed_at, s.number) < ($1, $2::bigint))
 ORDER BY s.closed_at DESC, s.number DESC LIMIT $3;
-
--- name: closing_of_suspension
--- Where a page of closed suspensions ended.
-SELECT closed_at, number FROM suspensions WHERE suspension_id = $1 AND closed_at IS NOT NULL;
 
 -- name: count_prunable
 -- How many executions `prunable` finds in all, and when the oldest of them last changed.

@@ -119,7 +119,7 @@ class SqlLookups:
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
-        [start] = (0,) if cursor is None else await self._find_place("suspension_number", cursor, principal)
+        start, *_ = (0,) if cursor is None else await self._find_place(cursor, principal)
         chosen = (principal, thread_id, addressee)
         is_everybody = principal is None and thread_id is None
         counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
@@ -127,21 +127,23 @@ class SqlLookups:
         return _build_page(rows, limit, totals)
 
     async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        after = (-1, 0) if cursor is None else await self._find_place("place_of_waiting", cursor)
-        reads = ("waiting_suspensions", (*after, limit + 1)), ("count_open", ("human",))
-        rows, totals = await self._reads.fetch_all_long(*reads)
+        number, rank, _ = (0, -1, None) if cursor is None else await self._find_place(cursor)
+        read = ("waiting_suspensions", (rank, number, limit + 1))
+        rows, totals = await self._reads.fetch_all_long(read, ("count_open", ("human",)))
         return _build_page(rows, limit, totals)
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        before = (None, None) if cursor is None else await self._find_place("closing_of_suspension", cursor)
-        rows = await self._reads.fetch_long("decided_suspensions", (*before, limit + 1))
+        number, _, closed_at = (None, None, None) if cursor is None else await self._find_place(cursor)
+        if cursor is not None and closed_at is None:
+            raise _describe_foreign(cursor)
+        rows = await self._reads.fetch_long("decided_suspensions", (closed_at, number, limit + 1))
         return _build_page(rows, limit, [(min(len(rows), limit),)])
 
-    async def _find_place(self, name: str, *values: str | None) -> tuple[Any, ...]:
-        """Return what the statement says of the suspension at which a page ended. Raises `InvalidArguments`."""
-        rows = await self._reads.fetch(name, values)
+    async def _find_place(self, cursor: str, principal: str | None = None) -> tuple[Any, ...]:
+        """Return number, rank and closing of the suspension at which a page ended. Raises `InvalidArguments`."""
+        rows = await self._reads.fetch("place_of_suspension", (cursor, principal))
         if not rows:
-            raise InvalidArguments(f"cursor {values[0]!r} is not one that this server gave out")
+            raise _describe_foreign(cursor)
         return rows[0]
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
@@ -153,6 +155,10 @@ class SqlLookups:
 
     async def close(self) -> None:
         await self._reads.close()
+
+
+def _describe_foreign(cursor: str) -> InvalidArguments:
+    return InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
 
 
 def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
