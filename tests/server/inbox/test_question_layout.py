@@ -53,6 +53,7 @@ async def test_the_fields_of_a_person_come_before_the_call_that_asks_and_longer_
         asked = await found.ask(ASK)
         page = await (await _log_in(found)).open(f"/inbox/suspensions/{asked.suspension_id}")
     assert page.text.index("Your answer") < page.text.index("The call that asks")
+    assert "the form, as this page shows it" in page.words and "below" not in page.words
     assert len(re.findall(r"<textarea id=\"arg", page.text)) == 1 and '<textarea id="reason"' in page.text
 
 
