@@ -20,7 +20,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, plan_to_json
-from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan_parsing import PlanParsing
 from planwarden.agent.core.question import ArgumentEdit
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.state import ExecutionState
@@ -152,20 +152,22 @@ def edit_plan(
     document: dict[str, JsonValue],
     *,
     tools: Mapping[str, ToolFacts],
+    parsing: PlanParsing,
     max_steps: int,
     earlier: Earlier,
 ) -> ev.PlanRevised | None:
     """The plan that a person wrote instead, checked as any plan; None if it is the same plan.
 
     Raises:
-        InvalidPlan, LimitExceeded, EarlierNeeded: as `parse_plan`; also if its inputs or a step that began differ.
+        InvalidPlan, LimitExceeded, EarlierNeeded, ParsingNeeded: as `parsing.parse`; also if its inputs or a step
+            that began differ.
     """
     before = execution.plan
     assert before is not None
     # What the person left out stays as it is.
     kept = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
     known: Earlier = {**earlier, **execution.earlier}
-    plan, _ = parse_plan({**document, **kept}, author="caller", tools=tools, max_steps=max_steps, earlier=known)
+    plan, _ = parsing.parse({**document, **kept}, author="caller", tools=tools, max_steps=max_steps, earlier=known)
     if plan.inputs != before.inputs:
         raise InvalidPlan("the plan was given its inputs before, so 'inputs' cannot be edited; leave it as it is")
     after = {step.step_id: step for step in plan.steps}

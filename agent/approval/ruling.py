@@ -34,6 +34,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_parsing import PlanParsing
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Guard
@@ -62,16 +63,17 @@ def rule_on_answer(
     authority: Authority,
     *,
     tools: Mapping[str, ToolFacts],
+    parsing: PlanParsing,
     max_steps: int,
     now: float,
     earlier: Earlier | None = None,
 ) -> Ruling:
-    """The events that the answer causes; `tools`, `max_steps` and `earlier` are for a plan in it, as in `parse_plan`.
+    """The events that the answer causes; `tools` to `earlier` are for a plan in it, see `PlanParsing`.
 
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
             LimitExceeded: nothing changes.
-        EarlierNeeded: as in `parse_plan`.
+        EarlierNeeded, ParsingNeeded: as `parsing.parse`.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
@@ -89,7 +91,7 @@ def rule_on_answer(
         )
     guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
     if question.addressee == "caller":
-        events = _build_caller_events(question, answer, authority, tools, max_steps, earlier)
+        events = _build_caller_events(question, answer, authority, tools, parsing, max_steps, earlier)
         return Ruling(events=events, guard=guard)
     if question.kind == "review" and answer.approved is not False:
         known: Earlier = {} if earlier is None else earlier
@@ -101,6 +103,7 @@ def rule_on_answer(
             authority,
             guard,
             tools=tools,
+            parsing=parsing,
             max_steps=max_steps,
             earlier=known,
         )
@@ -112,6 +115,7 @@ def _build_caller_events(
     answer: Decision,
     authority: Authority,
     tools: Mapping[str, ToolFacts],
+    parsing: PlanParsing,
     max_steps: int,
     earlier: Earlier | None,
 ) -> tuple[ev.Event, ...]:
@@ -120,18 +124,18 @@ def _build_caller_events(
         return (_build_decided(question, decision, authority),)
     purposes: dict[str, ev.Purpose] = {"plan": "plan", "synthesis": "synthesize"}
     purpose = purposes.get(question.kind, "step")
-    # The content itself is journalled as the model's reply; its digest recognises the same answer when it comes again.
-    reply = read_reply(purpose, answer.content)
-    decided = _build_decided(question, ev.RecordedDecision(approved=True, content=digest(answer.content)), authority)
     replied = build_reply_events(
-        reply,
+        read_reply(purpose, answer.content),
         purpose=purpose,
         step_id=question.step_id,
         tools=tools,
+        parsing=parsing,
         max_steps=max_steps,
         suspension_id=question.suspension_id,
         earlier=earlier,
     )
+    # The content itself is journalled as the model's reply; its digest recognises the same answer when it comes again.
+    decided = _build_decided(question, ev.RecordedDecision(approved=True, content=digest(answer.content)), authority)
     return (decided, *replied)
 
 
@@ -184,6 +188,7 @@ def _rule_on_review(
     guard: Guard,
     *,
     tools: Mapping[str, ToolFacts],
+    parsing: PlanParsing,
     max_steps: int,
     earlier: Earlier,
 ) -> Ruling:
@@ -207,7 +212,7 @@ def _rule_on_review(
     if worth is None:
         return Ruling(is_accepted=False)
     if document is not None:
-        edit = edit_plan(execution, document, tools=tools, max_steps=max_steps, earlier=earlier)
+        edit = edit_plan(execution, document, tools=tools, parsing=parsing, max_steps=max_steps, earlier=earlier)
         if edit is not None:
             edited = apply(execution, edit, context.clock.now())
             final = show_edited_plan(context, edited, question, edit, authority)

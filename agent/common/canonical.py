@@ -91,6 +91,9 @@ def read_json(text: str | bytes) -> JsonValue:
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
     """Whether the canonical JSON of `value` exceeds `limit_bytes`. Raises `InvalidArguments` if there is none."""
+    encoded = _encode_what_has_text(value)
+    if encoded is not None and _bound_canonical(encoded) <= limit_bytes:
+        return False
     text = _represent(value)
     # A JSON escape is at most twelve times as long as the character that it stands for.
     if text is not None and len(text) * 12 <= limit_bytes and "nan" not in text and "inf" not in text:
@@ -104,10 +107,9 @@ def is_surely_small(value: JsonValue, limit_bytes: int) -> bool:
     A False says nothing: only the JSON text, which costs several times as much, tells.
     """
     encoded = _encode_what_has_text(value)
-    # A character that is not ASCII takes two bytes or more, and six or twelve as an escape.
     return (
         encoded is not None
-        and len(encoded) * 3 <= limit_bytes
+        and _bound_canonical(encoded) <= limit_bytes
         and encoded.count(b"[") + encoded.count(b"{") <= MAX_DEPTH
     )
 
@@ -235,6 +237,12 @@ def _encode_what_has_text(value: JsonValue) -> bytes | None:
         return None
     # It writes null for what JSON has not.
     return None if b"null" in encoded or b"nan" in encoded or b"inf" in encoded else encoded
+
+
+def _bound_canonical(encoded: bytes) -> int:
+    """Return an upper bound of the bytes of the canonical JSON of what msgspec encoded so."""
+    # A character that is not ASCII takes two bytes or more, and six or twelve as an escape; DEL takes one, and six.
+    return len(encoded) * 3 + encoded.count(b"\x7f") * 3
 
 
 def _represent(value: JsonValue) -> str | None:

@@ -17,6 +17,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
+from planwarden.agent.core.plan_parsing import PlanParsing
 from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
@@ -44,13 +45,15 @@ def build_reply_events(
     purpose: ev.Purpose,
     step_id: str | None,
     tools: Mapping[str, ToolFacts],
+    parsing: PlanParsing,
     max_steps: int = MAX_STEPS,
     suspension_id: str | None = None,
     earlier: Earlier | None = None,
 ) -> tuple[ev.Event, ...]:
     """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.
 
-    Raises `EarlierNeeded` for a plan with bindings that `earlier` does not have, see `parse_plan`.
+    Raises:
+        EarlierNeeded, ParsingNeeded: as `parsing.parse`.
     """
     content = None if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
@@ -79,12 +82,11 @@ def build_reply_events(
         return (replied,)
     # A server has answered before the first plan comes.
     from planwarden.agent.core.inputs import fill_inputs
-    from planwarden.agent.core.plan_parser import parse_plan
 
     try:
         if plan is None:
             raise InvalidPlan(NO_PLAN)
-        accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps, earlier=earlier)
+        accepted, warnings = parsing.parse(plan, author="model", tools=tools, max_steps=max_steps, earlier=earlier)
         # Nobody gives a run of a model's plan anything: its inputs are their defaults.
         inputs = fill_inputs(accepted.inputs, None)
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, plan_to_json
-from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan_parsing import PlanParsing
 
 MAX_OPERATIONS = 50
 _KEYS: dict[str, frozenset[str]] = {
@@ -59,6 +59,7 @@ def revise(
     *,
     pending: Collection[str],
     tools: Mapping[str, ToolFacts],
+    parsing: PlanParsing,
     max_steps: int,
     earlier: Earlier | None = None,
     taken: Collection[str] = (),
@@ -72,7 +73,7 @@ def revise(
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
-        EarlierNeeded: as in `parse_plan`.
+        EarlierNeeded, ParsingNeeded: as `parsing.parse`.
     """
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
@@ -85,7 +86,7 @@ def revise(
             f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
             "execution"
         )
-    revised, _ = parse_plan(
+    revised, _ = parsing.parse(
         {**plan_to_json(plan), "todoList": [*draft.steps]},
         author="model",
         tools=tools,

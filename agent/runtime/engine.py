@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
@@ -39,6 +40,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts
+from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
@@ -117,7 +119,8 @@ class Engine:
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
         self._max_steps = max_steps
-        self._performer = Performer(self._approval, model, max_steps=max_steps)
+        self._parsers = anyio.CapacityLimiter(1)
+        self._performer = Performer(self._approval, model, max_steps=max_steps, parse_large=self.parse_large)
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._known = KnownExecutions()
@@ -162,6 +165,7 @@ class Engine:
             transactions=self._transactions,
             performer=self._performer,
             find_earlier=self.find_earlier,
+            parse_large=self.parse_large,
             tasks=self._jobs,
             owner=self.owner,
             policy=self._policy_digest,
@@ -359,11 +363,12 @@ class Engine:
                     answer,
                     authority,
                     tools=self.tool_facts(),
+                    parsing=found.parsing,
                     max_steps=self._max_steps,
                     now=now,
                     earlier=found.earlier,
                 )
-            except (EarlierNeeded, PathsNeeded) as needed:
+            except (EarlierNeeded, ParsingNeeded, PathsNeeded) as needed:
                 missing = needed
                 return EventBatch()
             return EventBatch(ruling.events, ruling.guard)
@@ -386,6 +391,8 @@ class Engine:
         match missing:
             case EarlierNeeded(wanted=wanted):
                 found.earlier |= await self.find_earlier(execution, wanted)
+            case ParsingNeeded():
+                await self.parse_large(missing)
             case _:
                 assert isinstance(missing, PathsNeeded)
                 found.paths |= await _find_real_paths(missing.wanted)
@@ -421,6 +428,10 @@ class Engine:
         from planwarden.agent.runtime.earlier import find_earlier
 
         return await find_earlier(self.store, self.find, execution, wanted)
+
+    async def parse_large(self, needed: ParsingNeeded) -> None:
+        """Parse a large plan in a thread, one at a time, so that other requests are answered."""
+        await anyio.to_thread.run_sync(needed.parse, limiter=self._parsers)
 
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
@@ -653,6 +664,7 @@ class _FoundForAnswer:
     def __init__(self) -> None:
         self.earlier: dict[Reference, EarlierResult | str] = {}
         self.paths: dict[str, str | None] = {}
+        self.parsing = PlanParsing()
 
 
 async def _find_real_paths(wanted: frozenset[str]) -> dict[str, str | None]:

@@ -34,6 +34,7 @@ from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult
 from planwarden.agent.core.decide import remaining_budgets
 from planwarden.agent.core.patience import bound_asked_s
 from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
@@ -61,11 +62,19 @@ class CallOutcome(msgspec.Struct, frozen=True, gc=False):
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
-    def __init__(self, context: ApprovalContext, model: Model, *, max_steps: int) -> None:
+    def __init__(
+        self,
+        context: ApprovalContext,
+        model: Model,
+        *,
+        max_steps: int,
+        parse_large: Callable[[ParsingNeeded], Awaitable[None]],
+    ) -> None:
         self._context = replace(context, parts=None)
         self._tools = context.tools
         self._model = model
         self._max_steps = max_steps
+        self._parse_large = parse_large
 
     async def call(
         self,
@@ -235,6 +244,7 @@ class Performer:
         find_earlier: Callable[[frozenset[Reference]], Awaitable[Earlier]],
     ) -> tuple[ev.Event, ...]:
         earlier: dict[Reference, EarlierResult | str] = {}
+        parsing = PlanParsing()
         while True:
             try:
                 return build_reply_events(
@@ -242,9 +252,12 @@ class Performer:
                     purpose=prompt.purpose,
                     step_id=prompt.step_id,
                     tools=facts(),
+                    parsing=parsing,
                     max_steps=self._max_steps,
                     earlier=earlier,
                 )
+            except ParsingNeeded as needed:
+                await self._parse_large(needed)
             except EarlierNeeded as needed:
                 earlier |= await find_earlier(needed.wanted)
 

@@ -38,6 +38,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, Reference
 from planwarden.agent.core.fold import fold
+from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.policy import PathsNeeded
@@ -85,6 +86,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     performer: Performer
     find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
     """What the thread's earlier executions have for the references of an execution's plan."""
+    parse_large: Callable[[ParsingNeeded], Awaitable[None]]
     tasks: JobTasks
     owner: str
     policy: str
@@ -400,6 +402,8 @@ class Run:
 
                 paths = await find_real_paths(wanted)
                 found.approval = replace(approval, paths={**(approval.paths or {}), **paths})
+            case ParsingNeeded():
+                await self._context.parse_large(missing)
             case EarlierNeeded(wanted=wanted):
                 found.earlier = {**found.earlier, **await self._context.find_earlier(self.execution, wanted)}
 

@@ -44,6 +44,7 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.loops import has_open_batch
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
+from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.prompts import (
     DELEGATE,
@@ -150,9 +151,10 @@ class LookedUp(msgspec.Struct):
     earlier: Mapping[Reference, EarlierResult | str] = NOTHING
     spent: Mapping[str, BudgetSpent] = NOTHING
     """By budget, what the store refused."""
+    parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
 
 
-Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded
+Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | ParsingNeeded
 """Not errors: what must be read before the transaction can be built."""
 
 
@@ -216,7 +218,7 @@ class Transaction:
     def build(self, facts: list[JobOutcome | Command]) -> None:
         try:
             self._build(facts)
-        except (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded) as needed:
+        except (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded, ParsingNeeded) as needed:
             self.missing = needed
 
     def _build(self, facts: list[JobOutcome | Command]) -> None:
@@ -366,6 +368,7 @@ class Transaction:
                 patch,
                 pending=pending,
                 tools=context.facts(),
+                parsing=self._found.parsing,
                 max_steps=context.max_steps,
                 earlier=earlier,
                 taken={taken.step_id for taken in execution.earlier},

@@ -4,14 +4,11 @@ It imports the parser of plans, so only an open service has one.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-import anyio
-import anyio.to_thread
 import msgspec
 
-from planwarden.agent.common.canonical import exceeds
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -19,6 +16,7 @@ from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results
+from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
 from planwarden.agent.core.state import new_execution
 from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.threads import Threads
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
     from planwarden.server.api.granted_steps import CheckedPlan
     from planwarden.server.views.forecast import Forecast
     from planwarden.tools.downstream.servers import DownstreamServers
-
-
-MAX_LOOP_VALUES, MAX_LOOP_CHARS = 1_000, 100_000
-"""Of a plan that is parsed at once, in about 10 ms."""
 
 
 class ParsedPlan(msgspec.Struct, frozen=True):
@@ -66,7 +60,6 @@ class PlanChecker:
         self._downstream = downstream
         self._options = options
         self._max_steps = max_steps
-        self._limiter = anyio.CapacityLimiter(1)
 
     @cached_property
     def _parser(self):
@@ -103,19 +96,15 @@ class PlanChecker:
     async def parse(
         self, document: JsonValue, *, tools: Mapping[str, ToolFacts], earlier: Earlier | None, known: Plan | None = None
     ) -> tuple[Plan, tuple[str, ...]]:
-        """As `parse_plan`. A large plan is parsed in a thread, one at a time, so that other requests are answered."""
-        parse = partial(
-            self._parser.parse_plan,
-            document,
-            author="caller",
-            tools=tools,
-            max_steps=self._max_steps,
-            earlier=earlier,
-            known=known,
-        )
-        if not exceeds(document, MAX_LOOP_VALUES, MAX_LOOP_CHARS):
-            return parse()
-        return await anyio.to_thread.run_sync(parse, limiter=self._limiter)
+        """As `parse_plan`; a large plan is parsed in a thread."""
+        parsing, tools = PlanParsing(), dict(tools)
+        while True:
+            try:
+                return parsing.parse(
+                    document, author="caller", tools=tools, max_steps=self._max_steps, earlier=earlier, known=known
+                )
+            except ParsingNeeded as needed:
+                await self._engine.parse_large(needed)
 
     async def read_saved(self, name: str) -> "CheckedPlan":
         """Returns the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""

@@ -10,6 +10,7 @@ from planwarden.agent.core.decide import decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan_parsing import PlanParsing
 from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.takeover import describe_earlier_runs, take_over
@@ -73,7 +74,7 @@ def test_no_revision_of_a_model_makes_the_plan_forget_calls_that_were_taken_over
     ]
     for patch in patches:
         with pytest.raises(InvalidPlan, match="has begun"):
-            revise(ABC, patch, pending=pending, tools=FACTS, max_steps=50)
+            revise(ABC, patch, pending=pending, tools=FACTS, parsing=PlanParsing(), max_steps=50)
     shorter = Plan(steps=(ABC.steps[0],))
     with pytest.raises(IllegalTransition):
         apply(state, ev.PlanRevised(step_id="a", plan=shorter, removed=("b", "c")), 1.0)

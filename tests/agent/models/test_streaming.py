@@ -13,6 +13,7 @@ from planwarden.agent.common.errors import ModelError
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.events import ModelReplied
+from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.caller import CallerModel
@@ -107,6 +108,10 @@ async def find_nothing(wanted: frozenset[Reference]) -> Earlier:
     return dict.fromkeys(wanted, "it is not there")
 
 
+async def parse_here(needed: ParsingNeeded) -> None:
+    needed.parse()
+
+
 async def test_only_the_final_answer_is_streamed() -> None:
     heard: list[str] = []
     tools = build_registry(Settings(home=Path("/nonexistent")), ())
@@ -115,7 +120,7 @@ async def test_only_the_final_answer_is_streamed() -> None:
         tools=tools, policy=policy, clock=ManualClock(0.0), ids=RandomIds(), grants=GrantCache(policy)
     )
     async with serve_double("openai-chat", saying(ModelReply(text=ANSWER))) as double:
-        performer = Performer(context, build_provider_model(double), max_steps=50)
+        performer = Performer(context, build_provider_model(double), max_steps=50, parse_large=parse_here)
         thought = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
         await performer.prompt(thought, dict, heard.append, find_earlier=find_nothing)
         assert heard == []
