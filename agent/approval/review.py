@@ -14,7 +14,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.forecast import CallForecast, forecast_calls
 from planwarden.agent.approval.questions import add_finding, bind_question, open_question
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
@@ -114,7 +114,7 @@ def revise_stale_review(
     """The next revision and why, when it no longer says what the plan will ask or cover; None when it does."""
     now = _look_again(context, execution, question)
     is_same_policy = question.policy == bind_question(context, execution, question).policy
-    if now.covers == question.covers and is_same_policy:
+    if is_same_json(now.covers, question.covers) and is_same_policy:
         return None
     reason = "what the plan will ask changed after it was shown" if is_same_policy else "the operator's policy changed"
     changed = replace(now, revision=question.revision + 1, edits=question.edits)
@@ -168,13 +168,13 @@ def edit_plan(
     kept = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
     known: Earlier = {**earlier, **execution.earlier}
     plan, _ = parsing.parse({**document, **kept}, author="caller", tools=tools, max_steps=max_steps, earlier=known)
-    if plan.inputs != before.inputs:
+    if not is_same_json(plan.inputs, before.inputs):
         raise InvalidPlan("the plan was given its inputs before, so 'inputs' cannot be edited; leave it as it is")
     after = {step.step_id: step for step in plan.steps}
     for step_id, state in execution.steps.items():
-        if state.status != "pending" and after.get(step_id) != state.step:
+        if state.status != "pending" and not is_same_json(after.get(step_id), state.step):
             raise InvalidPlan(f"step {step_id!r} has begun and cannot be edited")
-    if plan == before:
+    if is_same_json(plan, before):
         return None
     return ev.PlanRevised(
         step_id="",
@@ -191,7 +191,7 @@ def _find_differences(before: Plan, after: Plan) -> dict[str, tuple[str, ...]]:
     was, now = [name for name in old if name in new], [name for name in new if name in old]
     return {
         "added": tuple(name for name in new if name not in old),
-        "changed": tuple(name for name in now if old[name] != new[name]),
+        "changed": tuple(name for name in now if not is_same_json(old[name], new[name])),
         "removed": tuple(name for name in old if name not in new),
         "moved": tuple(name for name, other in zip(now, was, strict=True) if name != other),
     }

@@ -16,7 +16,7 @@ from planwarden.agent.approval.questions import (
     drop_edited_placeholders,
     is_of_policy,
 )
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import EditRefused, InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -53,7 +53,7 @@ def revise_stale_question(
             return None
         before = tools.earlier(question.definition_digest)
         reason = f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"
-    elif covered_now != question.covers:
+    elif not is_same_json(covered_now, question.covers):
         reason = "a tool that it covers changed after it was shown"
     elif not is_of_policy(question, policy):
         reason = "the operator's policy changed after it was asked"
@@ -90,7 +90,7 @@ def _revise_stale_rows(
     """As `revise_stale_question`, for the one question about many calls of a loop."""
     covers = tuple(update_covered_call(context, covered) for covered in question.covers)
     rows = tuple(covered for covered, _ in covers)
-    if rows != question.covers:
+    if not is_same_json(rows, question.covers):
         reason = "a tool that it asks about changed after it was shown"
     elif not is_of_policy(question, context.policy):
         reason = "the operator's policy changed after it was asked"

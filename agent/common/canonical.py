@@ -54,6 +54,19 @@ def digest(value: JsonValue, *, context: str = "") -> str:
     return _hash(context, canonical_json(value).encode())
 
 
+def is_same_json(one: object, other: object) -> bool:
+    """Whether two JSON values, or structs of them, have the same canonical JSON: `true` is not 1, and 1 is not 1.0."""
+    # What Python calls different is different, and cheaply found; its equals are few, and then compared as they are.
+    return one == other and _encode_sorted(one) == _encode_sorted(other)
+
+
+def _encode_sorted(value: object) -> bytes:
+    try:
+        return _SORTING.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return canonical_json(msgspec.to_builtins(value)).encode()
+
+
 def digest_quickly(value: JsonValue, *, context: str) -> str:
     """Returns what is the same for the same JSON, for a tenth of the work of `digest`.
 

@@ -11,7 +11,7 @@ from itertools import islice
 from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
 
-from planwarden.agent.common.canonical import check_depth, has_json_form
+from planwarden.agent.common.canonical import check_depth, has_json_form, is_same_json
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.misnomers import describe_unknown_keys
@@ -96,7 +96,7 @@ def parse_plan(
     steps = _fill_in(parsed)
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
-    fresh = [step for step in steps if begun.get(step.step_id) != step]
+    fresh = [step for step in steps if not is_same_json(begun.get(step.step_id), step)]
     written = _list_calls(fresh)
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh)

@@ -12,11 +12,12 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import canonical_json, measure_at_least
+from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, Binding, Reference, find_bindings
+from planwarden.agent.core.item_calls import find_item_order
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.verify import find_missing_tools
@@ -177,7 +178,8 @@ def _build_refusal(source: ExecutionState, unasked: UnaskedRepeat) -> NotRetryab
 
 def _does_same(known: PlanStep, step: PlanStep) -> bool:
     """Whether both steps do the same, whatever they wait for and whatever follows a rejection."""
-    return known == replace(step, dependencies=known.dependencies, confirms=known.confirms, on_reject=known.on_reject)
+    likened = replace(step, dependencies=known.dependencies, confirms=known.confirms, on_reject=known.on_reject)
+    return is_same_json(known, likened)
 
 
 def _is_rejected(source: ExecutionState, step_id: str) -> bool:
@@ -188,7 +190,7 @@ def _find_changed_inputs(source: ExecutionState, plan: Plan, inputs: Mapping[str
     names = {
         name
         for name in source.inputs.keys() | inputs.keys()
-        if name not in inputs or name not in source.inputs or source.inputs[name] != inputs[name]
+        if name not in inputs or name not in source.inputs or not is_same_json(source.inputs[name], inputs[name])
     }
     return _ChangedInputs(names)
 
@@ -280,12 +282,15 @@ def _take_calls(
     """Yields calls of a step that did not complete: those of the plan in their places, then those of the model."""
     number = len(step.tool_calls)
     planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
-    if known.kept is not None:
-        # The loop did not come to begin again.
-        yield from (call for call in known.kept.calls if _does_same(known.step, step))
-    if known.items is not None:
+    if step.loop is not None and _does_same(known.step, step):
+        holds = _find_holding_calls(step, changed)
+        # Those of a loop that did not come to begin again, and of one that did.
+        kept = () if known.kept is None else known.kept.calls
+        yield from (call for call in kept if holds[_find_place(call.call_id, len(holds))])
         made = (call for call in known.calls if call.status in ("succeeded", "outcome_unknown"))
-        yield from (_take_call(source, call, call.call_id, False) for call in made if _does_same(known.step, step))
+        lasting = (call for call in made if holds[_find_place(call.call_id, len(holds))])
+        yield from (_take_call(source, call, call.call_id, False) for call in lasting)
+    if known.step.loop is not None or step.loop is not None:
         return
     for call in known.calls:
         if call.status not in ("succeeded", "outcome_unknown") or call.tool_name in confirming:
@@ -297,10 +302,25 @@ def _take_calls(
             yield _take_call(source, call, call.call_id, False)
 
 
+def _find_holding_calls(step: PlanStep, changed: "_ChangedInputs") -> list[bool]:
+    """Return for each call of an item whether nothing that it takes from the inputs or such calls is different now."""
+    holds: list[bool] = []
+    for planned, taken in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
+        takes_changed = changed.are_taken_by(find_bindings(planned.arguments))
+        holds.append(not takes_changed and all(holds[other] for other in taken))
+    return holds
+
+
+def _find_place(call_id: str, size: int) -> int:
+    """Return the place among the calls of its item that the id of a loop's call says."""
+    return (int(call_id.rpartition(":")[2]) - 1) % size
+
+
 def _is_same(planned: PlannedCall | None, call: Call, changed: "_ChangedInputs") -> bool:
     return (
         planned is not None
-        and (planned.tool_name, planned.arguments) == (call.tool_name, call.proposed)
+        and planned.tool_name == call.tool_name
+        and is_same_json(planned.arguments, call.proposed)
         and not changed.are_taken_by(find_bindings(planned.arguments))
     )
 

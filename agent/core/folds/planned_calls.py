@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -25,15 +26,19 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     known = state.kept.items or () if state.kept is not None else ()
     calls: list[Call] = []
     for index, item in enumerate(items):
-        is_known = index < len(known) and known[index] == item
+        is_known = index < len(known) and is_same_json(known[index], item)
         for number, planned in enumerate(step.tool_calls, index * size + 1):
             taken = kept.get(f"{step.step_id}:{number}") if is_known else None
-            if taken is not None and (taken.tool_name, taken.proposed) == (planned.tool_name, planned.arguments):
+            if taken is not None and _is_call_of(taken, planned):
                 calls.append(take_over_call(step.step_id, taken))
             else:
                 calls.append(_make_call(step, number, planned))
     order = find_item_order(step.tool_calls)
     return pass_over_items(replace(state, items=items, calls=tuple(calls), kept=None, item_order=order))
+
+
+def _is_call_of(taken: ev.TakenCall, planned: PlannedCall) -> bool:
+    return taken.tool_name == planned.tool_name and is_same_json(taken.proposed, planned.arguments)
 
 
 def _make_call(step: PlanStep, number: int, planned: PlannedCall) -> Call:

@@ -5,6 +5,7 @@ from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.folds.moves import FieldChanges, find_step, replace_step
@@ -45,7 +46,7 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     steps: dict[str, StepState] = {}
     for step in event.plan.steps:
         known = execution.steps.get(step.step_id)
-        if known is not None and known.step == step:
+        if known is not None and is_same_json(known.step, step):
             steps[step.step_id] = known
         elif known is None or not known.has_begun:
             steps[step.step_id] = StepState(step=step, calls=make_planned_calls(step))

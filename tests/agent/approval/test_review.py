@@ -215,6 +215,25 @@ async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -
 
 
 @requirement("plan:review")
+async def test_an_edit_to_a_value_that_is_equal_only_in_python_is_an_edit() -> None:
+    lines = list[object]()
+
+    @planwarden.tool(name="write", risk="read", effect="effect")
+    async def write(value: object) -> str:
+        """Write a value of any type."""
+        lines.append(value)
+        return "written"
+
+    async with warden(tools=[write]) as w:
+        asked = await reviewed(w, tool_step("a", "write", {"value": 1}), tool_step("b", "write", {"value": 0}))
+        edited = plan(tool_step("a", "write", {"value": True}), tool_step("b", "write", {"value": 2}))
+        done = await answer(w, asked, Decision(approved=True, content={"plan": edited}))
+        asked = await reviewed(w, tool_step("a", "write", {"value": 1}))
+        await answer(w, asked, Decision(approved=True, content={"plan": plan(tool_step("a", "write", {"value": 1.0}))}))
+    assert done.status == "completed" and list(map(repr, lines)) == ["True", "2", "1.0"]
+
+
+@requirement("plan:review")
 async def test_a_plan_that_a_model_revises_is_reviewed_again() -> None:
     ledger = Ledger()
     patch: JsonValue = [{"op": "add", "step": tool_step("b", "note", {"text": "b"})}]

@@ -1,5 +1,7 @@
 """Fork: from a named step on, all that depends on it runs again, gated again, with other inputs or another plan."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -290,6 +292,90 @@ async def test_items_of_a_loop_that_succeeded_are_not_done_again() -> None:
         assert forked.status == "completed" and forked.steps[0].taken_from == done.execution_id
         assert forked.steps[0].result == done.steps[0].result and ledger.lines[7:] == ["note mended b"]
         assert (await made.service.audit.verify()).is_whole
+
+
+@requirement("retry:calls")
+async def test_calls_of_a_loop_that_take_changed_inputs_are_made_again_with_what_rests_on_them() -> None:
+    ledger, is_broken = Ledger(), True
+
+    @planwarden.tool(name="mend", risk="read", effect="effect")
+    async def mend(text: str) -> str:
+        """Fails at first."""
+        if is_broken:
+            raise planwarden.ToolError("broken")
+        return text
+
+    def make(tool: str, text: JsonValue) -> JsonValue:
+        return {"toolName": tool, "arguments": {"text": text}}
+
+    first: JsonValue = {"$text": "read {it}", "with": {"it": {"$from": "item", "call": 1, "pointer": "/written"}}}
+    each = loop("each", make("note", ITEM), make("note", WHO), make("note", first), make("mend", ITEM), forEach=["a"])
+    async with warden(ledger, tools=[mend]) as made:
+        failed = await made.execute_plan({**plan(each), "inputs": INPUTS}, inputs={"who": "owls"})
+        assert failed.status == "failed" and ledger.lines == ["note a", "note owls", "note read owls"]
+        await made.retry(failed.thread_id, inputs={"who": "bats"})
+        assert ledger.lines[3:] == ["note bats", "note read bats"]
+        # The loop of the retry kept its calls; nor do those hold for other inputs when it does not come to begin.
+        is_broken = False
+        done = await made.retry(failed.thread_id, inputs={"who": "mice"})
+    assert done.status == "completed" and ledger.lines[5:] == ["note mice", "note read mice"]
+
+
+@requirement("retry:calls", "retry:refused")
+@pytest.mark.parametrize(
+    ("before", "after"), [(1, True), (0, False), (1, 1.0), ([1], [True]), ({"a": 0}, {"a": False})]
+)
+async def test_values_that_are_equal_only_in_python_are_different(before: JsonValue, after: JsonValue) -> None:
+    lines = list[str]()
+
+    @planwarden.tool(name="write", risk="read", effect="effect")
+    async def write(value: object) -> str:
+        """Write a value of any type."""
+        lines.append(json.dumps(value))
+        return "written"
+
+    def steps(value: JsonValue) -> list[dict[str, JsonValue]]:
+        return [
+            tool_step("one", "write", {"value": value}),
+            tool_step("each", "write", {"value": ITEM}, forEach=[value]),
+            tool_step("last", "broken"),
+        ]
+
+    given: JsonValue = {"$from": "inputs", "pointer": "/value"}
+    inputs: JsonValue = {"type": "object", "properties": {"value": {}}}
+    async with warden(Ledger(), tools=[write]) as made:
+        failed = await made.execute_plan(plan(*steps(before)))
+        with pytest.raises(NotRetryable, match=r"'one' was completed .* and is another one"):
+            await made.retry(failed.thread_id, plan=plan(*steps(after)))
+        await made.retry(failed.thread_id, plan=plan(*steps(before)))
+        taken = await made.execute_plan(
+            {**plan(*steps(given)[:1], steps(before)[2]), "inputs": inputs}, inputs={"value": before}
+        )
+        with pytest.raises(NotRetryable, match="takes inputs that are different now"):
+            await made.retry(taken.thread_id, inputs={"value": after})
+    assert lines == [json.dumps(before)] * 3
+
+
+@requirement("retry:calls")
+async def test_an_item_of_a_loop_that_is_equal_only_in_python_is_another_item() -> None:
+    ledger, is_broken = list[str](), True
+
+    @planwarden.tool(name="write", risk="read", effect="effect")
+    async def write(value: object) -> str:
+        """Write a value of any type."""
+        if is_broken and value == "last":
+            raise planwarden.ToolError("broken")
+        ledger.append(json.dumps(value))
+        return "written"
+
+    items: JsonValue = {"$from": "inputs", "pointer": "/items"}
+    each = tool_step("each", "write", {"value": ITEM}, forEach=items)
+    inputs: JsonValue = {"type": "object", "properties": {"items": {"type": "array"}}}
+    async with warden(tools=[write]) as made:
+        failed = await made.execute_plan({**plan(each), "inputs": inputs}, inputs={"items": [1, 2, "last"]})
+        is_broken = False
+        await made.retry(failed.thread_id, inputs={"items": [True, 2, "last"]})
+    assert ledger == ["1", "2", "true", '"last"']
 
 
 @requirement("retry:calls", "retry:gated")
