@@ -100,6 +100,8 @@ class ThreadEffect(StoredStruct):
     """The beginning of its arguments as JSON."""
     is_unknown: bool = False
     """Nobody knows whether it happened."""
+    is_approved: bool = False
+    """A person was asked, and let it run."""
 
 
 class ExecutionCreated(StoredStruct, tag="EC"):

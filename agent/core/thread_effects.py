@@ -7,6 +7,7 @@ cancelled or new plans in between make anybody forget one. Calls are the same if
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from heapq import nlargest
+from operator import itemgetter
 
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue
@@ -16,7 +17,7 @@ from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
 MAX_EFFECTS = 100
-"""That an execution knows of its thread, the newest."""
+"""That an execution knows of its thread, the newest that a person let run before all others."""
 MAX_SHOWN_CHARS = 80
 """Of the arguments of one of them."""
 MAX_TOLD = 5
@@ -28,11 +29,25 @@ _KINDS: tuple[SuspensionKind, ...] = ("approval", "confirmation", "input", "revi
 
 
 def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...]:
-    """Return the newest effects of the thread after the execution, which is over; oldest first."""
-    calls = (call for state in execution.steps.values() for call in state.calls if _had_effect(call))
-    newest = nlargest(MAX_EFFECTS, calls, key=lambda call: call.intended_at or 0.0)
-    own = [_remember(call) for call in reversed(newest)]
-    return (*execution.thread_effects, *own)[-MAX_EFFECTS:]
+    """Return the newest effects of the thread after the execution, which is over; oldest first.
+
+    Those that a person let run are kept before all others, so that a model cannot push them out.
+    """
+    calls = (
+        (_was_approved(execution, call), call.intended_at or 0.0, call)
+        for state in execution.steps.values()
+        for call in state.calls
+        if _had_effect(call)
+    )
+    newest = sorted(nlargest(MAX_EFFECTS, calls, key=itemgetter(0, 1)), key=itemgetter(1))
+    effects = [*execution.thread_effects, *(_remember(call, is_approved=approved) for approved, _, call in newest)]
+    kept = nlargest(MAX_EFFECTS, range(len(effects)), key=lambda place: (effects[place].is_approved, place))
+    return tuple(effects[place] for place in sorted(kept))
+
+
+def _was_approved(execution: ExecutionState, call: Call) -> bool:
+    questions = (execution.suspensions[name].question for name in call.consumed if name in execution.suspensions)
+    return any(question.addressee == "human" for question in questions)
 
 
 def _had_effect(call: Call) -> bool:
@@ -41,7 +56,7 @@ def _had_effect(call: Call) -> bool:
     return is_own and call.effect == "effect" and call.status in ("succeeded", "outcome_unknown")
 
 
-def _remember(call: Call) -> ev.ThreadEffect:
+def _remember(call: Call, *, is_approved: bool) -> ev.ThreadEffect:
     text = canonical_json(call.arguments)
     return ev.ThreadEffect(
         tool_name=call.tool_name,
@@ -50,6 +65,7 @@ def _remember(call: Call) -> ev.ThreadEffect:
         step_id=call.step_id,
         shown=text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}...",
         is_unknown=call.status == "outcome_unknown",
+        is_approved=is_approved,
     )
 
 

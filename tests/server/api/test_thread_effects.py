@@ -14,6 +14,7 @@ from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, JsonValue]
+ITEM: JsonValue = {"$from": "item"}
 HUMAN = Authority(assurance="human", channel="inbox", principal="local")
 YES, NO = Decision(approved=True), Decision(approved=False)
 
@@ -101,6 +102,32 @@ async def test_a_planning_prompt_lists_what_must_not_be_repeated() -> None:
         asked = await w.run_goal("wipe the rest", thread_id=done.thread_id)
     [question] = asked.suspensions
     assert question.prompt is not None and 'completed, do not repeat:\nerase {"ids":[7]} ran in this' in question.prompt
+
+
+@requirement("thread:effects")
+async def test_effects_that_nobody_was_asked_about_push_no_approved_one_out() -> None:
+    ledger = Ledger()
+    many: list[JsonValue] = [f"line {number}" for number in range(MAX_EFFECTS)]
+    loop = tool_step("all", "note", {"text": ITEM}, forEach=many, maxItems=1_000, maxConcurrent=32)
+    async with warden(ledger) as w:
+        done = await decide(
+            w, await w.execute_plan(plan(erase(7), confirm("ask", confirms=["late"]), erase(8, step_id="late"))), YES
+        )
+        done = await decide(w, done, YES)
+        # Once in the execution that made the approved ones, and twice after it.
+        for steps in ([loop], [loop, erase(9)], [loop]):
+            done = await w.execute_plan(plan(*steps), thread_id=done.thread_id)
+            if done.suspensions:
+                done = await decide(w, done, YES)
+        asked = await w.execute_plan(
+            plan(tool_step("all", "erase", {"ids": [ITEM]}, forEach=[7, 8, 9])), thread_id=done.thread_id
+        )
+        state = await w.service.engine.find(asked.execution_id)
+    assert [sentence.split(" ran ")[0] for sentence in repeats(asked)] == [
+        f"The same call as row {n}" for n in (1, 2, 3)
+    ]
+    assert len(state.thread_effects) == MAX_EFFECTS
+    assert [effect.at for effect in state.thread_effects] == sorted(effect.at for effect in state.thread_effects)
 
 
 @requirement("thread:effects")
