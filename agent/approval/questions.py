@@ -30,6 +30,10 @@ from planwarden.agent.ports.policy import Policy, Requirement
 MESSAGE_CHARS = 500
 MAX_FOUND = 8
 MAX_PLACEHOLDERS = 5
+MAX_CONDITIONAL = 5
+"""Steps with conditions that a question names."""
+CONDITION_CHARS = 200
+"""Of each value and of each schema in a condition."""
 PLACEHOLDER = "A placeholder: "
 """How the sentences begin that say so."""
 HOW_TO_RECONCILE = (
@@ -85,6 +89,7 @@ def ask_what_tool_asks(
         if is_clock
         else (
             *describe_placeholders([call, *_list_covered(execution, covers)]),
+            *_describe_conditions(execution, covers),
             *suspend.found,
             *describe_earlier_runs(execution, call.step_id),
         ),
@@ -244,6 +249,22 @@ def drop_edited_placeholders(
     texts = ((name, path, text) for name, arguments in calls for path, text in list_texts(arguments))
     held = {f"{PLACEHOLDER}{name}, {said}." for name, said in search(texts)}
     return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in held)
+
+
+def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[str]:
+    """Yield a sentence for each covered step that runs only under conditions."""
+    steps = (execution.steps[name].step for name in dict.fromkeys(covered.step_id for covered, _ in covers))
+    conditional = [step for step in steps if step.when]
+    for step in conditional[:MAX_CONDITIONAL]:
+        conditions = (f"{_cut_json(found.value)} fits {_cut_json(found.matches)}" for found in step.when)
+        yield f"Step {step.step_id!r} runs only if {' and '.join(conditions)}; else its calls are not made."
+    if len(conditional) > MAX_CONDITIONAL:
+        yield f"{len(conditional) - MAX_CONDITIONAL} more of the steps run only under conditions, too."
+
+
+def _cut_json(value: JsonValue) -> str:
+    text = canonical_json(value)
+    return text if len(text) <= CONDITION_CHARS else f"{text[:CONDITION_CHARS]}... ({len(text)} characters)"
 
 
 def _list_covered(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[Call]:

@@ -85,3 +85,23 @@ async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show() -> No
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [1_000]}, {"ids": [1_001]}]
         assert len(ledger.lines) == 1_000
+
+
+@requirement("confirm:exact")
+async def test_a_question_tells_the_conditions_under_which_a_covered_call_runs() -> None:
+    ledger = Ledger()
+    condition: JsonValue = {"value": {"$from": "look", "pointer": "/ids"}, "matches": {"minItems": 2}}
+    async with warden(ledger) as w:
+        steps = [
+            confirm("ask", confirms=["wipe", "other"]),
+            tool_step("look", "find", {"topic": "x", "limit": 1}, dependencies=["ask"]),
+            tool_step("wipe", "erase", {"ids": [1]}, dependencies=["look"], when=[condition]),
+            tool_step("other", "erase", {"ids": [2]}, dependencies=["look"]),
+        ]
+        asked = await w.execute_plan(plan(*steps))
+        [question] = asked.suspensions
+        told = [sentence for sentence in question.found if "runs only if" in sentence]
+        bound = '{"$from":"look","pointer":"/ids"}'
+        assert told == [f"Step 'wipe' runs only if {bound} fits {{\"minItems\":2}}; else its calls are not made."]
+        done = await decide(w, asked, Decision(approved=True))
+    assert done.status == "completed" and ledger.lines == ["erase [2]"]
