@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from functools import cache
-from itertools import dropwhile, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -19,7 +19,8 @@ from pydantic import JsonValue
 from planwarden.agent.core.tool import HOST_SEPARATOR, ToolDefinition
 from planwarden.agent.ports.policy import RealPaths, Requirement
 from planwarden.tools.guarded.hosts import ShellTool, find_shell_tool
-from planwarden.tools.guarded.shell import MAX_COMMANDS, RESERVED, ShellCommand, list_words, read_commands
+from planwarden.tools.guarded.shell import ShellCommand, read_commands
+from planwarden.tools.guarded.wrappers import InnerCommands
 
 if TYPE_CHECKING:
     from planwarden.agent.approval.rules import RuleBook
@@ -57,15 +58,20 @@ def limit_host_call(
     def judge_line(line: str) -> Requirement:
         return judge(definition, {**arguments, shell.command: line}, paths)
 
-    loose = [judge_line(line) for line in _list_loose_commands(arguments.get(shell.command))]
+    line = arguments.get(shell.command)
+    inner = InnerCommands(line if isinstance(line, str) else "")
+    loose = [judge_line(line) for line in inner.list_lines()]
     commands = _read_commands(shell, arguments)
     spelled = [judge_line(line) for command in commands for line in (command.text, shlex.join(command.words))]
     firmest = max((whole, *spelled, *loose), key=_rank)
     if _rank(firmest) > _rank(PERSON):
         return firmest
-    if not spelled:
+    if not spelled or not inner.is_whole:
         return _ask_a_person(whole if whole.needs is not None else replace(whole, found=UNREAD))
-    asking = next((each for each in spelled if not _is_let(each, rules)), None)
+    # What is behind a wrapper is asked about by a rule that comes before the one that lets the wrapper pass.
+    last = max(each.rule.number if each.rule is not None else 0 for each in spelled)
+    behind = (each for each in loose if each.needs is not None and each.rule is not None and each.rule.number < last)
+    asking = next(chain((each for each in spelled if not _is_let(each, rules)), behind), None)
     if asking is not None:
         return _ask_a_person(asking)
     return replace(spelled[0], shares=tuple(share for command in commands for share in judge_line(command.text).shares))
@@ -114,10 +120,3 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 def _is_plain(place: JsonValue) -> bool:
     """Whether a folder that the call names is the one that its name says, wherever links lead."""
     return isinstance(place, str) and not place.startswith("~") and ".." not in place.split("/")
-
-
-def _list_loose_commands(line: JsonValue) -> list[str]:
-    """Return what may be a command in the line, as unquoted words, however it is grouped and wherever it goes."""
-    parts = list_words(line) if isinstance(line, str) else ()
-    begun = (list(dropwhile(lambda word: "=" in word or word in RESERVED, part)) for part in parts)
-    return list(islice(dict.fromkeys(" ".join(words) for words in begun if words), MAX_COMMANDS))

@@ -61,6 +61,12 @@ def is_let_pass(judge: Judge, command: str, **arguments: JsonValue) -> bool:
     return verdict is not None and verdict.then == "allow"
 
 
+def judge_line(judge: Judge, command: str) -> str:
+    """Return why the line is denied; nothing where it is not."""
+    verdict = judge.judge(build_call("claude-code", "Bash", {"command": command}, "/work"))
+    return verdict.reason if verdict is not None and verdict.then == "deny" else ""
+
+
 @pytest.mark.anyio
 @requirement("guard:parts")
 @pytest.mark.parametrize("blank", BLANKS, ids=ascii)
@@ -102,6 +108,92 @@ async def test_what_a_rule_denies_is_denied_however_the_shell_lets_it_be_written
     for shell in SHELLS:
         ran, _ = await jail.run(shell, line)
         assert any(words[:2] == ["git", "push"] for words in ran)
+
+
+WRAPPED = (
+    *("command git push", "exec git push", "exec -a b git push", "eval git push", "eval 'git  push'", "time git push"),
+    *(
+        "trap 'git push' EXIT",
+        "/sh/dash -c 'git push'",
+        '/sh/bash -c "git push"',
+        "/sh/bash -ec 'a; git push'",
+        "/sh/dash -c 'exec git push'",
+    ),
+    *("/bin/git push", "command -p /bin/git push", "/sh/bash -o posix -c 'git push' x"),
+)
+"""Lines that the shells of the jail run by themselves."""
+
+
+@pytest.mark.anyio
+@requirement("guard:parts")
+@pytest.mark.parametrize("line", WRAPPED)
+async def test_what_a_rule_denies_is_denied_behind_what_runs_it(jail: Jail, judge: Judge, line: str) -> None:
+    assert "people push" in judge_line(judge, line)
+    for shell in SHELLS:
+        ran, _ = await jail.run(shell, line)
+        # One shell has no `time` and no `exec -a` of its own.
+        assert any(words[:2] == ["git", "push"] for words in ran) or (shell, line.split()[0]) in NOT_OF_DASH
+
+
+NOT_OF_DASH = (("dash", "time"), ("dash", "exec"))
+
+EVERYTHING = r"""
+[[rules]]
+tool = "claude-code/Bash"
+when = { command = { matches = "git (push|pull)( .*)?" } }
+then = "ask"
+
+[[rules]]
+tool = "claude-code/*"
+then = "allow"
+"""
+
+
+@requirement("guard:parts")
+@pytest.mark.parametrize("rule", ["ask", "deny"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *WRAPPED,
+        *(
+            "env git push",
+            "env X=1 git push",
+            "sudo git push",
+            "nohup git push",
+            "nice -n 5 git push",
+            "xargs git push",
+        ),
+        *(
+            "timeout 5 git push",
+            "busybox sh -c 'git push'",
+            "git -C /x push",
+            "git -c a=b push",
+            "find x -exec git push ;",
+        ),
+    ],
+)
+def test_where_everything_else_is_let_pass_no_wrapper_leads_around_a_rule(tmp_path: Path, line: str, rule: str) -> None:
+    judge = build_judge_with(tmp_path, EVERYTHING.replace('"ask"', f'"{rule}"'))
+    assert is_let_pass(judge, "npm test") and is_let_pass(judge, "timeout 5 npm test")
+    assert not is_let_pass(judge, line)
+    if rule == "deny":
+        assert judge_line(judge, line)
+
+
+@requirement("guard:parts")
+@pytest.mark.parametrize(
+    "line", ["env --x git push", "git -c alias.p=push p", "echo git push | sh", "echo push | xargs git"]
+)
+def test_a_form_of_a_wrapper_that_nobody_knows_is_asked_about(tmp_path: Path, line: str) -> None:
+    assert not is_let_pass(build_judge_with(tmp_path, EVERYTHING), line)
+
+
+@requirement("guard:parts")
+@pytest.mark.parametrize(
+    "line", ["env git push", "sudo npm test", "bash -c 'npm test'", "/x/npm test", "timeout 5 npm test"]
+)
+def test_no_rule_that_lets_a_command_pass_lets_it_pass_behind_a_wrapper(judge: Judge, line: str) -> None:
+    assert not is_let_pass(judge, line)
 
 
 @pytest.mark.anyio

@@ -1,0 +1,240 @@
+"""What a command runs behind programs that run another one, such as `env`, `sudo -u ann` and `bash -c`.
+
+A rule that denies `git push` also means `env git push`. What is found here only serves to deny, and to ask: a command
+behind a wrapper is never let pass because of what it is. Known wrappers are looked through with their options; where
+nobody can say what one runs, `is_whole` is false. A script, and the language of a program that is no shell, are not
+looked into.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import dropwhile
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from planwarden.tools.guarded.shell import RESERVED, list_words, read_commands
+
+MAX_INNER = 100
+"""Commands that one line is looked through for."""
+MAX_DEPTH = 8
+"""Wrappers in wrappers."""
+
+
+class Wrapper(msgspec.Struct, frozen=True):
+    """How the words of one wrapper lead to what it runs."""
+
+    flags: str = ""
+    """Options without a value: letters, then long names, separated by blanks."""
+    values: str = ""
+    """Options with a value."""
+    lines: str = ""
+    """Options whose value is a command line, with what follows in the line."""
+    operands: int = 0
+    """Words between the options and the command."""
+    then: Literal["command", "line", "first", "script"] = "command"
+    """What follows: a command, a command line in several words, one in the first word, or a shell's script."""
+    is_closed: bool = True
+    """False where it adds words that nobody sees here."""
+
+
+_SHELL = Wrapper(
+    "abcefhiklmnpruvxBCDEHPTqdwfyIV login norc noprofile posix restricted verbose noediting debugger pretty-print",
+    "oO rcfile init-file",
+    then="script",
+)
+_LINE = Wrapper(then="line")
+_PLAIN = Wrapper()
+WRAPPERS: Mapping[str, Wrapper] = {
+    "env": Wrapper("i0v ignore-environment null debug", "uCa unset chdir argv0", "S split-string"),
+    "sudo": Wrapper(
+        "ABbEHKknPSsil askpass background bell login non-interactive preserve-env preserve-groups reset-timestamp "
+        "set-home shell stdin remove-timestamp",
+        "CDghpRrtTUu close-from chdir group host prompt chroot role type command-timeout other-user user",
+    ),
+    "doas": Wrapper("nsL", "uC"),
+    "run0": Wrapper("", "uDg user chdir group"),
+    "su": Wrapper(
+        "lmpP login preserve-environment pty", "gGsw group supp-group shell", "c command", operands=99, is_closed=False
+    ),
+    "command": Wrapper("pvV"),
+    "builtin": _PLAIN,
+    "exec": Wrapper("cl", "a"),
+    "nohup": _PLAIN,
+    "setsid": Wrapper("cfw ctty fork wait"),
+    "time": Wrapper("apvq append portability verbose quiet", "of output format"),
+    "timeout": Wrapper("vfp foreground preserve-status verbose", "ks kill-after signal", operands=1),
+    "nice": Wrapper("0123456789", "n adjustment"),
+    "ionice": Wrapper("t ignore", "cn class classdata"),
+    "chrt": Wrapper("abdfiormRv all-tasks batch deadline fifo idle other rr", "TPD", operands=1),
+    "taskset": Wrapper("ac all-tasks cpu-list", operands=1),
+    "stdbuf": Wrapper("", "ioe input output error"),
+    "unbuffer": Wrapper("p"),
+    "setarch": Wrapper("vR", operands=1),
+    "linux64": Wrapper("vR"),
+    "chroot": Wrapper(" skip-chdir", " groups userspec", operands=1),
+    "flock": Wrapper("senxuoFv shared exclusive nonblock unlock close no-fork verbose", "wE timeout", "c", operands=1),
+    "caffeinate": Wrapper("disum", "tw"),
+    "strace": Wrapper("cCdfFhiknqrtTvVwxyz", "abeEIoOpPsSu"),
+    "busybox": _PLAIN,
+    "toybox": _PLAIN,
+    "eval": _LINE,
+    "watch": Wrapper("bcdegptwx beep color differences errexit chgexit no-title exec", "nq interval", then="line"),
+    "trap": Wrapper("lp", then="first"),
+    "script": Wrapper(
+        "aefq append return flush quiet", "EmOIBT log-in log-out log-io log-timing", "c command", 99, is_closed=False
+    ),
+    "xargs": Wrapper(
+        "0prtx null interactive no-run-if-empty verbose exit",
+        "adEILnPs arg-file delimiter max-args max-procs max-chars",
+        is_closed=False,
+    ),
+    "parallel": Wrapper(then="line", is_closed=False),
+    **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"), _SHELL),
+    # Their languages are others.
+    **dict.fromkeys(("fish", "csh", "tcsh", "nu", "elvish", "xonsh", "pwsh"), replace(_SHELL, is_closed=False)),
+}
+RUNNERS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye", "conda", "mamba"), frozenset({"run"})),
+    **dict.fromkeys(("npx", "bunx", "uvx", "pipx"), frozenset[str]()),
+    **dict.fromkeys(("bundle", "npm", "pnpm", "yarn", "mise", "direnv"), frozenset({"exec", "x"})),
+}
+"""Programs that run a command behind a word, or behind options; wherever it begins, it is found."""
+GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
+    "git": Wrapper(
+        "pPhv paginate no-pager bare no-replace-objects no-lazy-fetch no-optional-locks no-advice literal-pathspecs "
+        "glob-pathspecs noglob-pathspecs icase-pathspecs exec-path html-path man-path info-path version help",
+        "Cc git-dir work-tree namespace super-prefix config-env list-cmds attr-source exec-path",
+    )
+}
+"""Options that stand between a program and its first word."""
+_EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+"""Options of `find` that run what follows up to `;` or `+`."""
+
+
+class InnerCommands:
+    """The commands that a line runs, as words: those that are written, and those behind wrappers."""
+
+    def __init__(self, line: str) -> None:
+        self.is_whole = True
+        """False where something may run that is not among them."""
+        self._found: dict[str, None] = {}
+        self._read_before: set[tuple[str, ...]] = set()
+        self._read_line(line, 0)
+
+    def list_lines(self) -> list[str]:
+        """Return each command as its words with a blank between them."""
+        return list(self._found)
+
+    def _read_line(self, line: str, depth: int) -> None:
+        if self._is_new((line,), depth):
+            commands = read_commands(line)
+            self.is_whole &= commands is not None
+            for command in commands or ():
+                self._read(command.words, depth)
+            for part in list_words(line):
+                self._read(tuple(dropwhile(lambda word: word in RESERVED and word not in WRAPPERS, part)), depth)
+
+    def _is_new(self, words: tuple[str, ...], depth: int) -> bool:
+        if self._is_too_much(depth) or words in self._read_before:
+            return False
+        self._read_before.add(words)
+        return True
+
+    def _is_too_much(self, depth: int) -> bool:
+        is_too_much = depth > MAX_DEPTH or len(self._found) >= MAX_INNER
+        self.is_whole &= not is_too_much
+        return is_too_much
+
+    def _read(self, words: Sequence[str], depth: int) -> None:
+        words = tuple(dropwhile(lambda word: "=" in word, words))
+        if not words or not self._is_new(("", *words), depth):
+            return
+        name = words[0].rpartition("/")[2]
+        self.is_whole &= "{}" not in name
+        for first in (words[0], name):
+            self._found[" ".join((first, *words[1:]))] = None
+        if name in GLOBAL_OPTIONS:
+            rest = self._pass_options(GLOBAL_OPTIONS[name], words[1:], depth)
+            self._found[" ".join((name, *rest))] = None
+            # An alias gives another word the meaning of one that is denied.
+            self.is_whole &= not any("alias." in word for word in words[1 : len(words) - len(rest)])
+        elif name in RUNNERS:
+            starts = [place for place, word in enumerate(words) if word in RUNNERS[name]] or [len(words)]
+            self._read_each(words, range(starts[0] + 1 if RUNNERS[name] else 1, len(words)), depth)
+        elif name == "find":
+            starts = [place + 1 for place, word in enumerate(words) if word in _EXECUTING]
+            self.is_whole &= not starts
+            self._read_each(words, starts, depth)
+        elif name in WRAPPERS:
+            self._unwrap(name, words[1:], depth + 1)
+
+    def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int) -> None:
+        """Read the commands that begin at these words."""
+        for place in starts:
+            if self._is_too_much(depth + 1):
+                return
+            self._read(words[place:], depth + 1)
+
+    def _unwrap(self, name: str, words: Sequence[str], depth: int) -> None:
+        wrapper = WRAPPERS[name]
+        rest = self._pass_options(wrapper, words, depth)
+        # `env` alone shows variables; most others then read commands, or need some.
+        self.is_whole &= wrapper.is_closed and (bool(rest) or name == "env")
+        match wrapper.then:
+            case "script":
+                options = words[: len(words) - len(rest)]
+                has_line = any("c" in word for word in options if word[:1] in ("-", "+") and word[:2] != "--")
+                if has_line:
+                    self._read_line(" ".join(rest[:1]), depth)
+                self.is_whole &= has_line or not " ".join(rest[:1]).startswith(("/dev/", "/proc/"))
+            case "line":
+                self._read_line(" ".join(rest), depth)
+            case "first":
+                self._read_line(" ".join(rest[:1]), depth)
+            case "command":
+                for place in range(min(wrapper.operands, len(rest)) + 1):
+                    self._read(rest[place:], depth)
+
+    def _pass_options(self, wrapper: Wrapper, words: Sequence[str], depth: int) -> Sequence[str]:
+        """Return the words behind the options of the wrapper, which may hold a line themselves."""
+        flags, values, lines = (_split_options(text) for text in (wrapper.flags, wrapper.values, wrapper.lines))
+        place, operands = 0, 0
+        while place < len(words):
+            word = words[place]
+            if word == "--":
+                return words[place + 1 :]
+            if not word.startswith(("-", "+")) and "=" not in word:
+                # What takes a line in an option takes it behind its operands, too.
+                if not lines or operands == wrapper.operands:
+                    break
+                operands += 1
+            place += 1
+            if not word.startswith(("-", "+")) or word == "-":
+                continue
+            option, value = _find_last_option(word, flags, values | lines)
+            if option in flags:
+                continue
+            if value is None and option in values | lines:
+                value, place = " ".join(words[place : place + 1]), place + 1
+            if option in lines:
+                # Some have a language of their own there.
+                self.is_whole &= option == "c" and wrapper.is_closed
+                self._read_line(value or "", depth)
+                self._read_line(" ".join((value or "", *words[place:])), depth)
+            self.is_whole &= option in values | lines
+        return words[place - operands :] if operands else words[place:]
+
+
+def _split_options(text: str) -> frozenset[str]:
+    letters, *names = text.split(" ")
+    return frozenset((*letters, *names))
+
+
+def _find_last_option(word: str, flags: frozenset[str], valued: frozenset[str]) -> tuple[str, str | None]:
+    """Return the last option of a word that begins with `-`, or the first that is unknown, with a value in the word."""
+    if word.startswith("--"):
+        name, equals, value = word[2:].partition("=")
+        return name, value if equals or name in flags else None
+    place = next((place for place, letter in enumerate(word[1:], 1) if letter not in flags), len(word) - 1)
+    return word[place], (word[place + 1 :] or None) if word[place] in valued else None
