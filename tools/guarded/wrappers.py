@@ -89,6 +89,8 @@ WRAPPERS: Mapping[str, Wrapper] = {
         "adEILnPs arg-file delimiter max-args max-procs max-chars",
         is_closed=False,
     ),
+    "at": Wrapper(is_closed=False),
+    "batch": Wrapper(is_closed=False),
     "parallel": Wrapper(then="line", is_closed=False),
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"), _SHELL),
     # Their languages are others.
@@ -96,7 +98,23 @@ WRAPPERS: Mapping[str, Wrapper] = {
 }
 RUNNERS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye", "conda", "mamba"), frozenset({"run"})),
-    **dict.fromkeys(("npx", "bunx", "uvx", "pipx"), frozenset[str]()),
+    **dict.fromkeys(
+        (
+            *("npx", "bunx", "uvx", "pipx", "fd", "fdfind", "hyperfine", "entr", "perf", "ltrace", "valgrind", "gdb"),
+            *("pkexec", "runuser", "setpriv", "unshare", "nsenter", "bwrap", "firejail", "fakeroot", "faketime", "sem"),
+            *(
+                "systemd-run",
+                "systemd-inhibit",
+                "dbus-run-session",
+                "start-stop-daemon",
+                "prlimit",
+                "numactl",
+                "rlwrap",
+            ),
+            *("cpulimit", "choom", "torsocks", "proxychains", "proxychains4", "nix-shell", "dotenv", "tmux", "screen"),
+        ),
+        frozenset[str](),
+    ),
     **dict.fromkeys(("bundle", "npm", "pnpm", "yarn", "mise", "direnv"), frozenset({"exec", "x"})),
 }
 """Programs that run a command behind a word, or behind options; wherever it begins, it is found."""
@@ -147,7 +165,7 @@ class InnerCommands:
         return is_too_much
 
     def _read(self, words: Sequence[str], depth: int) -> None:
-        words = tuple(dropwhile(lambda word: "=" in word, words))
+        words = tuple(dropwhile(lambda word: "=" in word or word == "--", words))
         if not words or not self._is_new(("", *words), depth):
             return
         name = words[0].rpartition("/")[2]

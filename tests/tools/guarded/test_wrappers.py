@@ -50,6 +50,11 @@ WRAPPED = (
     "uv run --with x git push",
     "npm exec -c 'git push'",
     "npx git push",
+    "fd x -x git push",
+    "systemd-run --user -p A=b git push",
+    "hyperfine 'git push'",
+    "env -- X=1 git push",
+    "bash +x -c -- 'git push'",
     "env sudo nice timeout 5 bash -c 'nohup git push'",
 )
 """Lines that are read to the end, in which `git push` runs."""
