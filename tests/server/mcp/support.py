@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from mcp import Client
 from mcp.client import ClientRequestContext
+from mcp.client.extension import ClientExtension
+from mcp.client.session import ElicitationFnT
 from mcp.types import (
     CallToolResult,
     ElicitRequestFormParams,
@@ -136,6 +138,41 @@ def sender(ledger: Ledger) -> object:
         return "sent"
 
     return send
+
+
+@dataclass(frozen=True)
+class Desk(Served):
+    """A served warden with the tools of a ledger and `send`, and a client of it."""
+
+    client: Client
+    ledger: Ledger
+
+    async def ok(self, name: str, /, **arguments: Any) -> Document:
+        return await ok(self.client, name, **arguments)
+
+    async def refused(self, name: str, /, **arguments: Any) -> Document:
+        return await refused(self.client, name, **arguments)
+
+    async def call(self, name: str, /, **arguments: Any) -> CallToolResult:
+        return await self.client.call_tool(name, arguments)
+
+
+@asynccontextmanager
+async def open_desk(
+    home: Path,
+    era: Era = "auto",
+    *tools: object,
+    asks: ElicitationFnT | None = None,
+    extensions: Sequence[ClientExtension] = (),
+    **options: Any,
+) -> AsyncGenerator[Desk]:
+    """Serve also these tools, with the options of `served`, to a client that answers forms with `asks`."""
+    ledger = Ledger()
+    async with (
+        served(home, tools=[*ledger.tools(), sender(ledger), *tools], **options) as found,
+        Client(found.server, mode=era, elicitation_callback=asks, extensions=extensions) as client,
+    ):
+        yield Desk(found.server, found.warden, client, ledger)
 
 
 async def ok(client: Client, name: str, /, **arguments: Any) -> Document:
