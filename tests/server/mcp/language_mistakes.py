@@ -105,6 +105,7 @@ def _list_bindings(table: Table) -> None:
         ("{{find.output.topic}}", TOPIC),
         ("${find.topic}", TOPIC),
         ("$find.topic", TOPIC),
+        ({"$from": "find", "parse": "yaml"}, "'parse' is 'yaml', but the only value that it takes is \"json\""),
         ({"$text": "Dear {name}"}, "'$text' takes 'name', which 'with' does not have"),
         ({"$text": "Dear {{name}}", "with": {"name": IDS}}, "write '{name}' in one pair of braces"),
         ({"$text": "Dear {name}", "with": {"name": "Ann"}}, "'name' in 'with' must be a binding, such as"),
