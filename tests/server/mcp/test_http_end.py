@@ -80,8 +80,8 @@ async def test_a_server_that_ends_records_what_its_call_returned_and_has_logged_
                 ):
                     assert (await http.post(address, json={}, headers=headers)).status_code == 401
             async with httpx2.AsyncClient(timeout=60, headers=token) as http:
-                start = {"plan": {"todoList": [HOLD]}, "options": {"waitSeconds": 0}}
-                await HttpHost(url, http).call("execute_plan", start)
+                arguments = {"plan": {"todoList": [HOLD]}, "options": {"waitSeconds": 0}}
+                await HttpHost(url, http).call("execute_plan", arguments)
             await until(lambda: bool(Ledger(tmp_path).lines("begun")))
             server.send_signal(signal.SIGTERM)
             (tmp_path / "go").touch()

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 import planwarden
 from tests.requirements import requirement
 from tests.server.mcp.support import Desk, Era, ids_of, open_desk, question_of, text_of
-from tests.server.mcp.tasks_support import TakesTasks, start, until
+from tests.server.mcp.tasks_support import TakesTasks, start
 from tests.support.wardens import PausingTool, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -90,15 +90,15 @@ async def test_a_task_started_or_retried_again_with_its_key_is_the_same_task(tmp
     machine = Machine()
     async with open_desk(tmp_path, "auto", machine.tool(), script=[], extensions=[TakesTasks()]) as desk:
         failed = await start(desk.client, "execute_plan", plan=STEPS, key="k")
-        await until(desk.client, failed["taskId"], "completed")
+        await failed.until("completed")
         again = await start(desk.client, "execute_plan", plan=STEPS, key="k")
-        assert (again["taskId"], again["status"]) == (failed["taskId"], "completed")
-        execution = await desk.warden.service.engine.find(failed["taskId"])
+        assert (again.task_id, again.created["status"]) == (failed.task_id, "completed")
+        execution = await desk.warden.service.engine.find(failed.task_id)
         machine.is_mended = True
         first = await start(desk.client, "retry_execution", threadId=execution.thread_id, key="k2")
-        await until(desk.client, first["taskId"], "completed")
+        await first.until("completed")
         again = await start(desk.client, "retry_execution", threadId=execution.thread_id, key="k2")
-        assert again["taskId"] == first["taskId"] != failed["taskId"]
+        assert again.task_id == first.task_id != failed.task_id
     assert machine.lines == ["mend owls"]
 
 
