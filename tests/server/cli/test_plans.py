@@ -14,7 +14,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.keeping import ProposedInput, propose_inputs
 from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, step
-from tests.server.cli.test_commands import statuses_of
+from tests.server.cli.test_doctor import statuses_of
 
 FIND = """
 title: Find ids
