@@ -1,17 +1,18 @@
-"""`list`, `show` and `tools`: what waits, what ran and what there is, by page, by the beginning of an id, as it was."""
+"""`list`, `show` and `tools`: what waits, what ran and what there is, by page, as it was, with broken tools."""
 
 import asyncio
 import json
 import re
 from pathlib import Path
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.views.encoding import to_json
 from tests.requirements import requirement
-from tests.server.cli.support import ASK_FORM, ERASE, Cli, run_in_process, step
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, CommandResult, run_in_process, step
 
 FIND = step("find", "find", {"topic": "x"})
 
@@ -212,3 +213,65 @@ def test_the_name_of_a_tool_shows_all_that_a_call_of_it_takes(cli: Cli) -> None:
     schema = json.loads(shown.partition("schema of its arguments")[2].partition("schema of its result")[0])
     assert schema == cli.main("tools", "erase", "--json").json["definition"]["inputSchema"]
     assert "definition" not in cli.main("tools", "delete", "--json").json
+
+
+CLOSE = step("ask", "displayConfirmation", {"action": "Close the shop"})
+SAYS = "tools.py' could not be loaded: RuntimeError: half written"
+
+
+def break_tools(cli: Cli) -> None:
+    (cli.home / "tools.py").write_text("raise RuntimeError('half written')\n", encoding="utf-8")
+
+
+def look(cli: Cli, words: str) -> CommandResult:
+    """What the command prints, whatever the time is."""
+    result = cli.main(*words.split())
+    return CommandResult(result.code, re.sub(r"\d+ s ago", "N s ago", result.out), result.err)
+
+
+def test_what_waits_is_shown_while_the_tools_are_broken_and_a_command_that_needs_them_says_so(cli: Cli) -> None:
+    suspension_id, path = cli.run_to_question(CLOSE), cli.write("other.json", {"todoList": [CLOSE]})
+    shown = ("list", "list --json", "list --executions", "show", "show --json", "show --graph")
+    before = [look(cli, words) for words in shown]
+    break_tools(cli)
+    assert [look(cli, words) for words in shown] == before and {result.code for result in before} == {0}
+    for words in (("run", path), ("check", path), ("approve", suspension_id), ("reject", suspension_id)):
+        result = cli.main(*words)
+        assert result.code and SAYS in result.out + result.err
+    for word in ("tools", "doctor", "rules"):
+        assert SAYS in cli.main(word).out + cli.main(word).err
+
+
+def test_a_command_that_shows_what_a_broken_tool_says_of_itself_tells(cli: Cli) -> None:
+    cli.run_to_question(ERASE)
+    assert 'says of it: "Delete records."' in cli.main("show").out
+    before = [look(cli, words) for words in ("list", "show --json")]
+    break_tools(cli)
+    refused = cli.main("show")
+    assert (refused.code, SAYS in refused.err, refused.out) == (2, True, "")
+    assert [look(cli, words) for words in ("list", "show --json")] == before
+
+
+def test_a_document_has_the_tools_that_are_offered_to_the_caller(cli: Cli) -> None:
+    plan: JsonValue = {"todoList": [{"id": "look", "description": "Look", "requiredTools": ["find", "wait"]}]}
+
+    async def start() -> None:
+        async with planwarden.Warden(cli.home) as warden:
+            await warden.execute_plan(plan, wait_seconds=60)
+
+    anyio.run(start)
+    for words in (["list", "--json"], ["show", "--json"]):
+        [question] = cli.main(*words).json["suspensions"]
+        assert [tool["name"] for tool in question["tools"]] == ["find", "wait"], json.dumps(question)
+        assert all(tool["definitionDigest"] for tool in question["tools"])
+    break_tools(cli)
+    assert cli.main("list").code == cli.main("show").code == 0
+    assert cli.main("list", "--json").code == 2
+
+
+def test_what_waits_is_shown_while_the_model_is_not_usable(cli: Cli) -> None:
+    cli.run_to_question(CLOSE)
+    settings = cli.home / "planwarden.toml"
+    settings.write_text('model = "gpt-9"\n' + settings.read_text())
+    assert cli.main("list").code == cli.main("show").code == 0
+    assert "unknown model 'gpt-9'" in cli.main("tools").err
