@@ -101,9 +101,13 @@ def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("list",), ("show",), ("tools",), ("plans",), ("schedule", "list"), ("approve", "x")]
+    "words",
+    [
+        *(("list",), ("show",), ("tools",), ("plans",), ("schedule", "list"), ("approve", "x"), ("inbox",)),
+        *(("run", "remind"), ("check", "plan.json"), ("call", "now"), ("token", "add", "ci"), ("worker",)),
+    ],
 )
-def test_a_named_home_that_is_not_there_is_said_instead_of_nothing_waits(
+def test_a_named_home_that_is_not_there_is_said_and_not_made(
     cli: Cli, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli.capture is not None
