@@ -1,4 +1,4 @@
-"""`notify test`, the channels in `doctor`, and commands that record notifications without sending them."""
+"""What an operator runs: `token`, what `serve` says first, `notify test`, and commands that leave sending to it."""
 
 import asyncio
 from collections.abc import Generator, Mapping
@@ -8,9 +8,54 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from standardwebhooks.webhooks import Webhook
 
+from planwarden.server.cli.commands.serve import describe_addresses
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli
 from tests.support.receiver import Manner, Receiver, reply_with, serve_receiver
+
+
+def test_the_start_line_names_the_address_that_clients_and_people_use() -> None:
+    local = "http://127.0.0.1:8765/mcp"
+    alone, public = describe_addresses(local, None), describe_addresses(local, "https://plan.example.com/")
+    assert f"listens on {local}; its inbox is http://127.0.0.1:8765/inbox," in alone
+    assert f"listens on {local}, for clients https://plan.example.com/mcp; its inbox is https://plan" in public
+
+
+def test_a_token_is_shown_once_and_listed_without_its_secret(cli: Cli) -> None:
+    made = cli.main("token", "add", "ann", "--days", "30")
+    secret = made.out.strip()
+    assert made.code == 0 and secret.startswith("pwt_") and "ann" in made.err and secret not in made.err
+    listed = cli.main("token", "list")
+    assert "ann  caller  valid, until " in listed.out and secret not in listed.out + listed.err
+    [row] = cli.main("token", "list", "--json").json["tokens"]
+    assert set(row) == {"tokenId", "principal", "role", "state", "createdAt", "expiresAt", "revokedAt"}
+    assert (row["principal"], row["role"], row["state"], row["revokedAt"]) == ("ann", "caller", "valid", None)
+
+
+def test_revoking_by_id_or_name_ends_tokens_and_says_which(cli: Cli) -> None:
+    approver = cli.main("token", "add", "bob", "--role", "approver", "--json").json
+    assert approver["token"].startswith("pwt_") and approver["role"] == "approver" and approver["expiresAt"] is None
+    first, second = (cli.main("token", "add", "ann", "--json").json["tokenId"] for _ in range(2))
+    other = approver["tokenId"]
+    assert cli.main("token", "revoke", other).out.strip() == f"revoked: {other}"
+    revoked = cli.main("token", "revoke", "ann", "--json").json["revoked"]
+    assert [row["tokenId"] for row in revoked] == [first, second]
+    assert {row["state"] for row in cli.main("token", "list", "--json").json["tokens"]} == {"revoked"}
+    again = cli.main("token", "revoke", "ann")
+    assert again.code == 2 and "token list" in again.err
+
+
+@requirement("network:trust")
+def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli) -> None:
+    everybody = ("serve", "--http", "--host", "0.0.0.0")
+    (cli.home / "planwarden.toml").write_text("[approvals]\ntrust_caller = true\n")
+    for result in (cli.spawn("serve"), cli.spawn(), cli.main(*everybody)):
+        assert "trust_caller is on" in result.err and result.out == ""
+    (cli.home / "planwarden.toml").write_text("")
+    for result in (cli.spawn("serve"), cli.main(*everybody)):
+        assert "trust_caller" not in result.err and result.out == ""
+
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -69,20 +114,20 @@ def test_notify_test_sends_to_every_channel_and_shows_each_reply(cli: Cli) -> No
 
 
 def test_notify_test_fails_with_the_reply_of_the_receiver(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = cli.main("notify", "test")
+    assert nobody.code == 2 and "has no [[notify]] channel; docs/notifications.md" in nobody.err
+    assert "nobody is notified of questions" in cli.main("doctor").out
     with run_receiver(cli, reply_with(401)) as receiver:
         failed = cli.main("notify", "test", "--channel", "phone")
         assert failed.code == 1 and "answered 401" in failed.out and len(receiver.received) == 1
         monkeypatch.delenv("HOOK_SECRET")
         lacking = cli.main("notify", "test", "--channel", "hook")
         assert lacking.code == 1 and "the environment variable HOOK_SECRET is not set" in lacking.out
+        doctor = cli.main("doctor")
+        assert doctor.code == 0 and "hook: the environment variable HOOK_SECRET is not set" in doctor.out
         unknown = cli.main("notify", "test", "--channel", "pager")
         assert unknown.code == 2 and "known are 'hook', 'phone'" in unknown.err
         assert len(receiver.received) == 1
-
-
-def test_notify_test_without_channels_says_where_to_configure_one(cli: Cli) -> None:
-    result = cli.main("notify", "test")
-    assert result.code == 2 and "has no [[notify]] channel; docs/notifications.md" in result.err
 
 
 def test_a_command_records_notifications_and_leaves_sending_them_to_a_server(cli: Cli) -> None:
@@ -103,11 +148,3 @@ def test_a_command_records_notifications_and_leaves_sending_them_to_a_server(cli
         "problem": None,
     }
     assert "t0psecret" not in result.out + report.out
-
-
-def test_doctor_says_which_channel_this_environment_cannot_use(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "nobody is notified of questions" in cli.main("doctor").out
-    monkeypatch.delenv("HOOK_SECRET")
-    with run_receiver(cli):
-        result = cli.main("doctor")
-    assert result.code == 0 and "hook: the environment variable HOOK_SECRET is not set" in result.out

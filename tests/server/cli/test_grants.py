@@ -1,16 +1,15 @@
-"""`planwarden grant` for a step of a saved plan: at a terminal, in the lists, in `check` and in `doctor`."""
+"""`grant` for a step of a saved plan and `once`: what a person allows ahead of time or frees, and who may not."""
 
 import json
 import sys
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, Open, step
-from tests.tools.downstream.support import DOUBLE
 
-DAY_S = 86_400
 ALLOW = ("grant", "add", "erase", "--plan", "weekly", "--step", "purge", "--uses-per-day", "9", "--for", "90d")
 FIND = step("find", "find", {"topic": "old"})
 PURGE = step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}, "note": "weekly"})
@@ -33,15 +32,14 @@ def save(cli: Cli, *steps: dict[str, JsonValue], title: str = "Weekly") -> None:
 @pytest.mark.slow
 @requirement("grants:step")
 def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(cli: Cli, terminal: Open) -> None:
-    person = terminal(*ALLOW)
-    person.expect("Step: purge of the saved plan weekly")
-    person.expect('ids = {"$from": "find", "pointer": "/ids"}: any value of step find')
-    person.expect('note = "weekly"')
-    person.expect("At most 9 calls a day (UTC), for the next 90 days")
-    person.expect("Allow them? [")
-    person.type("y")
-    person.expect("9 of 9 left today (UTC)")
-    assert person.finish() == 0
+    code = terminal(*ALLOW).play(
+        "Step: purge of the saved plan weekly",
+        'ids = {"$from": "find", "pointer": "/ids"}: any value of step find',
+        'note = "weekly"',
+        "At most 9 calls a day (UTC), for the next 90 days",
+        *("Allow them? [", "> y", "9 of 9 left today (UTC)"),
+    )
+    assert code == 0
     [grant] = cli.main("grant", "list", "--open", "--json").json["grants"]
     assert (grant["step"]["plan"], grant["step"]["stepId"], grant["uses"]) == ("weekly", "purge", 9)
 
@@ -78,12 +76,8 @@ def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_a
     cli: Cli, terminal: Open, words: tuple[str, ...]
 ) -> None:
     person = terminal("grant", "add", "erase", "--arg", "ids=[1]", *words, "--uses", "5", "--for", "1h")
-    person.expect("ids = [1]")
-    person.expect("note may be anything" if words else 'note = "none"')
-    person.expect("no other arguments")
-    person.expect("Allow them? [")
-    person.type("y")
-    assert person.finish() == 0, person.text
+    note = "note may be anything" if words else 'note = "none"'
+    assert person.play("ids = [1]", note, "no other arguments", "Allow them? [", "> y") == 0, person.text
     [grant] = cli.main("grant", "list", "--json").json["grants"]
     assert grant["free"] == (["note"] if words else [])
     codes = [cli.main("call", "erase", "--arg", "ids=[1]", *more).code for more in ((), ("--arg", "note=x"))]
@@ -93,37 +87,15 @@ def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_a
 @needs_terminal
 @pytest.mark.slow
 @requirement("grants:step")
-def test_a_tool_of_a_downstream_server_is_allowed_in_a_step(cli: Cli, terminal: Open) -> None:
-    server: JsonValue = {"command": sys.executable, "args": [str(DOUBLE), "good", str(cli.home)]}
-    cli.write("planwarden.json", {"mcpServers": {"d": server}})
-    save(cli, step("note", "d_note", {"text": "weekly"}))
-    assert cli.main("run", "weekly").code == 3
-    person = terminal(*("grant", "add", "d_note", "--plan", "weekly", "--step", "note"), *ALLOW[-4:])
-    person.expect("Allow them? [")
-    person.type("y")
-    assert person.finish() == 0, person.text
-    assert cli.main("run", "weekly").code == 0
-    assert [line for line in cli.ledger if line.startswith("note")] == ["note weekly"]
-
-
-@needs_terminal
-@pytest.mark.slow
-@requirement("grants:step")
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_cannot_be_allowed_is_refused_with_a_sentence(cli: Cli, terminal: Open) -> None:
+    for words, said in (
         (("--plan", "weakly"), "did you mean 'weekly'"),
         (("--step", "purg"), "(did you mean 'purge'?)"),
         (("--uses-per-day", "0"), "uses is 0; it must be between 1 and 1000"),
         (("--for", "91d"), "lasts at most 90 days"),
-    ],
-)
-def test_what_cannot_be_allowed_is_refused_with_a_sentence(
-    cli: Cli, terminal: Open, words: tuple[str, ...], said: str
-) -> None:
-    person = terminal(*ALLOW, *words)
-    person.expect(said)
-    assert person.finish() == 2 and "Allow them?" not in person.text
+    ):
+        person = terminal(*ALLOW, *words)
+        assert person.play(said) == 2 and "Allow them?" not in person.text
     assert cli.main("grant", "list", "--json").json["grants"] == []
 
 
@@ -143,3 +115,42 @@ def test_what_cannot_be_allowed_is_refused_with_a_sentence(
 def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli, words: tuple[str, ...], said: str) -> None:
     refused = cli.main("grant", "add", "erase", "--for", "1h", *words)
     assert refused.code != 0 and said in refused.err
+
+
+@needs_terminal
+@pytest.mark.slow
+@requirement("rules:once")
+def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_terminal_frees_it(
+    cli: Cli, terminal: Open
+) -> None:
+    with (cli.home / "planwarden.toml").open("a") as file:
+        file.write('\n[tools."erase"]\nrisk = "read"\nonce = ["/ids/0", "/note"]\n')
+
+    def run(*ids: int) -> dict[str, Any]:
+        steps: JsonValue = [step("purge", "erase", {"ids": list(ids), "note": "7"})]
+        return cli.main("run", cli.write("plan.json", {"todoList": steps}), "--json").json
+
+    first, refused = run(1), run(1, 2)
+    assert first["steps"][0]["actualToolCalls"][0]["once"] == {"/ids/0": 1, "/note": "7"}
+    assert refused["error"]["code"] == "duplicate_effect" and cli.ledger == ["erase [1] 7"]
+    assert 'once per ids/0 = 1, note = "7"' in cli.main("show", first["threadId"]).out
+    shown = cli.main("show", refused["threadId"]).out
+    assert "duplicate_effect" in shown and """planwarden once forget erase --key ids/0=1 --key 'note="7"'""" in shown
+    [key] = cli.main("once", "list", "--json").json["keys"]
+    assert (key["toolName"], key["values"], key["callId"]) == ("erase", {"/ids/0": 1, "/note": "7"}, "purge:1")
+    assert key["executionId"] == first["executionId"]
+    assert 'note = "7"' in cli.main("once", "list", "--tool", "erase").out
+    assert "No call has a key." in cli.main("once", "list", "--tool", "find").out
+
+    forget = ("once", "forget", "erase", "--key", "note=7", "--key")
+    piped = cli.spawn(*forget, "ids/0=1", stdin="y\n")
+    assert piped.code == 2 and "at a terminal" in piped.err
+    assert terminal(*forget, "ids/0=2").play("no call of 'erase' has that key") == 2
+    facts = ("Tool: erase", 'note = "7"', "call purge:1 of execution", "Forget it? [")
+    assert terminal(*forget, "ids/0=1.0").play(*facts, "> ", "Nothing was forgotten.") == 1
+    assert terminal(*forget, "/ids/0=1").play("Forget it? [", "> y", "The next call with this key happens.") == 0
+    assert cli.main("retry", refused["threadId"]).code == 0 and cli.ledger == ["erase [1] 7", "erase [1, 2] 7"]
+    rows = [row for row in cli.main("audit", "show", "--json").json["rows"] if "once" in row["kind"]]
+    assert [row["kind"] for row in rows] == ["once_taken", "once_refused", "once_forgotten", "once_taken"]
+    assert (rows[2]["facts"]["tool"], rows[2]["facts"]["assurance"]) == ("erase", "human")
+    assert cli.main("audit", "verify").code == 0

@@ -1,11 +1,11 @@
-"""From the question to the browser: what is said, to whom, through a push service that is real, moody or hostile.
+"""From the question to the browser: what is said, to whom, sealed how, through a push service that may be hostile.
 
-The push service speaks TLS on a loopback port and checks who sends; the browsers open what it was given. Time is a
-clock that is set; nothing here waits for it.
+The push service speaks TLS on a loopback port and checks who sends; the browsers open what it was given.
 """
 
 import json
 import logging
+import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,18 +13,33 @@ from pathlib import Path
 
 import anyio
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.core.alarms import Schedule
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.server.notifications.browsers import MAX_FAILURES, BrowserChannels
+from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.delivery import PUSH_SERVICES, DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest
 from planwarden.server.notifications.sender import NotificationSender
-from planwarden.server.notifications.web_push import KEY_NAME, TTL_S, encode_public_key
+from planwarden.server.notifications.web_push import (
+    CONTACT,
+    KEY_NAME,
+    MAX_MESSAGE_BYTES,
+    RECORD_BYTES,
+    TTL_S,
+    build_headers,
+    encode_public_key,
+    load_push_key,
+    read_browser_keys,
+    seal,
+    seal_record,
+)
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
@@ -37,12 +52,78 @@ from planwarden.tools.web.access import AddressPolicy, WebAccess
 from tests.requirements import requirement
 from tests.server.notifications.test_outbox import unwatched
 from tests.support.fakes import WatchedStore
-from tests.support.push_service import BrowserDouble, PushService, serve_push_service
+from tests.support.push_service import BrowserDouble, PushService, decode, encode, serve_push_service, verify_sender
 from tests.support.receiver import send_endless_body, serve_receiver
 from tests.support.wardens import Ledger, plan, tool_step, warden
 from tests.tools.web.support import LOOPBACK, NameTable
 
 pytestmark = pytest.mark.anyio
+# https://www.rfc-editor.org/rfc/rfc8291#section-5 and appendix A
+TEXT = b"When I grow up, I want to be a watermelon"
+SENDER = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"
+RECEIVER = "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94"
+RECEIVER_PUBLIC = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+AUTH = "BTBZMqHH6r4Tts7J_aSIgg"
+SALT = "DGv6ra1nlYgDCS1FRnbzlw"
+RECORD = (
+    "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl"
+    "7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
+)
+
+
+def derive(text: str) -> ec.EllipticCurvePrivateKey:
+    return ec.derive_private_key(int.from_bytes(decode(text), "big"), ec.SECP256R1())
+
+
+@requirement("push:sealed")
+def test_a_record_is_the_one_of_the_standard_padded_within_its_limit_and_never_sealed_alike() -> None:
+    keys = read_browser_keys(RECEIVER_PUBLIC, AUTH)
+    assert encode(seal_record(TEXT, b"", keys, derive(SENDER), decode(SALT))) == RECORD
+    assert BrowserDouble(derive(RECEIVER), decode(AUTH)).open(decode(RECORD)) == TEXT
+    browser = BrowserDouble()
+    keys = read_browser_keys(browser.p256dh, encode(browser.auth))
+    texts = (b"", b"a", b"a" * 900, "Łódź".encode() * 200, b"a" * MAX_MESSAGE_BYTES)
+    sealed = [seal(text, keys) for text in texts]
+    assert [browser.open(body) for body in sealed] == list(texts)
+    assert len(sealed[0]) == len(sealed[1]) == len(sealed[2]) < len(sealed[3]) < len(sealed[4]) <= RECORD_BYTES
+    assert seal(b"a", keys)[:16] != sealed[1][:16]
+    with pytest.raises(InvalidArguments, match="the limit is"):
+        seal(b"a" * (MAX_MESSAGE_BYTES + 1), keys)
+
+
+@requirement("push:hostile-address")
+def test_keys_that_no_browser_has_are_refused() -> None:
+    points = encode(b"\x04" + bytes(64)), encode(b"\x02" + decode(RECEIVER_PUBLIC)[1:])
+    wrong = ("", RECEIVER_PUBLIC[:-4], *points, "!" * 87, "\u0141" * 87, "A" * 1_000_000)
+    for p256dh, auth in (*((key, AUTH) for key in wrong), (RECEIVER_PUBLIC, ""), (RECEIVER_PUBLIC, AUTH * 2)):
+        with pytest.raises(InvalidArguments, match="not the keys of a browser"):
+            read_browser_keys(p256dh, auth)
+
+
+@requirement("push:key")
+async def test_the_first_process_makes_the_key_of_a_home_and_only_its_user_can_read_it(tmp_path: Path) -> None:
+    first = await load_push_key(SecretFiles(tmp_path))
+    assert await load_push_key(SecretFiles(tmp_path)) == first != await load_push_key(SecretFiles(tmp_path / "other"))
+    assert stat.S_IMODE((tmp_path / KEY_NAME).stat().st_mode) == 0o600
+    headers = build_headers(first, "https://push.example:8443/send/x?y=1", "s1", 1_000.0)
+    claims, key = verify_sender(headers["authorization"], "https://push.example:8443", 1_000.0)
+    assert claims["sub"] == CONTACT and key == encode_public_key(first)
+    assert headers["topic"] != build_headers(first, "https://push.example/", "s2", 0.0)["topic"]
+    assert len(headers["topic"]) == 32
+
+
+@requirement("push:key")
+async def test_a_damaged_key_is_named_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / KEY_NAME
+    other = ec.generate_private_key(ec.SECP384R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for content in (b"", b"no key\n", b"-----BEGIN PRIVATE KEY-----\n", other):
+        path.write_bytes(content)
+        with pytest.raises(StoreError, match=r"push\.key.* is not a key of planwarden; delete it"):
+            await load_push_key(SecretFiles(tmp_path))
+        assert path.read_bytes() == content
+
 
 PERSON = Authority(assurance="human", channel="test", principal="local")
 ENTRY = AuditEntry(kind="session_opened", facts={})
@@ -176,7 +257,7 @@ async def test_only_those_whose_answer_counts_are_told(tmp_path: Path) -> None:
         assert told == ["/send/ann", "/send/bob", "/send/local"]
 
 
-async def test_a_reminder_replaces_the_first_message_and_nobody_is_told_of_outcomes(tmp_path: Path) -> None:
+async def test_a_reminder_replaces_the_first_message_and_nobody_is_told_of_what_is_answered(tmp_path: Path) -> None:
     policy = OperatorPolicy(default_schedule=Schedule(remind_after_s=(60,), escalate_after_s=120))
     async with open_street(tmp_path, "ann", policy=policy) as street:
         asked = await street.ask()
@@ -192,15 +273,11 @@ async def test_a_reminder_replaces_the_first_message_and_nobody_is_told_of_outco
         titles = [street.people["ann"].read(request.body)["title"] for request in street.service.received]
         assert titles == ["Decision needed: erase", "Still waiting: erase", "Escalated: erase"]
         assert len({request.headers["topic"] for request in street.service.received}) == 1
-
-
-async def test_a_browser_is_silent_about_a_question_that_is_already_answered(tmp_path: Path) -> None:
-    async with open_street(tmp_path, "ann") as street:
-        asked = await street.ask()
-        place = (asked.thread_id, asked.suspensions[0].suspension_id)
-        await street.warden.service.answer(*place, planwarden.Decision(approved=True), PERSON, principal="local")
+        answered = await street.ask()
+        place = (answered.thread_id, answered.suspensions[0].suspension_id)
+        await street.warden.service.answer(*place, decision, PERSON, principal="local")
         await street.sender.deliver_all()
-        assert street.service.received == [] and await street.store.notifications.waiting() == {}
+        assert len(street.service.received) == 3 and await street.store.notifications.waiting() == {}
 
 
 @requirement("push:own")
@@ -216,9 +293,11 @@ async def test_a_subscription_that_is_gone_is_forgotten_at_once(tmp_path: Path, 
         assert len(street.service.received) <= 2
 
 
-@requirement("notification:at-least-once")
-async def test_what_a_push_service_does_not_take_is_sent_again_later(tmp_path: Path) -> None:
-    async with open_street(tmp_path, "ann", statuses=(503, 403, 201)) as street:
+@requirement("notification:at-least-once", "push:hostile-address")
+async def test_what_a_push_service_does_not_take_is_sent_again_later_and_a_redirect_is_not_followed(
+    tmp_path: Path,
+) -> None:
+    async with open_street(tmp_path, "ann", statuses=(503, 301, 201)) as street:
         await street.ask()
         sender = street.sender
         await sender.deliver_all()
@@ -231,26 +310,8 @@ async def test_what_a_push_service_does_not_take_is_sent_again_later(tmp_path: P
         await sender.deliver_all()
         assert await street.list_browsers() == [("ann", 0)] and await street.store.notifications.waiting() == {}
         first, _, last = street.service.received
+        assert {request.path for request in street.service.received} == {"/send/ann"}
         assert street.people["ann"].read(first.body) == street.people["ann"].read(last.body) and first.body != last.body
-
-
-@requirement("push:own")
-async def test_a_browser_that_its_push_service_never_reaches_is_forgotten(tmp_path: Path) -> None:
-    async with open_street(tmp_path, "ann", statuses=(500,)) as street:
-        for _ in range(MAX_FAILURES - 1):
-            await street.store.browsers.count_failure("ann", MAX_FAILURES)
-        await street.ask()
-        await street.sender.deliver_all()
-        assert await street.list_browsers() == [] and await street.store.notifications.waiting() == {}
-
-
-@requirement("push:hostile-address")
-async def test_no_redirect_is_followed(tmp_path: Path) -> None:
-    async with open_street(tmp_path, "ann", statuses=(301,)) as street:
-        await street.ask()
-        await street.sender.deliver_all()
-        assert [request.path for request in street.service.received] == ["/send/ann"]
-        assert await street.list_browsers() == [("ann", 1)]
 
 
 @requirement("push:hostile-address")
