@@ -1,24 +1,17 @@
 """Bindings into text, and what is wrong with them."""
 
 import json
-from typing import cast
 
 import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.bindings import Reference
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.pointers import MAX_PARSED_CHARS, LeadsNowhere, ParsedTexts, PartAddress, follow, read_parts
 from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
 
-Json = dict[str, JsonValue]
-
-TOOLS = {"find": ToolFacts(is_blocking=False)}
 TEXT = json.dumps({"customers": [{"id": 7, "note": "[1]"}]})
 
 
@@ -70,27 +63,6 @@ def test_text_in_an_artifact_is_read_too() -> None:
     parts = read_parts(artifact, wanted)
     assert parts[wanted[0]].value == 7
     assert '"parse": "json"' in str(parts[wanted[1]].fault)
-
-
-@requirement("references:text")
-@pytest.mark.parametrize(
-    ("binding", "why"),
-    [
-        ({"$from": "a", "parse": "yaml"}, "'parse' is 'yaml', but the only value that it takes is \"json\""),
-        ({"$from": "a", "parse": None}, "the only value that it takes"),
-        (
-            {"$from": "a", "path": "/x"},
-            "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse', 'call' and 'default'",
-        ),
-        ({"$from": ["a"]}, "'$from' must be the id of one step, in text"),
-        ({"$from": "a", "pointer": "x"}, "is not a JSON pointer"),
-    ],
-)
-def test_a_malformed_binding_is_a_fault_of_the_plan(binding: Json, why: str) -> None:
-    with pytest.raises(InvalidPlan) as refused:
-        parse_plan(plan(tool_step("a", "find"), tool_step("b", "find", {"x": binding})), author="caller", tools=TOOLS)
-    [problem, *_] = cast(list[str], refused.value.details["problems"])
-    assert problem.startswith("step 'b': ") and why in problem
 
 
 def test_a_repeated_key_among_very_many_is_found_at_once() -> None:

@@ -3,9 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import find_binding_faults
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import ToolFacts, plan_to_json
@@ -98,33 +97,6 @@ def test_hostile_inputs_are_refused() -> None:
     assert fill_inputs({"type": "object", "additionalProperties": True}, {"any": 1}) == {"any": 1}
 
 
-@requirement("plans:inputs")
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
-        ({"type": "array"}, "must be the JSON Schema of an object"),
-        ({"type": "object", "properties": {"x": {"type": "text"}}}, "not a usable JSON Schema"),
-        ({"$ref": "https://example.org/x"}, "not a usable JSON Schema"),
-        ({"properties": {"x": {"pattern": "(a" * 50}}}, "not a usable JSON Schema"),
-        ({"description": "x" * 70_000}, "inputs is larger than"),
-        ("no schema", "inputs"),
-    ],
-)
-def test_a_schema_of_inputs_that_cannot_be_used_is_a_fault_of_the_plan(schema: JsonValue, why: str) -> None:
-    with pytest.raises(InvalidPlan, match=why):
-        parse_plan({"inputs": schema, **plan(tool_step("a", "find"))}, author="caller", tools=TOOLS)
-
-
-def test_inputs_is_a_reserved_id_only_in_plans_with_inputs() -> None:
-    old = plan(tool_step("inputs", "find"), tool_step("b", "find", {"x": {"$from": "inputs"}}))
-    parsed, _ = parse_plan(old, author="caller", tools=TOOLS)
-    assert parsed.steps[1].dependencies == ("inputs",)
-    with pytest.raises(InvalidPlan, match="step id 'inputs' stands for something else"):
-        parse_plan({"inputs": SCHEMA, **old}, author="caller", tools=TOOLS)
-    with pytest.raises(InvalidPlan, match="unknown step"):
-        parse_plan(plan(tool_step("b", "find", {"x": {"$from": "inputs"}})), author="caller", tools=TOOLS)
-
-
 @requirement("plans:default")
 def test_a_default_stands_for_what_is_not_there() -> None:
     execution = after({"ids": [1], "none": None})
@@ -144,29 +116,6 @@ def test_text_takes_values_without_a_model() -> None:
     taken: Json = {name: {"$from": "a", "pointer": f"/{name}"} for name in ("name", "total", "braces")}
     text: Json = {"$text": "Dear {name}: {total}, {braces}, {{name}} {name}", "with": taken}
     assert put(text, execution) == 'Dear Ann: {"eur":3}, {name}, {name} Ann'
-
-
-@requirement("plans:text")
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [
-        ({"$text": "{a}"}, "'$text' takes 'a', which 'with' does not have"),
-        ({"$text": "x", "with": {"a": {"$from": "a"}}}, "'with' has 'a', which '$text' does not take"),
-        ({"$text": "{a", "with": {}}, "a brace without its partner"),
-        ({"$text": "}", "with": {}}, "a brace without its partner"),
-        ({"$text": 3}, "'$text' must be text"),
-        ({"$text": "Dear {{name}}"}, "'$text' takes no value"),
-        ({"$text": "{a}", "with": []}, "'with' of a '$text' object must be an object"),
-        ({"$text": "{a}", "with": {"a": "literal"}}, "must be a binding"),
-        ({"$text": "{a}", "with": {"a": {"$from": "a", "path": 1}}}, "unknown key(s) 'path'"),
-        ({"$text": "{a}", "wiht": {}}, "unknown key(s) 'wiht'"),
-        ({"$text": "x" * 20_001}, "the limit is 20000"),
-    ],
-)
-def test_a_template_that_cannot_be_filled_is_a_fault_of_the_plan(template: Json, why: str) -> None:
-    assert any(why in fault for fault in find_binding_faults({"x": template}))
-    with pytest.raises(InvalidPlan):
-        parse_plan(plan(tool_step("a", "find"), tool_step("b", "find", {"x": template})), author="caller", tools=TOOLS)
 
 
 def test_a_template_cannot_make_much_of_little() -> None:
