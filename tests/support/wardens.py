@@ -1,6 +1,6 @@
 """What tests of the engine share: a warden on a memory store, scripted models, and tools that keep a ledger."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +107,7 @@ async def run(
     tools: Sequence[object] = (),
     inputs: dict[str, JsonValue] | None = None,
     settings: Settings | None = None,
-    **options: JsonValue,
+    options: Mapping[str, JsonValue] | None = None,
 ) -> tuple[planwarden.Execution, list[str]]:
     """Runs the steps in a warden of their own; returns the execution with its observations, and what happened."""
     ledger = Ledger()

@@ -105,7 +105,7 @@ LOOPS: list[tuple[Json, str]] = [
     ({"forEach": "many"}, "'forEach' must be a list"),
     ({"forEach": {"$from": "nowhere"}}, "unknown step"),
     ({"forEach": {"$from": "find", "path": 1}}, "unknown key"),
-    ({"forEach": [1] * 101}, "'forEach' has 101 items, and 'maxItems' is 100"),
+    (loop(forEach=[1, *[2] * 100]), "'forEach' has 101 items, and 'maxItems' is 100"),
     (loop(maxItems=10_001), "maxItems"),
     (loop(maxItems=0), "maxItems"),
     (loop(maxConcurrent=33), "maxConcurrent"),
@@ -140,10 +140,15 @@ ITEM_CALLS: list[tuple[Json, str]] = [
         "toolCalls[1]: 'call' is 1",
     ),
 ]
-ATTEMPTS: list[tuple[Json, str]] = [
-    ({"retry": retry}, "retry")
-    for retry in ({"attempts": 1}, {"attempts": 21}, {"attempts": 2, "delayS": -1}, {"attempts": 2, "factor": 0}, 3, {})
+RETRIES: list[JsonValue] = [
+    {"attempts": 1},
+    {"attempts": 21},
+    {"attempts": 2, "delayS": -1},
+    {"attempts": 2, "factor": 0},
+    3,
+    {},
 ]
+ATTEMPTS: list[tuple[Json, str]] = [({"retry": retry}, "retry") for retry in RETRIES]
 
 
 @requirement("references:text", "plans:text", "conditions:faults", "loops:faults", "loops:calls", "attempts:wait")
