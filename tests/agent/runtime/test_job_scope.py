@@ -14,59 +14,53 @@ from planwarden.agent.runtime.job_tasks import JobTasks
 pytestmark = pytest.mark.anyio
 
 
-def stop_soon(scope: JobScope) -> None:
-    asyncio.get_running_loop().call_soon(scope.cancel)
-
-
-async def test_a_job_that_ends_in_time_is_left_alone() -> None:
-    ended = False
-    with JobScope(0.0) as scope:
-        ended = True
-    await anyio.lowlevel.checkpoint()
-    assert ended and not scope.is_cancelled and not scope.is_late
-
-
-async def test_a_job_without_a_limit_ends_when_it_is_cancelled() -> None:
-    with anyio.fail_after(60), JobScope(None) as scope:
-        stop_soon(scope)
-        await anyio.sleep_forever()
-    assert scope.is_cancelled and not scope.is_late
-
-
-async def test_a_job_that_takes_longer_than_its_limit_is_late() -> None:
-    with anyio.fail_after(60), JobScope(0.0) as scope:
-        await anyio.sleep_forever()
-    assert scope.is_cancelled and scope.is_late
-
-
-async def test_the_limit_runs_before_the_job_begins() -> None:
-    scope = JobScope(-1.0)
-    with anyio.fail_after(60), scope:
-        await anyio.sleep_forever()
-    assert scope.is_late
-
-
-async def test_a_job_that_was_cancelled_before_it_began_ends_where_it_first_waits() -> None:
-    scope = JobScope(None)
-    scope.cancel()
-    has_begun = False
-    with anyio.fail_after(60), scope:
-        has_begun = True
-        await anyio.sleep_forever()
-    assert has_begun
-
-
-async def test_a_job_that_is_over_without_waiting_leaves_no_cancellation_behind() -> None:
-    scope = JobScope(None)
-    scope.cancel()
-    with scope:
-        pass
-    await anyio.lowlevel.checkpoint()
-    with JobScope(0.0) as late:
-        pass
-    await anyio.lowlevel.checkpoint()
+def assert_nothing_is_left() -> None:
     task = asyncio.current_task()
-    assert task is not None and task.cancelling() == 0 and not late.is_cancelled
+    assert task is not None and task.cancelling() == 0
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "is_cancelled", "waits", "is_late"),
+    [
+        (0.0, False, False, False),
+        (0.0, False, True, True),
+        (-1.0, False, True, True),
+        (None, True, False, False),
+        (None, True, True, False),
+    ],
+    ids=["in time", "too long", "the limit begins before the job", "cancelled and over", "cancelled"],
+)
+async def test_a_job_is_stopped_where_it_first_waits_by_its_limit_or_somebody_and_leaves_no_cancellation(
+    limit_s: float | None, is_cancelled: bool, waits: bool, is_late: bool
+) -> None:
+    seen = list[str]()
+
+    async def work() -> str:
+        seen.append("begun")
+        if waits:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                seen.append("clean")
+        return "done"
+
+    def begin() -> JobScope:
+        scope = JobScope(limit_s)
+        if is_cancelled:
+            scope.cancel()
+        return scope
+
+    with anyio.fail_after(60):
+        scope = begin()
+        with scope:
+            await work()
+        again = begin()
+        assert await again.run(work()) == (None if waits else "done")
+        await anyio.lowlevel.checkpoint()
+    for ended in (scope, again):
+        assert (ended.is_cancelled, ended.is_late) == (is_cancelled or is_late, is_late)
+    assert seen == (["begun", "clean"] * 2 if waits else ["begun"] * 2)
+    assert_nothing_is_left()
 
 
 async def test_a_job_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +73,8 @@ async def test_a_job_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyP
             except asyncio.CancelledError:
                 swallowed += 1
         await asyncio.Event().wait()
-    task = asyncio.current_task()
     assert (swallowed, scope.is_late) == (2, True)
-    assert task is not None and task.cancelling() == 0
+    assert_nothing_is_left()
 
 
 @pytest.mark.parametrize("how", ["scope", "tasks"])
@@ -141,16 +134,6 @@ async def test_a_cancellation_of_somebody_else_passes_through() -> None:
         assert task.cancelled()
 
 
-async def test_work_that_never_waits_is_over_before_anything_can_stop_it() -> None:
-    async def work() -> str:
-        return "done"
-
-    scope = JobScope(-1.0)
-    scope.cancel()
-    assert await scope.run(work()) == "done" and not scope.is_late
-    await anyio.lowlevel.checkpoint()
-
-
 async def test_work_that_waits_goes_on_with_what_it_waited_for() -> None:
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -171,25 +154,6 @@ async def test_work_that_waits_goes_on_with_what_it_waited_for() -> None:
 
     with anyio.fail_after(60):
         assert await JobScope(None).run(work()) == ["first", "last"]
-
-
-async def test_work_that_waits_too_long_comes_to_nothing() -> None:
-    is_cleaned = False
-
-    async def work() -> str:
-        nonlocal is_cleaned
-        try:
-            with anyio.CancelScope():
-                await anyio.sleep_forever()
-        finally:
-            is_cleaned = True
-        return "done"
-
-    scope = JobScope(0.0)
-    with anyio.fail_after(60):
-        assert await scope.run(work()) is None
-    task = asyncio.current_task()
-    assert scope.is_late and is_cleaned and task is not None and task.cancelling() == 0
 
 
 async def test_work_that_is_given_up_is_closed() -> None:
@@ -269,18 +233,14 @@ async def test_a_task_that_cleans_up_is_not_cancelled_again_for_another_one_that
 
 async def test_what_a_task_raises_is_told_once() -> None:
     faults: list[BaseException] = []
-    is_told = asyncio.Event()
-
-    def note(fault: BaseException) -> None:
-        faults.append(fault)
-        is_told.set()
 
     async def fail() -> None:
         raise ZeroDivisionError
 
-    tasks = JobTasks(note)
+    tasks = JobTasks(faults.append)
     tasks.start(fail())
     with anyio.fail_after(60):
-        await is_told.wait()
+        while not faults:
+            await anyio.lowlevel.checkpoint()
         await tasks.end()
     assert [type(fault) for fault in faults] == [ZeroDivisionError]
