@@ -1,5 +1,7 @@
 """What the scheduler does when more is due than one turn takes care of, or than this process can continue."""
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -230,3 +232,22 @@ def test_idle_executions_with_large_plans_are_dropped_by_their_bytes(beside: Jso
     for number in range(MAX_IDLE + 1):
         known.cache_idle(make_state(f"e{number}", 1))
     assert len(known.idle) == MAX_IDLE and "large" not in known.idle
+
+
+FORK = """
+import os
+from planwarden.agent.common.ids import RandomIds
+ids = RandomIds()
+ids.new()
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+print(*(ids.new() for _ in range(100)), flush=True)
+"""
+
+
+def test_ids_are_32_hexadecimal_digits_and_a_forked_process_gives_others_than_its_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60)
+    drawn = done.stdout.split()
+    assert len({*drawn}) == len(drawn) == 200
+    assert all(len(bytes.fromhex(each)) == 16 and each == each.lower() for each in drawn)
