@@ -134,28 +134,6 @@ async def test_a_cancellation_of_somebody_else_passes_through() -> None:
         assert task.cancelled()
 
 
-async def test_work_that_waits_goes_on_with_what_it_waited_for() -> None:
-    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    async def work() -> list[str]:
-        heard: list[str] = []
-        await asyncio.sleep(0)
-        asyncio.get_running_loop().call_soon(told.set_result, "first")
-        heard.append(await told)
-        with pytest.raises(ZeroDivisionError):
-            await fail()
-        with anyio.move_on_after(0):
-            await anyio.sleep_forever()
-        return [*heard, "last"]
-
-    async def fail() -> None:
-        await anyio.lowlevel.checkpoint()
-        raise ZeroDivisionError
-
-    with anyio.fail_after(60):
-        assert await JobScope(None).run(work()) == ["first", "last"]
-
-
 async def test_work_that_is_given_up_is_closed() -> None:
     is_cleaned = False
 
@@ -172,19 +150,15 @@ async def test_work_that_is_given_up_is_closed() -> None:
     assert is_cleaned
 
 
-async def test_an_error_of_the_job_is_its_own() -> None:
-    with pytest.raises(ZeroDivisionError), JobScope(0.0) as scope:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise ZeroDivisionError
-    assert scope.is_late
-
-
-async def test_tasks_end_however_often_they_have_to_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_end_however_often_they_have_to_be_cancelled_and_one_that_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(job_tasks, "AGAIN_S", 0.0)
     faults: list[BaseException] = []
     tasks, has_begun, has_ended = JobTasks(faults.append), asyncio.Event(), False
+
+    async def fail() -> None:
+        raise ZeroDivisionError
 
     async def swallow() -> None:
         nonlocal has_ended
@@ -194,53 +168,10 @@ async def test_tasks_end_however_often_they_have_to_be_cancelled(monkeypatch: py
                 await asyncio.Event().wait()
         has_ended = True
 
+    tasks.start(fail())
     tasks.start(swallow())
     with anyio.fail_after(60):
         await has_begun.wait()
         await tasks.end()
-    assert has_ended and not faults
-
-
-async def test_a_task_that_cleans_up_is_not_cancelled_again_for_another_one_that_is_shielded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(job_tasks, "LOOK_S", 0.0)
-    tasks, seen = JobTasks(lambda fault: None), list[str]()
-    is_shielded, is_clean = asyncio.Event(), asyncio.Event()
-
-    async def be_shielded() -> None:
-        with anyio.CancelScope(shield=True):
-            is_shielded.set()
-            await is_clean.wait()
-
-    async def clean_up() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            # The other one is looked at in each of these turns.
-            for _ in range(10):
-                await anyio.lowlevel.checkpoint()
-            seen.append("clean")
-            is_clean.set()
-
-    tasks.start(be_shielded())
-    tasks.start(clean_up())
-    with anyio.fail_after(60):
-        await is_shielded.wait()
-        await tasks.end()
-    assert seen == ["clean"]
-
-
-async def test_what_a_task_raises_is_told_once() -> None:
-    faults: list[BaseException] = []
-
-    async def fail() -> None:
-        raise ZeroDivisionError
-
-    tasks = JobTasks(faults.append)
-    tasks.start(fail())
-    with anyio.fail_after(60):
-        while not faults:
-            await anyio.lowlevel.checkpoint()
-        await tasks.end()
-    assert [type(fault) for fault in faults] == [ZeroDivisionError]
+    # What a task raises is told once.
+    assert has_ended and [type(fault) for fault in faults] == [ZeroDivisionError]

@@ -139,49 +139,54 @@ async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
             pass
 
 
+POLICY = "The operator's policy changed after it was asked."
+ARGUMENTS = "changed after it was approved and does not take its arguments any more"
+
+
 @requirement("docs:changes")
 @pytest.mark.parametrize(
-    ("settings", "found"),
+    ("tool", "settings", "outcome", "sentence"),
     [
-        (None, "send changed after it was shown: "),
-        ("[tools.send]\ntimeout_s = 5\n", "The operator's policy changed after it was asked."),
-        ("[approvals]\nquorum = 2\n", "The operator's policy changed after it was asked."),
-        ("[approvals]\ntrust_caller = true\n", "The operator's policy changed after it was asked."),
+        ({"mark": "differently"}, "", "runs", ""),
+        ({}, "[execution]\nmaxIterations = 1\n", "runs", ""),
+        ({}, "[approvals]\nremind_after_s = [5]\n", "runs", ""),
+        ({}, "[retention]\ndays = 1\n", "runs", ""),
+        ({"says": "Send it to everybody."}, "", "asked again", "send changed after it was shown: "),
+        ({"says": "Send it to everybody."}, "", "asked again", "the earlier definition is no longer known here"),
+        ({}, "[tools.send]\ntimeout_s = 5\n", "asked again", POLICY),
+        ({}, "[approvals]\nquorum = 2\n", "asked again", POLICY),
+        ({}, "[approvals]\ntrust_caller = true\n", "asked again", POLICY),
+        ({"parameters": "text: str, to: str"}, "", "stale_definition", ARGUMENTS),
+        ({"name": "post"}, "", "unknown_tool", "there is no tool 'send'; available: "),
     ],
 )
-async def test_what_changes_a_tool_or_the_policy_is_asked_about_again(
-    home: Home, settings: str | None, found: str
+async def test_a_call_that_waits_runs_is_asked_about_again_or_fails_as_the_guide_says(
+    home: Home, tool: dict[str, str], settings: str, outcome: str, sentence: str
 ) -> None:
     execution = await home.asked()
-    if settings is None:
-        home.tool(says="Send a text to everybody.")
+    home.tool(**tool)
+    home.settings(settings)
+    if outcome == "asked again":
+        assert says(sentence) in (await revised(home, execution.thread_id)).found[0]
+    done = await home.decided(execution.thread_id)
+    if outcome in ("runs", "asked again"):
+        assert (done.status, home.ledger) == ("completed", [f"{tool.get('mark', 'sent')} hello"])
     else:
-        home.settings(settings)
-    question = await revised(home, execution.thread_id)
-    assert question.found[0].startswith(says(found))
-    assert settings or says("the earlier definition is no longer known here") in question.found[0]
-    assert (await home.decided(execution.thread_id)).status == "completed"
+        assert (done.status, home.ledger) == ("failed", []) and done.error is not None
+        assert done.error.code == outcome and says(sentence) in done.error.message
 
 
 @requirement("docs:changes")
-async def test_a_new_risk_holds_for_what_waits(home: Home) -> None:
+async def test_a_new_risk_holds_for_what_waits_and_a_question_about_a_tool_that_is_gone_can_be_rejected(
+    home: Home,
+) -> None:
     execution = await home.asked()
     home.settings('[tools.send]\nrisk = "critical"\n')
     question = await revised(home, execution.thread_id)
     assert (question.risk, question.needs) == ("critical", "signed")
-
-
-@requirement("docs:changes")
-@pytest.mark.parametrize(
-    "settings",
-    ["", "[execution]\nmaxIterations = 1\n", "[approvals]\nremind_after_s = [5]\n", "[retention]\ndays = 1\n"],
-)
-async def test_settings_that_decide_nothing_and_another_body_do_not_touch_a_question(home: Home, settings: str) -> None:
-    execution = await home.asked()
-    home.settings(settings)
-    home.tool(mark="sent differently")
-    assert (await home.decided(execution.thread_id)).status == "completed"
-    assert home.ledger == ["sent differently hello"]
+    home.settings()
+    home.tool(name="post")
+    assert (await home.decided(execution.thread_id, NO)).status == "rejected" and home.ledger == []
 
 
 @requirement("docs:changes")
@@ -192,27 +197,6 @@ async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call
     [question] = execution.suspensions
     assert question.found[0].startswith(says("send changed since the plan was accepted: "))
     assert (await home.decided(execution.thread_id)).status == "completed"
-
-
-@requirement("docs:changes")
-async def test_a_tool_that_does_not_take_the_approved_arguments_any_more_is_not_run(home: Home) -> None:
-    execution = await home.asked()
-    home.tool(parameters="text: str, to: str")
-    execution = await home.decided(execution.thread_id)
-    assert (execution.status, home.ledger) == ("failed", [])
-    assert execution.error is not None and execution.error.code == "stale_definition"
-    assert says("changed after it was approved and does not take its arguments any more") in execution.error.message
-
-
-@requirement("docs:changes")
-async def test_a_tool_that_is_gone_fails_its_step_and_the_question_can_be_rejected(home: Home) -> None:
-    first, second = await home.asked(), await home.asked()
-    home.tool(name="post")
-    execution = await home.decided(first.thread_id)
-    assert execution.error is not None and execution.error.code == "unknown_tool"
-    assert says("there is no tool 'send'; available: ") in execution.error.message
-    assert (await home.decided(second.thread_id, NO)).status == "rejected"
-    assert home.ledger == []
 
 
 @requirement("docs:changes")
