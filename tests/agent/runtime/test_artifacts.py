@@ -94,7 +94,9 @@ async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(t
     bindings: list[JsonValue] = [{"$from": "a", "pointer": pointer} for pointer in POINTERS]
     wrong = calls(*(("note", {"text": binding}) for binding in bindings))
     first: dict[str, JsonValue] = {"id": "a", "description": "crawl", "toolCalls": several}
-    done, lines = await run(first, model_step("b", "note"), tools=[crawl], script=[wrong, calls(("note", {"text": "at last"}))])
+    done, lines = await run(
+        first, model_step("b", "note"), tools=[crawl], script=[wrong, calls(("note", {"text": "at last"}))]
+    )
     codes = [call.error.code if call.error else None for call in done.steps[1].actual_tool_calls]
     assert codes == ["invalid_arguments"] * len(POINTERS) + [None] and lines == ["note at last"]
 
