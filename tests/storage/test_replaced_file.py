@@ -9,19 +9,15 @@ from pathlib import Path
 
 import anyio
 import pytest
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreReplaced
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.models.caller import CallerModel
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
-from tests.crash.scenario import PRINCIPAL, engine_on
+from tests.harness.ledger import Ledger
+from tests.harness.team import Gate, engine_on, start, step
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
-from tests.support.fakes import EffectLedger, recording_tool
+from tests.support.fakes import recording_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -34,10 +30,6 @@ def replace_file(path: Path, how: str) -> None:
         backup = path.with_name("backup.db")
         shutil.copy(path, backup)
         os.replace(backup, path)
-
-
-def step(tool: str) -> JsonValue:
-    return {"id": tool, "description": tool, "toolCalls": [{"toolName": tool, "arguments": {}}]}
 
 
 @requirement("sqlite:replaced")
@@ -57,24 +49,15 @@ async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replac
 
 @requirement("sqlite:replaced")
 async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "home" / "planwarden.db", EffectLedger(tmp_path / "effects")
-    store = SqliteStore.open(path)
-    is_reached, may_go = anyio.Event(), anyio.Event()
-
-    async def hold() -> None:
-        is_reached.set()
-        await may_go.wait()
-
-    tools = Registry([recording_tool(ledger, "slow", effect="read", before=hold), recording_tool(ledger, "mail")])
+    path, ledger = tmp_path / "home" / "planwarden.db", Ledger(tmp_path / "effects")
+    store, gate = SqliteStore.open(path), Gate()
+    tools = Registry([recording_tool(ledger, "slow", effect="read", before=gate.hold), recording_tool(ledger, "mail")])
     with pytest.raises(StoreReplaced):
-        async with engine_on(store, tools, CallerModel()) as engine:
-            plan, _ = parse_plan({"todoList": [step("slow"), step("mail")]}, author="caller", tools=engine.tool_facts())
-            await engine.create(
-                thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
-            )
-            await is_reached.wait()
+        async with engine_on(store, tools) as engine:
+            await start(engine, step("slow", "slow"), step("mail", "mail", "slow"))
+            await gate.is_reached.wait()
             replace_file(path, "replaced")
-            may_go.set()
+            gate.may_pass.set()
             await anyio.sleep_forever()
     await store.close()
     assert "mail" not in ledger.tools_run()

@@ -27,9 +27,11 @@ from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.writer import Writer
+from tests.harness.fault import run_on_mount
+from tests.harness.process import WORKER
 from tests.requirements import requirement
 from tests.storage.suite import Scribe, decided
-from tests.support.processes import ROOT, WORKER, run_on_mount
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -403,7 +405,7 @@ async def test_logs_that_were_swapped_are_not_taken_for_each_other(path: Path) -
 @requirement("sqlite:full")
 @pytest.mark.slow
 def test_a_full_disk_is_an_error_that_loses_nothing_and_passes(tmp_path: Path) -> None:
-    said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "fill_the_disk")
+    said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "tests.crash.programs:fill_the_disk")
     assert "the disk is full" in str(said["error"])
     acknowledged = said["acknowledged"]
     assert isinstance(acknowledged, int) and acknowledged > 10
@@ -432,7 +434,7 @@ async def test_a_read_only_disk_is_an_error_that_says_so(tmp_path: Path, exists:
         await written(tmp_path / "planwarden.db", 1)
     before = contents(tmp_path)
     mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
-    said = run_on_mount(tmp_path, mount, "open_only")
+    said = run_on_mount(tmp_path, mount, "tests.crash.programs:open_only")
     assert "ead-only" in str(said["error"])
     assert contents(tmp_path) == before
 
@@ -522,7 +524,11 @@ async def test_a_backup_never_overwrites(store: SqliteStore, tmp_path: Path) -> 
 def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that owns the running execution `held`."""
     process = subprocess.Popen(
-        [*WORKER, "hold", str(path.parent)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*WORKER, "tests.crash.programs:hold", str(path.parent)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None and process.stdin is not None
     assert json.loads(process.stdout.readline()) == "held"

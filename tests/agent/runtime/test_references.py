@@ -12,8 +12,9 @@ from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.core.references import MAX_ARGUMENT_BYTES, MAX_REFERENCES, PartAddress
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
 from planwarden.storage.memory.store import MemoryStore
+from tests.harness.ledger import Ledger
 from tests.requirements import requirement
-from tests.support.fakes import EffectLedger, recording_tool
+from tests.support.fakes import recording_tool
 from tests.support.turns import MAX_TURN_S, measure_longest_turn
 from tests.support.wardens import plan, tool_step, warden
 
@@ -37,7 +38,7 @@ async def test_a_plan_that_names_a_large_result_many_times_is_refused_before_any
 ) -> None:
     named: list[JsonValue] = [{"$from": "a", "pointer": pointer} for _ in range(times)]
     steps = plan(tool_step("a", "big"), tool_step("b", "take", {"values": named}))
-    seen = EffectLedger(tmp_path / "ledger")
+    seen = Ledger(tmp_path / "ledger")
     big = recording_tool(seen, "big", filler_bytes=SIZE)
     take = recording_tool(seen, "take", properties={"values": {"type": "array"}})
     async with warden(tools=[big, take]) as w:
@@ -47,7 +48,7 @@ async def test_a_plan_that_names_a_large_result_many_times_is_refused_before_any
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert done.status == "failed" and [entry.tool_name for entry in seen.entries()] == ["big"]
+    assert done.status == "failed" and seen.tools_run() == ["big"]
     assert done.steps[1].error is not None and why in done.steps[1].error.message
     # What is said of 2,500 references takes some memory; what they name would take 500 MB.
     assert peak < 40 * SIZE
@@ -55,14 +56,14 @@ async def test_a_plan_that_names_a_large_result_many_times_is_refused_before_any
 
 @requirement("references:bounded")
 async def test_values_that_fit_are_taken_as_often_as_they_are_named(tmp_path: Path) -> None:
-    seen = EffectLedger(tmp_path / "ledger")
+    seen = Ledger(tmp_path / "ledger")
     named: list[JsonValue] = [{"$from": "a", "pointer": "/done"} for _ in range(500)]
     steps = plan(tool_step("a", "big"), tool_step("b", "take", {"values": [*named, {"$from": "a", "pointer": ""}]}))
     big = recording_tool(seen, "big", filler_bytes=SIZE)
     take = recording_tool(seen, "take", properties={"values": {"type": "array"}})
     async with warden(tools=[big, take]) as w:
         done = await w.execute_plan(steps)
-    assert done.status == "completed" and [entry.tool_name for entry in seen.entries()] == ["big", "take"]
+    assert done.status == "completed" and seen.tools_run() == ["big", "take"]
 
 
 LARGE = MAX_PARSED_BYTES // 10
@@ -76,7 +77,7 @@ def build_large_value() -> dict[str, object]:
 
 @requirement("references:process")
 async def test_references_into_a_very_large_result_are_read_without_the_loop_standing_still(tmp_path: Path) -> None:
-    seen = EffectLedger(tmp_path / "ledger")
+    seen = Ledger(tmp_path / "ledger")
     pointers = ("/first", f"/rows/{LARGE - 1}/name", "/rows/0")
     named: list[JsonValue] = [{"$from": "a", "pointer": pointer} for pointer in pointers]
     steps = plan(tool_step("a", "crawl_all"), tool_step("b", "take", {"values": named}))
@@ -91,7 +92,7 @@ async def test_references_into_a_very_large_result_are_read_without_the_loop_sta
 
     async with warden(tools=[crawl_all, take]) as w:
         longest_s, _ = await measure_longest_turn(lambda: w.execute_plan(steps))
-    assert seen.entries()[0].arguments == {"values": ["x\u00e9", f"name {LARGE - 1}", {"id": 0, "name": "name 0"}]}
+    assert seen.lines("done")[0].facts["arguments"] == {"values": ["x\u00e9", f"name {LARGE - 1}", {"id": 0, "name": "name 0"}]}
     assert longest_s < MAX_TURN_S
 
 

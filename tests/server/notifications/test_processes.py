@@ -13,24 +13,24 @@ from pydantic import JsonValue
 from planwarden.server.notifications.sender import CLAIM_S
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.race.worker import SharedClock
+from tests.harness.clock import SharedClock
+from tests.harness.process import Worker
 from tests.requirements import requirement
 from tests.server.notifications.test_outbox import unwatched
 from tests.server.notifications.worker import hook
 from tests.support.fakes import WatchedStore
-from tests.support.processes import Worker
 from tests.support.receiver import Receiver, serve_receiver
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
+PROGRAM = "tests.server.notifications.worker:serve"
 QUESTIONS = 20
 
 
 @asynccontextmanager
 async def workers(folder: Path, receiver: Receiver, count: int) -> AsyncGenerator[list[Worker]]:
     """Questions that were asked on a home, and processes that could tell of them."""
-    SharedClock.create(folder / "clock")
     store = SqliteStore.open(folder / "planwarden.db", clock=SharedClock(folder / "clock"))
     settings = Settings(home=folder, channels=(hook(receiver.port),))
     async with AsyncExitStack() as stack:
@@ -38,7 +38,7 @@ async def workers(folder: Path, receiver: Receiver, count: int) -> AsyncGenerato
         async with warden(Ledger(), store=WatchedStore(store, unwatched), settings=settings) as w:
             for _ in range(QUESTIONS):
                 await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
-        found = [Worker("tests.server.notifications.worker", str(folder), str(receiver.port)) for _ in range(count)]
+        found = [Worker(PROGRAM, str(folder), str(receiver.port)) for _ in range(count)]
         try:
             with anyio.fail_after(60):
                 yield found

@@ -1,14 +1,11 @@
-"""One of the processes that deliver notifications: `python -m tests.server.notifications.worker FOLDER PORT`.
+"""One of the processes that deliver notifications: `tests.server.notifications.worker:serve FOLDER PORT`.
 
 It reads one JSON command a line and answers each with one line. The clock is a file that all of them share.
 """
 
-import json
-import sys
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
@@ -16,8 +13,9 @@ from planwarden.server.notifications.messages import OutgoingRequest
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.notifications.settings import NotifySettings, build_channels
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.crash.worker import say
-from tests.race.worker import SharedClock
+from tests.harness.clock import SharedClock
+from tests.harness.process import say
+from tests.harness.worker import read_commands
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -40,11 +38,10 @@ async def _send_and_hang(message: OutgoingRequest, now: float) -> DeliveryReceip
     raise AssertionError
 
 
-async def serve(folder: Path, port: int) -> None:
+async def serve(folder: Path, port: str) -> None:
+    channel = hook(int(port))
     store = SqliteStore.open(folder / "planwarden.db", clock=SharedClock(folder / "clock"))
-    channel = hook(port)
-    while line := await anyio.to_thread.run_sync(sys.stdin.readline):
-        command = json.loads(line)
+    async for command in read_commands():
         sender = NotificationSender(
             store, store.notifications, [channel], post=_send_and_hang if command == ["send and hang"] else _send
         )
@@ -52,7 +49,3 @@ async def serve(folder: Path, port: int) -> None:
             pass
         say(["delivered"])
     await store.close()
-
-
-if __name__ == "__main__":
-    anyio.run(serve, Path(sys.argv[1]), int(sys.argv[2]))
