@@ -137,7 +137,7 @@ class People:
             result = json.dumps({"receipt": question.call_key}) if question.happened else ""
             fields |= {"happened": "yes" if question.happened else "no", "result": result}
         elif question.asked.form is not None:
-            fields |= {name: "Ada" for name in fields if name.startswith("arg.")}
+            fields |= {name: "7" for name in fields if name.startswith("arg.")}
         self._agree(question, verdict)
         answer = await self.stage.browser.post(f"{path}/decision", data=fields)
         if answer.status_code == 303:

@@ -236,7 +236,8 @@ class Launcher:
 
     stage: Path
     plant: str | None = None
-    patience: Patience = "usual"
+    patience: Patience | None = "usual"
+    """None: the processes are the product without any seam."""
     store: str = ""
     """The URL of the store, where it is not in the home."""
     secret: str = field(default_factory=lambda: base64.b64encode(os.urandom(32)).decode())
@@ -266,8 +267,8 @@ class Launcher:
         os.set_blocking(outlet, False)
         log = self.stage / "logs" / f"{len(self.started)}-{program.rpartition(':')[2]}"
         errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        stage = {STAGE: str(self.stage), PATIENCE: self.patience, "TERM": "dumb", "COLUMNS": "200"}
-        environment = {**os.environ, **stage, **({PLANT: self.plant} if self.plant else {})}
+        stage = {STAGE: str(self.stage), PATIENCE: self.patience, PLANT: self.plant, "TERM": "dumb", "COLUMNS": "200"}
+        environment = {**os.environ, **{name: value for name, value in stage.items() if value is not None}}
         home, shared = self.stage / "home", tuple[str, ...]()
         if self.store:
             # Each process is a machine of its own.

@@ -38,6 +38,8 @@ Kind = Literal["http", "front", "stdio", "program", "worker"]
 PAGES: tuple[Kind, ...] = ("http", "front")
 """Kinds that have an inbox."""
 DISK_BYTES = 48 * 1024 * 1024
+LONG_CALL_S = 60.0
+"""The time limit of calls where nothing goes wrong."""
 SHOP = Path(__file__).with_name("shop.py")
 LIMITED = ("pay", "send", "jot", "hold")
 """Tools of the shop whose calls end in time."""
@@ -63,24 +65,29 @@ timeout_s = {call_s}
 """
 
 
-def write_settings(home: Path, stage: Path, call_s: float) -> None:
-    """Write the files of the operator: the tools of the shop, and the desk as a downstream server."""
-    limits = "\n".join(f"[tools.{name}]\ntimeout_s = {call_s}" for name in LIMITED)
-    settings = SETTINGS.format(shop=SHOP, limits=limits, call_s=call_s)
-    (home / "planwarden.toml").write_text(settings, encoding="utf-8")
-    # Without `site` it starts in a moment.
-    desk = {"command": sys.executable, "args": ["-S", "-m", "tests.harness.desk", str(stage)], "cwd": str(ROOT)}
-    (home / "planwarden.json").write_text(json.dumps({"mcpServers": {"desk": desk}}), encoding="utf-8")
-
-
 @dataclass(frozen=True)
 class Cast:
     """The processes with which a stage opens, the first one with an inbox, and how long they wait for a silent one."""
 
     kinds: tuple[Kind, ...]
-    patience: Patience
+    patience: Patience | None
     has_own_disk: bool = False
     """Where it can be mounted."""
+    settings: str = ""
+    """More settings of the operator."""
+    servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    """More downstream servers."""
+
+
+def write_settings(home: Path, stage: Path, cast: Cast) -> None:
+    """Write the files of the operator: the tools of the shop, and the desk as a downstream server."""
+    call_s = HASTY_CALL_S if cast.patience == "hasty" else CALL_S if cast.patience else LONG_CALL_S
+    limits = "\n".join(f"[tools.{name}]\ntimeout_s = {call_s}" for name in LIMITED)
+    settings = SETTINGS.format(shop=SHOP, limits=limits, call_s=call_s)
+    (home / "planwarden.toml").write_text(settings + cast.settings, encoding="utf-8")
+    # Without `site` it starts in a moment.
+    desk = {"command": sys.executable, "args": ["-S", "-m", "tests.harness.desk", str(stage)], "cwd": str(ROOT)}
+    (home / "planwarden.json").write_text(json.dumps({"mcpServers": {"desk": desk, **cast.servers}}), encoding="utf-8")
 
 
 @dataclass
@@ -210,7 +217,7 @@ async def open_stage(
     (folder / "logs").mkdir(parents=True)
     home.mkdir(mode=0o700)
     has_own_disk = cast.has_own_disk and database is None and _mount(home)
-    write_settings(home, folder, HASTY_CALL_S if cast.patience == "hasty" else CALL_S)
+    write_settings(home, folder, cast)
     Manner().write(folder)
     launcher = Launcher(folder, plant, cast.patience, "" if database is None else database.url)
     if database is not None:

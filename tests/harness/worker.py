@@ -1,7 +1,7 @@
 """The one program of all processes that tests start: `python -m tests.harness.worker PROGRAM [ARGUMENT...]`.
 
 PROGRAM is `planwarden`, whose own command line it runs, or `MODULE:FUNCTION`, which gets a folder and the other
-arguments. In a process of a stage the seams are installed first.
+arguments. Where a patience is given, the seams are installed first.
 """
 
 import json
@@ -18,7 +18,7 @@ import anyio.to_thread
 import planwarden
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.main import main as run_command
-from tests.harness.process import PLANT, STAGE, say
+from tests.harness.process import PATIENCE, PLANT, STAGE, say
 
 
 async def read_commands() -> AsyncIterator[Any]:
@@ -41,7 +41,7 @@ async def embed(home: Path) -> None:
 
 def main() -> int:
     program, *arguments = sys.argv[1:]
-    if STAGE in os.environ:
+    if PATIENCE in os.environ:
         os.setsid()
         # What only a stage needs, no other program waits for.
         import_module("tests.harness.seams").install(Path(os.environ[STAGE]), os.environ.get(PLANT))
