@@ -202,9 +202,11 @@ class People:
                 self._acknowledge(question, verdict, "form")
 
     def _was_decided_elsewhere(self, question: Question) -> bool:
-        """Another channel decided while the form was open: the call then shows that outcome, and the form is void."""
+        """Another channel decided, or somebody cancelled, while the form was open, which is void then."""
         found = self.stage.records.state(question.row).suspensions.get(question.row.suspension_id)
-        return found is not None and found.decision is not None and found.channel != "elicitation"
+        if found is None:
+            return False
+        return found.status == "withdrawn" or (found.decision is not None and found.channel != "elicitation")
 
     async def answer_form(self, params: Document) -> Document:
         """What the person enters into the form that is open now."""

@@ -85,11 +85,13 @@ async def run_random_plan(load: Load) -> None:
     server = load.chance.choice(load.stage.living("http", "stdio"))
     host = server.http or server.stdio
     assert host is not None
-    given = {"plan": random_plan(load.chance), "options": {"waitSeconds": 0}}
-    started = await host.call("execute_plan", given)
-    load.stage.testimony.started.append(started["executionId"])
+    execution = await host.call("execute_plan", {"plan": random_plan(load.chance), "options": {"waitSeconds": 5}})
+    load.stage.testimony.started.append(execution["executionId"])
     if load.chance.random() < 0.1:
-        await host.call("cancel_execution", {"threadId": started["threadId"]})
+        execution = await host.call("cancel_execution", {"threadId": execution["threadId"]})
+    while execution["status"] not in FINISHED:
+        await anyio.sleep(LOOK_S)
+        execution = await host.call("get_execution", {"threadId": execution["threadId"]})
 
 
 async def look_around_in_the_inbox(load: Load) -> None:
