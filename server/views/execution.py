@@ -324,14 +324,19 @@ def _join_some(names: list[str]) -> str:
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
-    """Returns the view with the sentence that the caller passes on to the person who must decide."""
+    """Return the view with the sentence that the caller passes on to the person who must decide.
+
+    The view as it is when the question was decided, or timed out, in the meantime.
+    """
     found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
-    command = None if found is None else found.how_to_answer.command
+    if found is None:
+        return view
+    command = found.how_to_answer.command
     ways = [f"to run `{command or f'{name_program()} approve {suspension_id}'}`"]
-    if found is not None and found.how_to_answer.inbox_url is not None:
+    if found.how_to_answer.inbox_url is not None:
         ways.insert(0, f"to open {found.how_to_answer.inbox_url}")
     until = ""
-    if found is not None and found.expires_at is not None:
+    if found.expires_at is not None:
         until = f" It ends at {format_instant(found.expires_at)}: {found.on_timeout}."
     return replace(
         view,
@@ -341,14 +346,14 @@ def ask_for_person(view: Execution, suspension_id: str) -> Execution:
     )
 
 
-def _describe_deciders(suspension: Suspension | None) -> str:
-    if suspension is not None and suspension.quorum > 1:
+def _describe_deciders(suspension: Suspension) -> str:
+    if suspension.quorum > 1:
         return f"{suspension.quorum} different people must decide ({len(suspension.endorsements)} did)"
-    if suspension is not None and suspension.needs == "second":
+    if suspension.needs == "second":
         return "A person other than the owner must decide"
-    if suspension is not None and suspension.needs == "signed":
+    if suspension.needs == "signed":
         return "A person must decide with a signature, or a person other than the owner"
-    if suspension is not None and suspension.kind == "input":
+    if suspension.kind == "input":
         return "A person must fill in the form"
     return "A person must decide"
 

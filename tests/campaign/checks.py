@@ -1,7 +1,6 @@
 """What must hold after a round, by the ledger, the log and what people were told; each breach is one sentence."""
 
 import json
-import os
 import re
 import time
 from collections import Counter
@@ -11,13 +10,13 @@ from dataclasses import dataclass, field
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.ports.store import Header
-from tests.campaign.ledger import Ledger, Line
-from tests.campaign.people import GRANTED_USES
-from tests.campaign.plans import EFFECTS, NEEDS_CONSENT, STANDING
-from tests.campaign.processes import Lost
-from tests.campaign.seams import CALL_S
-from tests.campaign.stage import Stage
-from tests.campaign.testimony import Testimony
+from tests.campaign.plans import EFFECTS, NEEDS_CONSENT
+from tests.harness.ledger import Ledger, Line
+from tests.harness.people import GRANTED_USES, STANDING
+from tests.harness.process import Lost
+from tests.harness.seams import CALL_S
+from tests.harness.stage import Stage
+from tests.harness.testimony import Testimony
 
 MARGIN_S = 1.0
 """How long after a pause a process may still look like one that was lost."""
@@ -30,15 +29,18 @@ class Checker:
     """Looks at everything that a stage has done so far; a log that ended is read once."""
 
     stage: Stage
-    testimony: Testimony
     _ended: dict[str, ExecutionState] = field(default_factory=dict[str, ExecutionState])
     _seen_takes: int = 0
     _seen_deaths: set[int] = field(default_factory=set[int])
     _seen_logs: dict[str, int] = field(default_factory=dict[str, int])
 
+    @property
+    def testimony(self) -> Testimony:
+        return self.stage.testimony
+
     async def breaches(self) -> list[str]:
         """Every promise that was broken; empty when all held."""
-        records, ledger = self.stage.records, Ledger(self.stage.folder)
+        records, ledger = self.stage.records, Ledger.of(self.stage.folder)
         headers = records.headers()
         for header in headers:
             if header.execution_id not in self._ended:
@@ -164,7 +166,11 @@ class Checker:
                     # What began later was repeated by the answer.
                     continue
                 process = self.stage.launcher.started.get(begun.pid)
-                if process is not None and ended.at - begun.at < CALL_S / 2 and not process.was_hurt_before(asked_at):
+                if (
+                    process is not None
+                    and ended.at - begun.at < CALL_S / 2
+                    and not any(since <= asked_at for since, _ in process.hurts)
+                ):
                     yield f"asked needlessly: whether {key} happened, and process {begun.pid} knew it"
 
     def _died(self) -> Iterator[str]:
@@ -173,7 +179,7 @@ class Checker:
             process = server.process
             if process.has_ended and not process.was_ended and process.pid not in self._seen_deaths:
                 self._seen_deaths.add(process.pid)
-                yield f"died: {server.kind} {process.pid} ended with {process.nursery.exit_code(process.pid)}"
+                yield f"died: {server.kind} {process.pid} ended with {process.exit_code}"
 
     def _two_for_one_key(self) -> Iterator[str]:
         for key, names in self.testimony.keys.items():
@@ -200,12 +206,10 @@ class Checker:
             code = await process.wait(COMMAND_S)
         except Lost as error:
             return [f"{' '.join(arguments)}: {error}"]
-        said = b""
-        while part := os.read(process.outlet, 1 << 20):
-            said += part
+        said = process.read_output()
         if code == 0:
             return []
-        document = json.loads(said or b"{}")
+        document = json.loads(said or "{}")
         broken = [check for check in document.get("checks", []) if check["status"] == "broken"]
         return [f"{' '.join(arguments)}: exit code {code}: {str(broken or document)[:600]}"]
 

@@ -4,15 +4,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-Document = dict[str, Any]
+from tests.harness.clients import Document
+from tests.harness.people import STANDING
+from tests.harness.person import FORM
 
 NEEDS_CONSENT = ("pay", "send", "hurry", "desk_charge")
 """Tools that run only after a person approved exactly these arguments."""
 EFFECTS = (*NEEDS_CONSENT, "jot", "hold", "desk_note")
-STANDING = "Standing"
-"""To whom a person allows some letters beforehand, of any amount."""
 NAMES = ("Ada", "Grace", "Edsger", "Łukasz")
-FORM: Document = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 
 
 def random_plan(chance: random.Random) -> Document:

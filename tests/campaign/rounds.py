@@ -3,33 +3,32 @@
 import json
 import os
 import random
+import signal
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from tests.campaign.chaos import DATABASE_MISHAPS, MISHAPS, Chaos
+from tests.campaign.cast import draw_cast, end_some, list_missing
 from tests.campaign.checks import Checker
-from tests.campaign.clients import Refused
-from tests.campaign.database import SharedDatabase
-from tests.campaign.ledger import Ledger
-from tests.campaign.nursery import Nursery
-from tests.campaign.people import People
+from tests.campaign.mishaps import DATABASE_MISHAPS, MISHAPS, Chaos, Mishaps
 from tests.campaign.plans import random_plan
-from tests.campaign.processes import Lost
-from tests.campaign.records import Unreadable
-from tests.campaign.stage import Server, Stage, draw_cast, open_stage
-from tests.campaign.testimony import Testimony
+from tests.harness.clients import Refused
+from tests.harness.database import SharedDatabase
+from tests.harness.ledger import Ledger
+from tests.harness.people import People
+from tests.harness.process import Lost
+from tests.harness.records import Unreadable
+from tests.harness.stage import Cast, Server, Stage, open_stage
 
 CHAOS_S = 2.0
 SETTLE_S = 40.0
 IDLE_LOOKS = 5
 """Looks in a row, a tenth of a second apart, at which nothing is left to do."""
 ROUND_S = 120.0
-MAX_PROCESSES = 4
 GRANTED = 0.7
 """The share of rounds before which a person allows some calls."""
 CANCELLED = 0.1
@@ -53,38 +52,28 @@ class Outcome:
     mishaps: list[str] = field(default_factory=list[str])
     breaches: list[str] = field(default_factory=list[str])
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 async def run_stage(
     folder: Path,
-    nursery: Nursery,
     seed: int,
     rounds: int,
     deadline: float,
-    plant: str | None,
+    plant: str | None = None,
     database: SharedDatabase | None = None,
+    *,
+    cast: Cast | None = None,
+    mishaps: Mishaps | None = None,
 ) -> list[Outcome]:
-    """At most `rounds` rounds on one home, drawn from the seed; ends early at the deadline or at the first breach."""
-    chance, testimony = random.Random(seed), Testimony()
-    outcomes: list[Outcome] = []
-    people: People | None = None
-
-    async def answer_form(params: dict[str, Any]) -> dict[str, Any]:
-        assert people is not None
-        return await people.answer_form(params)
-
-    cast = draw_cast(chance, plant, is_shared=database is not None)
-    async with open_stage(folder, nursery, testimony, answer_form, cast, plant, database) as stage:
-        people = People(stage, testimony, chance)
-        checker = Checker(stage, testimony)
-        chaos = Chaos(stage, chance, MISHAPS if database is None else DATABASE_MISHAPS)
+    """Run at most `rounds` rounds on one home, drawn from the seed, until the deadline or the first breach."""
+    chance, outcomes = random.Random(seed), list[Outcome]()
+    cast = cast or draw_cast(chance, plant, is_shared=database is not None)
+    mishaps = mishaps or (MISHAPS if database is None else DATABASE_MISHAPS)
+    async with open_stage(folder, cast, plant, database) as stage:
+        people, checker, chaos = People(stage, chance), Checker(stage), Chaos(stage, chance, mishaps)
         for number in range(rounds):
-            outcome = Outcome(seed, number, plant, database is not None)
-            outcomes.append(outcome)
-            await Round(stage, people, chaos, checker, testimony, chance, outcome).run()
-            if outcome.breaches or time.monotonic() > deadline:
+            outcomes.append(Outcome(seed, number, plant, database is not None))
+            await Round(stage, people, chaos, checker, chance, outcomes[-1]).run()
+            if outcomes[-1].breaches or time.monotonic() > deadline:
                 break
         if database is not None and not outcomes[-1].breaches:
             outcomes[-1].breaches = await look_whether_woken_works(stage)
@@ -97,7 +86,6 @@ class Round:
     people: People
     chaos: Chaos
     checker: Checker
-    testimony: Testimony
     chance: random.Random
     outcome: Outcome
 
@@ -142,13 +130,13 @@ class Round:
         host = server.http or server.stdio
         if host is None:
             with suppress(OSError):
-                os.write(server.process.inlet, f"{json.dumps(['', plan])}\n".encode())
+                os.write(server.process.inlet, f"{json.dumps(plan)}\n".encode())
             return
         given = {"plan": plan, "options": {"waitSeconds": 0}, **({} if key is None else {"key": key})}
         with suppress(Lost, Refused, OSError):
             started = await host.call("execute_plan", given)
-            self.testimony.started.append(started["executionId"])
-            self.testimony.keys.setdefault(key or started["executionId"], set()).add(started["executionId"])
+            self.stage.testimony.started.append(started["executionId"])
+            self.stage.testimony.keys.setdefault(key or started["executionId"], set()).add(started["executionId"])
             if self.chance.random() < CANCELLED:
                 await self._cancel(started["executionId"], started["threadId"])
 
@@ -159,13 +147,13 @@ class Round:
         if servers:
             found = await self.chance.choice(servers).call("cancel_execution", {"threadId": thread_id})
             if found["status"] in ("running", "suspended", "cancelled"):
-                self.testimony.cancelled.append(execution_id)
+                self.stage.testimony.cancelled.append(execution_id)
 
     async def _settle(self) -> None:
         """Everything works again, until nothing is left to do or the patience ends."""
         self.people.is_hasty = True
         self.chaos.calm()
-        self.stage.end_some(MAX_PROCESSES)
+        end_some(self.stage)
         records = self.stage.records
         with anyio.move_on_after(SETTLE_S):
             idle_looks = 0
@@ -175,13 +163,13 @@ class Round:
                     idle_looks = 0 if records.unfinished() else idle_looks + 1
                 # A server that was ending when the mishaps stopped may be gone only now.
                 with suppress(Lost):
-                    for kind in self.stage.list_missing(self.chance):
+                    for kind in list_missing(self.stage, self.chance):
                         await self.stage.start(kind)
                 await anyio.sleep(0.1)
 
     def _totals(self) -> tuple[int, int, int, int]:
-        effects, verdicts = len(Ledger(self.stage.folder).lines("done")), len(self.testimony.verdicts)
-        return len(self.stage.records.headers()), effects, verdicts, self.testimony.reconciled
+        effects, verdicts = len(Ledger.of(self.stage.folder).lines("done")), len(self.stage.testimony.verdicts)
+        return len(self.stage.records.headers()), effects, verdicts, self.stage.testimony.reconciled
 
 
 async def look_whether_woken_works(stage: Stage) -> list[str]:
@@ -193,7 +181,7 @@ async def look_whether_woken_works(stage: Stage) -> list[str]:
     assert front.http is not None
     for server in stage.living():
         if server not in (front, woken[0]):
-            server.process.terminate()
+            server.process.end(signal.SIGTERM)
             with suppress(Lost):
                 await server.process.wait(SETTLE_S)
     call = {"toolName": "jot", "arguments": {"amount": 1, "to": "Ada"}}

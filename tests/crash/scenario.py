@@ -1,17 +1,14 @@
-"""What is run while processes die: two scenarios, a person who answers truthfully, and the check afterwards.
+"""What is run while processes die, and the check afterwards.
 
-The person is told what to answer by the ledger of effects, as a careful operator would look into the booking system
-before saying that a call happened. The check compares what is stored, what the ledger shows and what was acknowledged.
+The check compares what is stored, what the ledger shows and what was acknowledged.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.requester import Requester
@@ -19,76 +16,62 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
-from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.support.fakes import EffectLedger, UnreachableModel, recording_tool
+from tests.harness.ledger import Ledger
+from tests.harness.person import FORM, PRINCIPAL, Acknowledged, Person
+from tests.harness.team import engine_on
+from tests.support.fakes import UnreachableModel, recording_tool
 
-PRINCIPAL = "ann"
-PERSON = Authority(assurance="embedder", channel="test", principal=PRINCIPAL)
-FORM: dict[str, JsonValue] = {
-    "type": "object",
-    "required": ["name"],
-    "properties": {"name": {"type": "string"}},
+
+def _step(name: str, tool: str, arguments: JsonValue, **extra: JsonValue) -> JsonValue:
+    return {"id": name, "description": name, "toolCalls": [{"toolName": tool, "arguments": arguments}], **extra}
+
+
+PLAN: JsonValue = {
+    "todoList": [
+        _step("find", "find", {"city": "Łódź"}),
+        _step("confirm", "displayConfirmation", {"action": "Book it", "details": {"$from": "find"}}, confirms=["book"]),
+        _step("book", "book", {"city": {"$from": "find", "pointer": "/city"}}),
+        _step("ask", "requestInput", {"message": "Who?", "form": FORM}, dependencies=["find"]),
+        _step("wait", "wait", {"seconds": 30}, dependencies=[]),
+        _step("mail", "mail", {"to": {"$from": "ask", "pointer": "/content/name"}}, dependencies=["book", "wait"]),
+    ]
 }
+"""Six steps: a read, a confirmation that covers a dangerous effect, a form, a wait, and an effect at the end."""
 
 
-def plan_document(wait_s: float) -> JsonValue:
-    """Six steps: a read, a confirmation that covers a dangerous effect, a form, a wait, and an effect at the end."""
-    find: JsonValue = {"toolName": "find", "arguments": {"city": "Łódź"}}
-    confirm: JsonValue = {
-        "toolName": "displayConfirmation",
-        "arguments": {"action": "Book it", "details": {"$from": "find"}},
-    }
-    book: JsonValue = {"toolName": "book", "arguments": {"city": {"$from": "find", "pointer": "/city"}}}
-    ask: JsonValue = {"toolName": "requestInput", "arguments": {"message": "Who?", "form": FORM}}
-    wait: JsonValue = {"toolName": "wait", "arguments": {"seconds": wait_s}}
-    mail: JsonValue = {"toolName": "mail", "arguments": {"to": {"$from": "ask", "pointer": "/content/name"}}}
-    return {
-        "todoList": [
-            {"id": "find", "description": "Find a seat", "toolCalls": [find]},
-            {"id": "confirm", "description": "Ask before booking", "toolCalls": [confirm], "confirms": ["book"]},
-            {"id": "book", "description": "Book the seat", "toolCalls": [book]},
-            {"id": "ask", "description": "Whom to tell", "dependencies": ["find"], "toolCalls": [ask]},
-            {"id": "wait", "description": "Let it settle", "dependencies": [], "toolCalls": [wait]},
-            {"id": "mail", "description": "Tell them", "dependencies": ["book", "wait"], "toolCalls": [mail]},
-        ]
-    }
+def _reply(when: str, **reply: JsonValue) -> JsonValue:
+    return {"when": {"purpose": when} if when in ("plan", "synthesize") else {"stepId": when}, "reply": reply}
 
 
+def _call(tool: str, **arguments: JsonValue) -> JsonValue:
+    return [{"toolName": tool, "arguments": arguments}]
+
+
+STEPS: JsonValue = [
+    {"id": "look", "description": "Find a seat", "requiredTools": ["find"]},
+    {"id": "book", "description": "Book it", "requiredTools": ["book", "mail"]},
+    {"id": "sum", "description": "Say what happened", "stepType": "reasoning"},
+]
 SCRIPT: JsonValue = {
     "replies": [
-        {
-            "when": {"purpose": "plan"},
-            "reply": {
-                "plan": {
-                    "todoList": [
-                        {"id": "look", "description": "Find a seat", "requiredTools": ["find"]},
-                        {"id": "book", "description": "Book it", "requiredTools": ["book", "mail"]},
-                        {"id": "sum", "description": "Say what happened", "stepType": "reasoning"},
-                    ]
-                }
-            },
-        },
-        {"when": {"stepId": "look"}, "reply": {"content": "I have searched and found a seat."}},
-        {
-            "when": {"stepId": "look"},
-            "reply": {"toolCalls": [{"toolName": "find", "arguments": {"city": "Łódź"}}], "inputTokens": 7},
-        },
-        {"when": {"stepId": "book"}, "reply": {"toolCalls": [{"toolName": "book", "arguments": {"city": "Łódź"}}]}},
-        {"when": {"stepId": "book"}, "reply": {"toolCalls": [{"toolName": "mail", "arguments": {"to": "Ada"}}]}},
-        {"when": {"stepId": "sum"}, "reply": {"content": "A seat was booked."}},
-        {"when": {"purpose": "synthesize"}, "reply": {"content": "Done: one seat in Łódź."}},
+        _reply("plan", plan={"todoList": STEPS}),
+        _reply("look", content="I have searched and found a seat."),
+        _reply("look", toolCalls=_call("find", city="Łódź"), inputTokens=7),
+        _reply("book", toolCalls=_call("book", city="Łódź")),
+        _reply("book", toolCalls=_call("mail", to="Ada")),
+        _reply("sum", content="A seat was booked."),
+        _reply("synthesize", content="Done: one seat in Łódź."),
     ]
 }
 
 
-def scenario_tools(ledger: EffectLedger, around: Callable[[], Awaitable[None]] | None = None) -> list[Tool]:
+def scenario_tools(ledger: Ledger, around: Callable[[], Awaitable[None]] | None = None) -> list[Tool]:
     """A read, a dangerous effect and a harmless effect, and the tools that ask; `around` wraps each."""
     return [
         recording_tool(ledger, "find", effect="read", before=around, after=around),
@@ -119,7 +102,7 @@ class Scenario:
 
 
 SCENARIOS = {
-    "plan": Scenario(None, plan_document(30), CallerModel, ev.Options()),
+    "plan": Scenario(None, PLAN, CallerModel, ev.Options()),
     "model": Scenario("Book a seat", None, lambda: ScriptedModel(SCRIPT), ev.Options(synthesize=True)),
     "outage": Scenario(
         "Book a seat", None, lambda: UnreachableModel(ScriptedModel(SCRIPT)), ev.Options(synthesize=True)
@@ -127,70 +110,15 @@ SCENARIOS = {
 }
 
 
-def engine_on(store: Store, tools: Registry, model: Model, *, adopts: bool = True) -> Engine:
-    """An engine that does not wait for anything when it ends."""
-    return Engine(store, tools, model, OperatorPolicy(), adopts=adopts, grace_s=0.0)
-
-
-@dataclass
-class Acknowledged:
-    """What somebody outside was told, and therefore relies on."""
-
-    created: list[str] = field(default_factory=list[str])
-    answered: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Approved or not, by suspension."""
-    finished: dict[str, str] = field(default_factory=dict[str, str])
-    """Status by execution."""
-
-
-@dataclass
-class Person:
-    """Answers every question and lets the clock run when only the clock is waited for."""
-
-    engine: Engine
-    clock: ManualClock
-    ledger: EffectLedger
-    acknowledged: Acknowledged
-
-    async def drive(self, execution: ExecutionState) -> ExecutionState:
-        """The finished execution. Whoever is stuck for ten seconds is stuck for ever."""
-        with anyio.fail_after(60):
-            while True:
-                execution = await self.engine.wait(execution, 60)
-                if execution.is_finished:
-                    self.acknowledged.finished[execution.execution_id] = execution.status
-                    return execution
-                for found in execution.open_suspensions:
-                    execution = await self._answer(execution, found.question)
-
-    async def _answer(self, execution: ExecutionState, question: ev.Question) -> ExecutionState:
-        if question.addressee == "clock":
-            assert question.expires_at is not None
-            self.clock.advance(max(0.0, question.expires_at - self.clock.now()))
-            await self.engine.tick()
-            return await self.engine.find(execution.execution_id)
-        decision = truthful_answer(execution.execution_id, question, self.ledger)
-        answered, _ = await self.engine.answer(execution, question.suspension_id, decision, PERSON)
-        self.acknowledged.answered[question.suspension_id] = True
-        return answered
-
-
 async def undisturbed(folder: Path, scenario: Scenario) -> JsonValue:
     """What the scenario comes to when nothing dies."""
-    clock, ledger = ManualClock(), EffectLedger(folder / "effects")
+    clock, ledger = ManualClock(), Ledger(folder / "effects")
     store = SqliteStore.open(folder / "planwarden.db", clock=clock)
     async with engine_on(store, Registry(scenario_tools(ledger)), scenario.model()) as engine:
-        person = Person(engine, clock, ledger, Acknowledged())
-        execution = await person.drive(await scenario.create(engine))
+        execution = await Person(engine, clock, ledger).drive(await scenario.create(engine))
     await store.close()
     assert execution.status == "completed"
     return outcome(execution)
-
-
-def truthful_answer(execution_id: str, question: ev.Question, ledger: EffectLedger) -> Decision:
-    if question.kind == "reconcile":
-        return Decision(content=ledger.reconcile_answer(f"{execution_id}:{question.call_id}"))
-    return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
 
 
 def outcome(execution: ExecutionState) -> JsonValue:
@@ -204,12 +132,12 @@ def outcome(execution: ExecutionState) -> JsonValue:
 
 
 def violations(
-    acknowledged: Acknowledged, ledger: EffectLedger, executions: dict[str, ExecutionState], expected: JsonValue
+    acknowledged: Acknowledged, ledger: Ledger, executions: dict[str, ExecutionState], expected: JsonValue
 ) -> list[str]:
     """Every way in which durability was broken; empty when it held. `executions` are the final states by id."""
     found = [f"effect {key} happened {count} times" for key, count in ledger.effects().items() if count > 1]
     found.extend(_lost(acknowledged, executions))
-    tools_by_key = {entry.key: entry.tool_name for entry in ledger.entries()}
+    tools_by_key = {line.key: line.facts["tool"] for line in ledger.lines("done")}
     for execution_id, execution in executions.items():
         if not execution.is_finished:
             found.append(f"execution {execution_id} is stuck, {execution.status}")

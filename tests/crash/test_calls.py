@@ -8,15 +8,16 @@ A file is copied at every point of one run, as it would be found if the process 
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import psycopg
 import pytest
+from pydantic import JsonValue
 
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Suspend
@@ -24,25 +25,17 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.replay import replay_logs
 from planwarden.tools.registry import Registry
-from tests.crash.scenario import (
-    SCENARIOS,
-    Acknowledged,
-    Person,
-    Scenario,
-    engine_on,
-    scenario_tools,
-    undisturbed,
-    violations,
-)
+from tests.crash.scenario import SCENARIOS, Scenario, scenario_tools, undisturbed, violations
+from tests.harness.fault import LyingStore, When
+from tests.harness.ledger import Ledger
+from tests.harness.person import Acknowledged, Person
+from tests.harness.team import engine_on
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Postgres, Sqlite
-from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore, StoreCall, WatchedStore
+from tests.support.fakes import Crash, CrashingStore, StoreCall, WatchedStore
 from tests.support.slices import each_once, first_only
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
-
-
-When = Literal["before", "after"]
 
 
 class Mortal(BackEnd, Protocol):
@@ -97,16 +90,14 @@ class Point:
 class EagerToolbox(Registry):
     """Planted bug: an effect happens while its call is being prepared, before the intent is committed."""
 
-    def __init__(self, ledger: EffectLedger) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         super().__init__(scenario_tools(ledger))
         self._ledger = ledger
 
-    def question(self, name: str, arguments: object) -> Suspend | None:
+    def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
         if name == "mail":
-            assert isinstance(arguments, dict)
-            key = f"dispatched early {arguments}"
-            self._ledger.write(Entry(tool_name=name, effect="effect", key=key, arguments={}, value=None, process=0))
-        return super().question(name, arguments)  # pyright: ignore[reportArgumentType]
+            self._ledger.write("done", key=f"dispatched early {arguments}", tool=name)
+        return super().question(name, arguments)
 
 
 class Trial:
@@ -118,7 +109,7 @@ class Trial:
         self.back_end = back_end(folder)
         self.scenario = scenario
         self.clock = self.back_end.clock
-        self.ledger = EffectLedger(folder / "effects")
+        self.ledger = Ledger(folder / "effects")
         self.acknowledged = Acknowledged()
         self.reached = False
         """The last crash that was asked for took place."""

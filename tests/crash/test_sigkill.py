@@ -1,11 +1,13 @@
-"""kill -9 of real processes that share one file: no effect twice, nothing acknowledged lost, nothing stuck."""
+"""kill -9 of real processes that share one home: no effect twice, nothing acknowledged lost, nothing stuck."""
 
+import math
 from pathlib import Path
 
 import pytest
 
-from tests.crash.campaign import kill_again_and_again
-from tests.crash.scenario import SCENARIOS, undisturbed
+from tests.campaign.__main__ import KILLED
+from tests.campaign.mishaps import KILLS
+from tests.campaign.rounds import run_stage
 from tests.requirements import requirement
 from tests.support.slices import first_only
 
@@ -14,9 +16,9 @@ pytestmark = pytest.mark.anyio
 
 @requirement("crash:sigkill")
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", first_only(4, 12))
-async def test_killed_processes_break_nothing(tmp_path: Path, processes: int) -> None:
-    expected = await undisturbed(tmp_path / "undisturbed", SCENARIOS["plan"])
-    report = await kill_again_and_again(tmp_path, processes, seed=12, expected=expected)
-    assert report.broken == []
-    assert report.effects > 0 and report.acknowledged > 0
+@pytest.mark.parametrize("rounds", first_only(1, 4))
+async def test_killed_processes_break_nothing(tmp_path: Path, rounds: int) -> None:
+    outcomes = await run_stage(tmp_path / "stage", 12, rounds, math.inf, cast=KILLED, mishaps=KILLS)
+    assert [breach for outcome in outcomes for breach in outcome.breaches] == []
+    assert sum(outcome.effects for outcome in outcomes) > 0
+    assert any(outcome.mishaps for outcome in outcomes)

@@ -37,7 +37,6 @@ ENTRANCES: Mapping[str, Opener] = {
     "http": frames.open_http,
     "stdio": frames.open_stdio,
     "sockets": sockets.open_sockets,
-    "process": sockets.open_process,
     "rows": rows.open_rows,
     "downstream": downstream.open_downstream,
     "inbox": inbox.open_inbox,

@@ -12,8 +12,8 @@ from tests.requirements import requirement
 INPUTS = 10
 MORE: Mapping[str, int] = {"shell": 150}
 """Where an input takes little time, and few of them show anything."""
-LEFT_OUT = frozenset({"process", "sockets", "downstream", "rows", *([] if is_possible() else ["shell"])})
-"""Those with processes, sockets and files, which `make fuzz` alone sends to; and that of shells without a jail."""
+LEFT_OUT = frozenset({"sockets", "downstream", "rows", *([] if is_possible() else ["shell"])})
+"""Those with sockets and files, which `make fuzz` alone sends to; and that of shells without a jail."""
 
 
 @requirement("fuzz:entrances")

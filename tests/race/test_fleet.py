@@ -1,22 +1,22 @@
 """Four real processes on one PostgreSQL: one is killed in the middle of an effect, another one stands still in one."""
 
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import pytest
 
-from tests.campaign import testimony
 from tests.campaign.checks import Checker
-from tests.campaign.database import SharedDatabase
-from tests.campaign.ledger import Ledger, Line
-from tests.campaign.nursery import Nursery
-from tests.campaign.people import People
-from tests.campaign.processes import Process
 from tests.campaign.rounds import look_whether_woken_works
-from tests.campaign.stage import Cast, Stage, open_stage
+from tests.harness.database import SharedDatabase
+from tests.harness.ledger import Ledger, Line
+from tests.harness.people import People
+from tests.harness.process import Process
+from tests.harness.stage import Cast, Stage, open_stage
+from tests.harness.team import step
 from tests.requirements import requirement
 from tests.support.postgres import shared_server
 
@@ -30,20 +30,22 @@ CAST = Cast(("front", "worker", "worker", "worker"), "hasty")
 class Fleet:
     """A stage, and somebody who answers every question truthfully."""
 
-    def __init__(self, stage: Stage, known: testimony.Testimony) -> None:
+    def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.known = known
-        self.ledger = Ledger(stage.folder)
-        self.people = People(stage, known, random.Random(1), is_hasty=True)
+        self.ledger = Ledger.of(stage.folder)
+        self.people = People(stage, random.Random(1), is_hasty=True)
 
     async def start(self, name: str) -> tuple[str, Process]:
         """Starts an effect that ends once the file of that name is there. Its execution, and who carries it out."""
-        steps = [_step("s0", "hold", to=name), {**_step("s1", "jot", amount=1, to=name), "dependencies": ["s0"]}]
+        steps = [
+            step("s0", "hold", arguments={"to": name}),
+            step("s1", "jot", "s0", arguments={"amount": 1, "to": name}),
+        ]
         front = self.stage.servers[0].http
         assert front is not None
         started = await front.call("execute_plan", {"plan": {"todoList": steps}, "options": {"waitSeconds": 0}})
         execution_id = started["executionId"]
-        self.known.started.append(execution_id)
+        self.stage.testimony.started.append(execution_id)
         [begun] = await until(lambda: self.list_lines("begun", execution_id))
         return execution_id, self.stage.launcher.started[begun.pid]
 
@@ -77,30 +79,22 @@ async def until(look: Callable[[], Found]) -> Found:
         await anyio.sleep(0.05)
 
 
-def _step(step_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
-    return {"id": step_id, "description": tool, "toolCalls": [{"toolName": tool, "arguments": arguments}]}
-
-
-async def decline(params: dict[str, Any]) -> dict[str, Any]:
-    return {"action": "decline"}
-
-
 @requirement("scale:takeover")
 async def test_what_a_killed_and_a_stopped_worker_left_is_taken_over_and_nothing_happens_twice(tmp_path: Path) -> None:
-    database, known = SharedDatabase(shared_server()), testimony.Testimony()
+    database = SharedDatabase(shared_server())
     try:
-        with Nursery() as nursery, anyio.fail_after(120):
-            async with open_stage(tmp_path / "stage", nursery, known, decline, CAST, database=database) as stage:
-                fleet = Fleet(stage, known)
+        with anyio.fail_after(120):
+            async with open_stage(tmp_path / "stage", CAST, database=database) as stage:
+                fleet = Fleet(stage)
                 left, killed = await fleet.start("never")
-                killed.kill()
+                killed.end(signal.SIGKILL)
                 assert await fleet.wait_for_takeover(left) != killed.pid
                 (stage.folder / "never").touch()
                 await fleet.settle()
 
                 slept, stopped = await fleet.start("late")
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(stopped.pause, 60.0, list[int]())
+                    tasks.start_soon(stopped.pause, 60.0)
                     assert await fleet.wait_for_takeover(slept) != stopped.pid
                     await fleet.wait_for_question(slept)
                     (stage.folder / "late").touch()
@@ -108,7 +102,7 @@ async def test_what_a_killed_and_a_stopped_worker_left_is_taken_over_and_nothing
                 await fleet.settle()
 
                 assert [line.pid for line in fleet.list_lines("done", slept)] == [stopped.pid]
-                assert await Checker(stage, known).breaches() == []
+                assert await Checker(stage).breaches() == []
                 assert not stopped.has_ended
                 assert await look_whether_woken_works(stage) == []
     finally:

@@ -1,7 +1,7 @@
 """Who owns an execution when processes stand still, clocks jump, or calls come back late."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,34 +15,23 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.agent.runtime.scheduler import TICK_S
 from planwarden.agent.runtime.silence import LOOK_S, RENEW_S, SILENT_S, UNLIMITED_S
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.tools.base import Tool, define
-from planwarden.tools.registry import Registry
-from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
+from tests.harness import team as engines
+from tests.harness.fault import ForgetfulStore, SilentStore
+from tests.harness.ledger import Ledger
+from tests.harness.person import DID_NOT_HAPPEN, NO
+from tests.harness.team import ALONE, Gate, Team, find_question, start, step, until
 from tests.requirements import requirement
-from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, LEASE_S, BackEnd, Postgres
-from tests.support.fakes import (
-    EffectLedger,
-    Entry,
-    ForgetfulStore,
-    SilentStore,
-    StoreCall,
-    WatchedStore,
-    recording_tool,
-)
+from tests.storage.suite import LEASE_S, BackEnd, Postgres
+from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +43,7 @@ LIMIT_S = 300.0
 class SlowMail:
     """Sends mail after a wait, as a tool does whose server has to start first. One for each process."""
 
-    ledger: EffectLedger
+    ledger: Ledger
     is_waiting: anyio.Event = field(default_factory=anyio.Event)
     is_cancelled: anyio.Event = field(default_factory=anyio.Event)
     may_send: anyio.Event = field(default_factory=anyio.Event)
@@ -70,46 +59,49 @@ class SlowMail:
             raise
         await context.confirm_lease()
         key = context.idempotency_key
-        self.ledger.write(
-            Entry(tool_name="mail", effect="effect", key=key, arguments=arguments, value="sent", process=0)
-        )
+        self.ledger.write("done", key=key, tool="mail", arguments=arguments, value="sent")
         self.sent.append(key)
         with anyio.CancelScope(shield=True):
             await self.may_return.wait()
         return "sent"
 
-    def tools(self) -> Registry:
-        schema: dict[str, JsonValue] = {"type": "object"}
+    def tool(self) -> Tool:
         definition = ToolDefinition(
-            name="mail", description="Sends.", input_schema=schema, risk="read", timeout_s=LIMIT_S
+            name="mail", description="Sends.", input_schema={"type": "object"}, risk="read", timeout_s=LIMIT_S
         )
-        return Registry([Tool(define(definition), self.call)])
+        return Tool(define(definition), self.call)
 
 
-class Place:
-    """One store and ledger; `owner` has begun a call and stands still, `other` is another process."""
+class Place(Team):
+    """`owner` has begun a call and stands still, `other` is another process."""
 
     def __init__(self, back_end: BackEnd, folder: Path) -> None:
-        self.back_end, self.clock = back_end, back_end.clock
-        self.ledger = EffectLedger(folder / "effects")
+        super().__init__(back_end, folder)
         self.mail, self.other_mail = SlowMail(self.ledger), SlowMail(self.ledger)
-        self.store = SilentStore(back_end.connect())
-        self._looking = back_end.connect()
+        self.silent = SilentStore(back_end.connect())
         self.other_mail.may_send.set()
         self.other_mail.may_return.set()
 
     @asynccontextmanager
-    async def processes(self, store: Store | None = None) -> AsyncGenerator[tuple[Engine, Engine, ExecutionState]]:
+    async def processes(self) -> AsyncGenerator[tuple[Engine, Engine, ExecutionState]]:
         async with (
-            engine_on(store or self.store, self.mail.tools(), CallerModel()) as owner,
-            engine_on(self.back_end.connect(), self.other_mail.tools(), CallerModel()) as other,
+            self.process(tools=[self.mail.tool()], on=lambda _: self.silent) as owner,
+            self.process(tools=[self.other_mail.tool()]) as other,
         ):
-            running = await start_mail(owner, "t")
+            running = await start(owner, ALONE)
             await self.mail.is_waiting.wait()
             yield owner, other, running
 
+    def held(self, gate: Gate) -> Engine:
+        """Return a process that stands still, whose mail is a read that is held at the gate."""
+        return self.process(gate, tools=("mail",), effect="read", on=lambda _: self.silent)
+
+    def free(self, on: Callable[[Store], Store] = lambda store: store) -> Engine:
+        """Return a process whose mail is a read that is not held."""
+        return self.process(tools=("mail",), effect="read", on=on)
+
     async def take_over(self, other: Engine, running: ExecutionState) -> ExecutionState:
-        """Time passes until the other process has asked what became of the call."""
+        """Let time pass until the other process has asked what became of the call."""
         self.clock.advance(LEASE_S)
         while (await self.stored(running)).status == "running":
             await other.tick()
@@ -117,65 +109,36 @@ class Place:
             await anyio.lowlevel.checkpoint()
         return await other.wait(running, 60)
 
-    async def read_kinds(self, running: ExecutionState) -> list[str]:
-        recorded = await self._looking.read(running.execution_id)
-        return [type(entry.event).__name__ for entry in recorded]
+    async def wait_for_heir(self, running: ExecutionState, owner: Engine, *others: Engine) -> None:
+        """Let time pass, a turn at a time, until another process has the execution."""
+        while (await self.header(running)).owner == owner.owner:
+            self.clock.advance(TICK_S)
+            for other in others:
+                await other.tick()
 
-    async def stored(self, running: ExecutionState) -> ExecutionState:
-        return await load_execution(self._looking, running)
-
-
-async def start_mail(engine: Engine, thread_id: str) -> ExecutionState:
-    return await start_call(engine, thread_id, "mail")
-
-
-async def start_call(engine: Engine, thread_id: str, tool_name: str) -> ExecutionState:
-    """A started execution of one call."""
-    call: JsonValue = [{"toolName": tool_name, "arguments": {}}]
-    step: JsonValue = {"id": tool_name, "description": tool_name, "toolCalls": call}
-    plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.tool_facts())
-    return await engine.create(
-        thread_id=thread_id, requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
-    )
+    def let_mail_end(self) -> None:
+        self.mail.may_send.set()
+        self.mail.may_return.set()
 
 
 @pytest.fixture
-def no_own_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its first turn, an engine takes only those that the test asks for."""
-    monkeypatch.setattr(scheduler, "TICK_S", 3600.0)
-
-
-@pytest.fixture(params=BACK_END_NAMES)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    back_end = BACK_ENDS[request.param](tmp_path / "home")
-    try:
-        with anyio.fail_after(60):
-            yield Place(back_end, tmp_path)
-    finally:
-        await back_end.close()
+def place(back_end: BackEnd, tmp_path: Path) -> Place:
+    return Place(back_end, tmp_path)
 
 
 async def answer(engine: Engine, execution: ExecutionState, decision: Decision) -> ExecutionState:
-    execution = await engine.find(execution.execution_id)
-    [asked] = execution.open_suspensions
-    answered, _ = await engine.answer(execution, asked.question.suspension_id, decision, PERSON)
-    return await engine.wait(answered, 60)
-
-
-DID_NOT_HAPPEN = Decision(approved=True, content={"happened": False})
-GIVE_UP = Decision(approved=False)
+    return await engine.wait(await engines.answer(engine, execution, decision), 60)
 
 
 @requirement("lease:effect")
-@pytest.mark.parametrize("decision", [DID_NOT_HAPPEN, GIVE_UP], ids=["did not happen", "give up"])
+@pytest.mark.parametrize("decision", [DID_NOT_HAPPEN, NO], ids=["did not happen", "give up"])
 async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: Place, decision: Decision) -> None:
     async with place.processes() as (_, other, running):
         asked = await place.take_over(other, running)
-        [question] = [found.question for found in asked.open_suspensions]
+        question = await find_question(other, asked)
         assert question.kind == "reconcile" and "lives but does not respond" in " ".join(question.found)
         done = await answer(other, asked, decision)
-        place.mail.may_send.set()
-        place.mail.may_return.set()
+        place.let_mail_end()
         await other.wait(done, 60)
     again = [f"{running.execution_id}:mail:1"] if decision is DID_NOT_HAPPEN else []
     assert place.ledger.tools_run() == ["mail"] * len(again)
@@ -183,7 +146,7 @@ async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: P
 
 
 @requirement("lease:effect")
-@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+@pytest.mark.parametrize("back_end", ["postgres"], indirect=True)
 async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> None:
     async with place.processes() as (owner, other, running):
         assert isinstance(place.back_end, Postgres)
@@ -194,8 +157,7 @@ async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> N
             await other.tick()
             await anyio.lowlevel.checkpoint()
         done = await answer(other, await place.stored(running), DID_NOT_HAPPEN)
-        place.mail.may_send.set()
-        place.mail.may_return.set()
+        place.let_mail_end()
         await other.wait(done, 60)
     assert (place.mail.sent, len(place.other_mail.sent)) == ([], 1)
 
@@ -204,7 +166,7 @@ async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> N
 async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -> None:
     async with place.processes() as (owner, other, running):
         await place.take_over(other, running)
-        place.store.is_awake = True
+        place.silent.is_awake = True
         await owner.tick()
         await place.mail.is_cancelled.wait()
     assert place.ledger.tools_run() == []
@@ -214,12 +176,11 @@ async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -
 async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place) -> None:
     place.mail.may_send.set()
     async with place.processes() as (_, other, running):
-        while not place.mail.sent:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: bool(place.mail.sent))
         asked = await place.take_over(other, running)
-        [before] = [found.question for found in asked.open_suspensions]
+        before = await find_question(other, asked)
         place.mail.may_return.set()
-        while "CallReportedLate" not in await place.read_kinds(running):
+        while "CallReportedLate" not in await place.kinds(running):
             await anyio.lowlevel.checkpoint()
         [after] = [found.question for found in (await place.stored(running)).open_suspensions]
         assert 'reported later that it returned: "sent"' in after.found[-1]
@@ -231,30 +192,28 @@ async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place
 
 @requirement("lease:living")
 async def test_a_living_owner_keeps_its_execution_when_the_time_jumps(place: Place) -> None:
-    place.store.is_awake = True
+    place.silent.is_awake = True
     async with place.processes() as (owner, other, running):
         for seconds in (60, -3_600, 86_400):
             place.clock.jump(seconds)
             for engine in (other, owner, other):
                 await engine.tick()
-        place.mail.may_send.set()
-        place.mail.may_return.set()
+        place.let_mail_end()
         done = await owner.wait(running, 60)
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
-    assert "ToolOutcomeUnknown" not in await place.read_kinds(running)
+    assert "ToolOutcomeUnknown" not in await place.kinds(running)
 
 
 @requirement("lease:living")
 async def test_a_living_owner_keeps_its_execution_when_all_processes_slept(place: Place) -> None:
-    place.store.is_awake = True
+    place.silent.is_awake = True
     async with place.processes() as (owner, other, running):
         place.clock.advance(LEASE_S + UNLIMITED_S)
         for engine in (other, owner, other):
             await engine.tick()
-        header = await place.back_end.connect().header(running.execution_id)
-        assert header is not None and (header.owner, header.fence) == (owner.owner, 1)
-        place.mail.may_send.set()
-        place.mail.may_return.set()
+        header = await place.header(running)
+        assert (header.owner, header.fence) == (owner.owner, 1)
+        place.let_mail_end()
 
 
 @requirement("lease:living")
@@ -276,28 +235,15 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
 async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
     place: Place, turns_before: int
 ) -> None:
-    begun, never = anyio.Event(), anyio.Event()
-
-    async def hold() -> None:
-        begun.set()
-        await never.wait()
-
-    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
-    free = recording_tool(place.ledger, "mail", effect="read")
-    async with (
-        engine_on(place.store, Registry([held]), CallerModel()) as owner,
-        engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
-    ):
+    begun = Gate()
+    async with place.held(begun) as owner, place.free() as other:
         for _ in range(turns_before):
             await other.tick()
             place.clock.advance(TICK_S)
-        running, began = await start_mail(owner, "t"), place.clock.steady()
+        running, began = await start(owner, ALONE), place.clock.steady()
         # What the owner commits renews its lease, so time starts when it has nothing left to commit.
-        await begun.wait()
-        looking = place.back_end.connect()
-        while (header := await looking.header(running.execution_id)) and header.owner == owner.owner:
-            place.clock.advance(TICK_S)
-            await other.tick()
+        await begun.is_reached.wait()
+        await place.wait_for_heir(running, owner, other)
         assert LEASE_S <= place.clock.steady() - began <= LEASE_S + TICK_S
         done = await other.wait(await other.find(running.execution_id), 60)
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
@@ -306,12 +252,7 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_a_lease_that_ends_while_a_look_lasts_is_due_at_the_next_turn(place: Place) -> None:
-    begun, never = [anyio.Event(), anyio.Event()], anyio.Event()
-
-    async def hold() -> None:
-        next(event for event in begun if not event.is_set()).set()
-        await never.wait()
-
+    begun = Gate()
     looks, ends_at = 0, place.clock.steady() + LEASE_S
 
     async def last_long(moment: StoreCall) -> None:
@@ -320,28 +261,24 @@ async def test_a_lease_that_ends_while_a_look_lasts_is_due_at_the_next_turn(plac
         left_s = ends_at - place.clock.steady()
         if moment.call == "header" and moment.when == "before" and 0 < left_s <= LOOK_S:
             looks += 1
-            if looks == len(begun):
+            if looks == 2:
                 place.clock.advance(left_s)
 
-    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
-    free = recording_tool(place.ledger, "mail", effect="read")
     async with (
-        engine_on(place.store, Registry([held]), CallerModel()) as owner,
-        engine_on(WatchedStore(place.back_end.connect(), last_long), Registry([free]), CallerModel()) as other,
+        place.held(begun) as owner,
+        place.free(on=lambda store: WatchedStore(store, last_long)) as other,
     ):
-        running = [await start_mail(owner, thread_id) for thread_id in ("t", "t2")]
-        for event in begun:
-            await event.wait()
-        while looks < len(begun):
+        running = [await start(owner, ALONE, thread_id=thread_id) for thread_id in ("t", "t2")]
+        await begun.wait_for(2)
+        while looks < 2:
             place.clock.advance(TICK_S)
             await other.tick()
         place.clock.advance(TICK_S)
         await other.tick()
-        looking = place.back_end.connect()
-        owners = [(header := await looking.header(found.execution_id)) and header.owner for found in running]
+        owners = [(await place.header(execution)).owner for execution in running]
         assert owner.owner not in owners
-        for found in running:
-            await other.wait(await other.find(found.execution_id), 60)
+        for execution in running:
+            await other.wait(await other.find(execution.execution_id), 60)
     assert place.ledger.tools_run() == ["mail"] * len(running)
 
 
@@ -382,12 +319,11 @@ class Turns:
 async def test_what_is_cancelled_while_it_is_taken_over_ends_without_a_question(
     place: Place, sees_owner_commit: bool
 ) -> None:
-    async with engine_on(place.back_end.connect(), place.mail.tools(), CallerModel()) as owner:
-        running = await start_mail(owner, "t")
+    async with place.process(tools=[place.mail.tool()]) as owner:
+        running = await start(owner, ALONE)
         await place.mail.is_waiting.wait()
     turns = Turns(place.back_end.connect(), running, sees_owner_commit=sees_owner_commit)
-    store = WatchedStore(place.back_end.connect(), turns.watch)
-    command = Engine(store, place.mail.tools(), CallerModel(), OperatorPolicy(), adopts=False, grace_s=0.0)
+    command = place.process(tools=[place.mail.tool()], on=lambda store: WatchedStore(store, turns.watch), adopts=False)
     async with command, anyio.create_task_group() as tasks:
         found = await command.find(running.execution_id)
         place.clock.advance(RENEW_S)
@@ -401,12 +337,7 @@ async def test_what_is_cancelled_while_it_is_taken_over_ends_without_a_question(
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_takeover_repeats(place: Place) -> None:
-    is_repeated, never = anyio.Event(), anyio.Event()
-
-    async def hold() -> None:
-        is_repeated.set()
-        await never.wait()
-
+    begun, repeated = Gate(), Gate()
     is_claimed, is_refused = anyio.Event(), anyio.Event()
     appends = 0
 
@@ -420,21 +351,14 @@ async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_
             appends += 1
             if appends == 2:
                 is_refused.set()
-                await is_repeated.wait()
+                await repeated.is_reached.wait()
 
-    begun = anyio.Event()
-
-    async def begin() -> None:
-        begun.set()
-        await never.wait()
-
-    first = recording_tool(place.ledger, "mail", effect="read", before=begin)
-    async with engine_on(place.back_end.connect(), Registry([first]), CallerModel()) as owner:
-        running = await start_mail(owner, "t")
-        await begun.wait()
-    again = recording_tool(place.ledger, "mail", effect="read", before=hold)
-    store = WatchedStore(place.back_end.connect(), meet)
-    command = Engine(store, Registry([again]), CallerModel(), OperatorPolicy(), adopts=False, grace_s=0.0)
+    async with place.process(begun, tools=("mail",), effect="read") as owner:
+        running = await start(owner, ALONE)
+        await begun.is_reached.wait()
+    command = place.process(
+        repeated, tools=("mail",), effect="read", on=lambda store: WatchedStore(store, meet), adopts=False
+    )
     async with command, anyio.create_task_group() as tasks:
         found = await command.find(running.execution_id)
         place.clock.advance(RENEW_S)
@@ -447,24 +371,13 @@ async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_a_command_that_changes_nothing_takes_nothing_from_a_living_owner(place: Place) -> None:
-    begun, never = anyio.Event(), anyio.Event()
-
-    async def hold() -> None:
-        begun.set()
-        await never.wait()
-
-    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
-    free = recording_tool(place.ledger, "mail", effect="read")
-    async with (
-        engine_on(place.store, Registry([held]), CallerModel()) as owner,
-        engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
-    ):
-        running = await start_mail(owner, "t")
-        await begun.wait()
+    begun = Gate()
+    async with place.held(begun) as owner, place.free() as other:
+        running = await start(owner, ALONE)
+        await begun.is_reached.wait()
         place.clock.advance(LEASE_S + UNLIMITED_S)
         await other.withdraw(await other.find(running.execution_id), "nothing", "there is no such question")
-        header = await place.back_end.connect().header(running.execution_id)
-        assert header is not None and header.owner == owner.owner
+        assert (await place.header(running)).owner == owner.owner
     assert place.ledger.tools_run() == []
 
 
@@ -474,25 +387,16 @@ async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_end
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "MAX_ROWS", 2)
-    begun, never = [anyio.Event() for _ in range(3)], anyio.Event()
-
-    async def hold() -> None:
-        next(event for event in begun if not event.is_set()).set()
-        await never.wait()
-
-    held = [
-        recording_tool(place.ledger, "mail", effect="effect", before=hold),
-        recording_tool(place.ledger, "look", effect="read", before=hold),
-    ]
-    free = [recording_tool(place.ledger, "mail", effect="effect"), recording_tool(place.ledger, "look", effect="read")]
+    begun = Gate()
+    held = [place.tool("mail", before=begun.hold), place.tool("look", effect="read", before=begun.hold)]
+    free = ["mail", place.tool("look", effect="read")]
     async with (
-        engine_on(place.store, Registry(held), CallerModel()) as owner,
-        engine_on(place.back_end.connect(), Registry(free), CallerModel()) as other,
+        place.process(tools=held, on=lambda _: place.silent) as owner,
+        place.process(tools=free) as other,
     ):
-        kept = [await start_call(owner, thread_id, "mail") for thread_id in ("t", "t2")]
-        ended = await start_call(owner, "t3", "look")
-        for event in begun:
-            await event.wait()
+        kept = [await start(owner, ALONE, thread_id=thread_id) for thread_id in ("t", "t2")]
+        ended = await start(owner, step("look", "look"), thread_id="t3")
+        await begun.wait_for(3)
         for _ in range(int((LEASE_S + RENEW_S) / TICK_S)):
             place.clock.advance(TICK_S)
             await other.tick()
@@ -505,31 +409,16 @@ async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_end
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 async def test_a_full_process_leaves_what_a_silent_one_had_to_one_that_has_room(place: Place) -> None:
-    begun, never = [anyio.Event(), anyio.Event()], anyio.Event()
-
-    async def hold() -> None:
-        next(event for event in begun if not event.is_set()).set()
-        await never.wait()
-
-    held = recording_tool(place.ledger, "mail", effect="read", before=hold)
-    free = recording_tool(place.ledger, "mail", effect="read")
-    busy = Engine(
-        place.back_end.connect(), Registry([held]), CallerModel(), OperatorPolicy(), concurrency=1, grace_s=0.0
-    )
+    begun = Gate()
     async with (
-        busy,
-        engine_on(place.store, Registry([held]), CallerModel()) as owner,
-        engine_on(place.back_end.connect(), Registry([free]), CallerModel()) as other,
+        place.process(begun, tools=("mail",), effect="read", concurrency=1) as busy,
+        place.held(begun) as owner,
+        place.free() as other,
     ):
-        await start_mail(busy, "t")
-        running = await start_mail(owner, "t2")
-        for event in begun:
-            await event.wait()
-        looking = place.back_end.connect()
-        while (header := await looking.header(running.execution_id)) and header.owner == owner.owner:
-            place.clock.advance(TICK_S)
-            for engine in (busy, other):
-                await engine.tick()
+        await start(busy, ALONE)
+        running = await start(owner, ALONE, thread_id="t2")
+        await begun.wait_for(2)
+        await place.wait_for_heir(running, owner, busy, other)
         done = await other.wait(await other.find(running.execution_id), 60)
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
 
@@ -537,13 +426,11 @@ async def test_a_full_process_leaves_what_a_silent_one_had_to_one_that_has_room(
 @requirement("lease:living")
 async def test_a_busy_process_takes_again_what_it_took_without_noticing(place: Place) -> None:
     store = ForgetfulStore(place.back_end.connect())
-    front = Engine(
-        place.back_end.connect(), place.mail.tools(), CallerModel(), OperatorPolicy(), adopts=False, follows=False
-    )
-    async with engine_on(store, place.mail.tools(), CallerModel()) as busy, front:
-        await start_mail(busy, "t")
+    front = place.process(tools=[place.mail.tool()], adopts=False, follows=False)
+    async with place.process(tools=[place.mail.tool()], on=lambda _: store) as busy, front:
+        await start(busy, ALONE)
         await place.mail.is_waiting.wait()
-        left = await start_mail(front, "t2")
+        left = await start(front, ALONE, thread_id="t2")
         while store.lost is None:
             with suppress(StoreError):
                 await busy.tick()
@@ -553,8 +440,7 @@ async def test_a_busy_process_takes_again_what_it_took_without_noticing(place: P
         after = await store.header(left.execution_id)
         assert after is not None and store.lost.execution_id == left.execution_id
         assert (after.owner, after.fence) == (busy.owner, store.lost.fence + 1)
-        place.mail.may_send.set()
-        place.mail.may_return.set()
+        place.let_mail_end()
 
 
 @requirement("lease:effect")
@@ -563,11 +449,9 @@ async def test_what_a_person_gave_up_is_told_when_the_call_still_comes_back(
 ) -> None:
     place.mail.may_send.set()
     async with place.processes() as (_, other, running):
-        while not place.mail.sent:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: bool(place.mail.sent))
         asked = await place.take_over(other, running)
-        done = await answer(other, asked, GIVE_UP)
+        done = await answer(other, asked, NO)
         place.mail.may_return.set()
-        while "ended before this was known" not in caplog.text:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: "ended before this was known" in caplog.text)
     assert done.status != "completed"

@@ -14,13 +14,12 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from tests.campaign.clients import HttpHost, Refused
-from tests.campaign.database import SharedDatabase
-from tests.campaign.ledger import Ledger
-from tests.campaign.patience import PATIENCE_VARIABLE
-from tests.campaign.records import Records
-from tests.campaign.shop import STAGE_VARIABLE
-from tests.campaign.stage import SHOP
+from tests.harness.clients import HttpHost, Refused
+from tests.harness.database import SharedDatabase
+from tests.harness.ledger import Ledger
+from tests.harness.process import STAGE
+from tests.harness.records import Records
+from tests.harness.stage import SHOP
 from tests.requirements import requirement
 from tests.support.newer import build_newer
 from tests.support.paths import ROOT
@@ -64,8 +63,7 @@ class Upgrade:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([*paths, str(ROOT)]),
-            STAGE_VARIABLE: str(self.folder),
-            PATIENCE_VARIABLE: "product",
+            STAGE: str(self.folder),
             "PLANWARDEN_SECRET_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
         }
         log = self.folder / f"log-{len(self.members)}"
@@ -101,13 +99,13 @@ class Upgrade:
     async def wait_for_call(self, what: str, execution_id: str) -> int:
         """The process that began or ended the first call of the execution."""
         while True:
-            for line in Ledger(self.folder).lines(what):
+            for line in Ledger.of(self.folder).lines(what):
                 if line.key.startswith(execution_id):
                     return line.pid
             await anyio.sleep(0.05)
 
     def list_effects(self) -> list[str]:
-        return sorted(line.key for line in Ledger(self.folder).lines("done"))
+        return sorted(line.key for line in Ledger.of(self.folder).lines("done"))
 
     def close(self) -> None:
         for member in self.members:

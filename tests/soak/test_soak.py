@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 
-from tests.soak.book import NEVER, WAITS, Book
-from tests.soak.load import Load
+from planwarden.server.settings.configuration import DATABASE
+from tests.soak.__main__ import open_soak, settle
+from tests.soak.load import PAUSES_S
 from tests.soak.picture import draw
 from tests.soak.samples import MIB, PROCESS_MEASURES, WAL, Sample, judge_all, read_files, read_process
-from tests.soak.scenes import PAUSES_S
-from tests.soak.stage import open_stage
 
 
 def build_samples(*, leak_bytes: float = 0, leaked_files: float = 0) -> list[Sample]:
@@ -45,34 +45,16 @@ def test_the_picture_has_a_panel_for_each_measure_and_says_nothing_as_markup() -
     assert "one &amp; &lt;two&gt;" in picture and WAL.unit in picture
 
 
-def test_the_book_finds_what_ended_otherwise_and_what_was_ordered_otherwise() -> None:
-    book = Book()
-    book.expect("a", "completed")
-    book.expect("b", WAITS)
-    book.expect("c", "completed", NEVER)
-    book.orders |= {"a", "z"}
-    assert book.compare([("a", "completed"), ("b", WAITS)], ["a", "z"]) == []
-    assert book.compare([("a", "failed"), ("d", "completed")], ["a", "a", "b"]) == [
-        "b was never started",
-        "d is unknown",
-        "a is failed, expected completed",
-        "a was ordered 2 times",
-        "b was ordered without approval",
-        "z was approved and not ordered",
-    ]
-    assert book.find_unfinished([("a", "running"), ("b", WAITS), ("c", WAITS)]) == ["a", "c"]
-
-
 @pytest.mark.exhaustive
 @pytest.mark.anyio
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux has /proc")
 async def test_each_scene_ends_as_it_expects(tmp_path: Path) -> None:
-    book = Book()
-    async with open_stage(tmp_path) as stage, stage.open_browser("carol") as browser:
-        load = Load(stage, book, browser, seed=1)
-        await load.play_once(PAUSES_S)
-        sample = {**read_process(stage.servers["http"]), **read_files(stage.database)}
+    async with open_soak(tmp_path) as (stage, load):
+        async with anyio.create_task_group() as tasks:
+            for scene in PAUSES_S:
+                tasks.start_soon(load.play, scene)
+        sample = {**read_process(stage.servers[0].process.pid), **read_files(stage.home / DATABASE)}
         assert all(value > 0 for value in sample.values()), sample
-        faults = [*book.faults, *await load.settle(), *book.compare(await stage.read_statuses(), stage.orders)]
+        faults = [*load.faults, *await settle(stage)]
     assert not faults, "\n".join(faults)
-    assert set(book.visits) == {scene.__name__ for scene in PAUSES_S}
+    assert set(load.visits) == {scene.__name__ for scene in PAUSES_S}

@@ -22,9 +22,10 @@ from planwarden.agent.core.state import new_execution
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.harness.process import WORKER
 from tests.requirements import requirement
 from tests.storage.suite import Scribe, decided
-from tests.support.processes import ROOT, WORKER
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
 

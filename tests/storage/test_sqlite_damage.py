@@ -25,11 +25,12 @@ from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.writer import Writer
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PRINCIPAL, engine_on
+from tests.harness.ledger import Ledger as EffectLedger
+from tests.harness.process import run_on_mount
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
 from tests.storage.test_sqlite import contents, edit, replace_contents, written
-from tests.support.fakes import EffectLedger, recording_tool
-from tests.support.processes import run_on_mount
+from tests.support.fakes import recording_tool
 from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio

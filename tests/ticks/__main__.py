@@ -5,11 +5,9 @@ set back. At the end every tick has to have one run, and no run may be without i
 """
 
 import argparse
-import math
 import random
 import shutil
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -20,12 +18,12 @@ import anyio
 
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.harness.clock import SharedClock
+from tests.harness.process import Worker
 from tests.server.schedules.support import add_schedule
 from tests.support.paths import ROOT
-from tests.ticks.shared_clock import SharedClock
 
 FOLDER = ROOT / ".cache" / "ticks"
-BEGIN = 1_800_000_000.0
 WORKERS = ("a", "b")
 LIFE_S = 0.4
 """How long a process that has started lives on average."""
@@ -47,14 +45,14 @@ class Campaign:
     kills: int = 0
     jumps: int = 0
     expected: set[str] = field(default_factory=set[str])
-    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
-    dies_at: dict[str, float] = field(default_factory=dict[str, float])
+    processes: dict[str, tuple[Worker, float]] = field(default_factory=dict[str, tuple[Worker, float]])
+    """Each with the moment at which it dies."""
 
     def run(self) -> list[str]:
-        """Returns what is wrong at the end, one sentence each."""
+        """Return what is wrong at the end, one sentence each."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        clock = SharedClock(self.folder / "clock", now=BEGIN)
+        clock = SharedClock(self.folder / "clock")
         anyio.run(self._prepare, clock)
         try:
             with closing(sqlite3.connect(self.folder / "planwarden.db", timeout=30)) as database:
@@ -62,9 +60,8 @@ class Campaign:
                     self._pass_minute(clock, database)
                 return self._find_faults(database)
         finally:
-            for process in self.processes.values():
+            for process, _ in self.processes.values():
                 process.kill()
-                process.wait()
 
     async def _prepare(self, clock: SharedClock) -> None:
         store = SqliteStore.open(self.folder / "planwarden.db", clock=clock)
@@ -87,29 +84,25 @@ class Campaign:
         self._wait_until_idle(clock, database)
 
     def _wait_until_idle(self, clock: SharedClock, database: sqlite3.Connection) -> None:
-        """Returns when nothing is due; kills and starts processes meanwhile."""
+        """Kill and start processes until nothing is due."""
         deadline = time.monotonic() + LONGEST_MINUTE_S
         while database.execute("SELECT 1 FROM schedules WHERE due_at <= ? LIMIT 1", (clock.now(),)).fetchone():
             if time.monotonic() > deadline:
                 raise AssertionError(f"{clock.now()} has not come to an end; see {self.folder}")
-            self._keep_processes()
+            for name in WORKERS:
+                self._keep(name)
             time.sleep(LOOK_S)
 
-    def _keep_processes(self) -> None:
-        for name in WORKERS:
-            process, ready = self.processes.get(name), self.folder / f"{name}.ready"
-            if process is not None and name not in self.dies_at and ready.exists():
-                self.dies_at[name] = time.monotonic() + self.chance.expovariate(1 / self.life_s)
-            if process is not None and time.monotonic() > self.dies_at.get(name, math.inf):
-                process.kill()
-                process.wait()
-                self.kills += 1
-                process = None
-            if process is None or process.poll() is not None:
-                ready.unlink(missing_ok=True)
-                self.dies_at.pop(name, None)
-                command = [sys.executable, "-m", "tests.ticks.worker", str(self.folder), name]
-                self.processes[name] = subprocess.Popen(command, cwd=ROOT)
+    def _keep(self, name: str) -> None:
+        process, dies_at = self.processes.get(name, (None, 0.0))
+        if process is not None and time.monotonic() > dies_at:
+            process.kill()
+            self.kills += 1
+            process = None
+        if process is None or process.process.poll() is not None:
+            process = Worker("tests.ticks.ticker:work", str(self.folder), name)
+            assert process.read() == "ready"
+            self.processes[name] = process, time.monotonic() + self.chance.expovariate(1 / self.life_s)
 
     def _find_faults(self, database: sqlite3.Connection) -> list[str]:
         started = {str(row[0]) for row in database.execute("SELECT key FROM starts")}
@@ -130,8 +123,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = parser.parse_args()
-    minutes = -(-given.ticks // given.schedules)
-    campaign = Campaign(FOLDER, given.schedules, minutes, random.Random(given.seed))
+    campaign = Campaign(FOLDER, given.schedules, -(-given.ticks // given.schedules), random.Random(given.seed))
     began = time.monotonic()
     faults = campaign.run()
     print(

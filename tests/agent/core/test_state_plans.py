@@ -30,9 +30,11 @@ from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.crash.scenario import FORM, PERSON, PRINCIPAL, engine_on
+from tests.harness.ledger import Ledger
+from tests.harness.person import FORM, PERSON, PRINCIPAL
+from tests.harness.team import engine_on
 from tests.requirements import requirement
-from tests.support.fakes import EffectLedger, recording_tool
+from tests.support.fakes import recording_tool
 
 KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")
 MAX_ROUNDS = 60
@@ -84,7 +86,7 @@ def _call(draw: st.DrawFn, kind: str, earlier: list[str]) -> JsonValue:
     return {"toolName": names.get(kind, kind), "arguments": arguments.get(kind, {"value": taken})}
 
 
-def _tools(ledger: EffectLedger) -> Registry:
+def _tools(ledger: Ledger) -> Registry:
     return Registry(
         [
             recording_tool(ledger, "find", effect="read"),
@@ -110,9 +112,7 @@ def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
     return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
 
 
-async def _run(
-    data: st.DataObject, plan: JsonValue, ledger: EffectLedger
-) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
+async def _run(data: st.DataObject, plan: JsonValue, ledger: Ledger) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
     """The finished execution and its log."""
     clock = ManualClock()
     store = MemoryStore(clock)
@@ -190,7 +190,7 @@ def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> Executio
 def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
     data: st.DataObject, plan: JsonValue
 ) -> None:
-    execution, log = anyio.run(_run, data, plan, EffectLedger(Path(os.devnull)))
+    execution, log = anyio.run(_run, data, plan, Ledger(Path(os.devnull)))
     assert _replay(execution, log) == execution
     assert [entry.sequence for entry in log] == list(range(1, len(log) + 1))
     for state in execution.steps.values():

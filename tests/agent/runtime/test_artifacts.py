@@ -19,10 +19,11 @@ from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
+from tests.harness.ledger import Ledger as EffectLedger
+from tests.harness.process import Worker
 from tests.requirements import requirement
 from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
-from tests.support.fakes import CrashingStore, EffectLedger, RefusingStore, recording_tool
-from tests.support.processes import Worker
+from tests.support.fakes import CrashingStore, RefusingStore, recording_tool
 from tests.support.wardens import Ledger, calls, decide, model_step, plan, run, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -283,7 +284,7 @@ async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tm
 async def test_a_process_killed_between_a_large_effect_and_its_commit_leaves_a_question_and_no_artifact(
     tmp_path: Path,
 ) -> None:
-    worker = Worker("tests.crash.worker", "large_effect", str(tmp_path))
+    worker = Worker("tests.crash.programs:large_effect", str(tmp_path))
     worker.process.wait(60)
     worker.kill()
     ledger = EffectLedger(tmp_path / "effects")

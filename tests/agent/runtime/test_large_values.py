@@ -24,8 +24,9 @@ from planwarden.agent.core.pointers import (
 from planwarden.agent.core.references import MAX_REFERENCES
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
 from planwarden.storage.memory.store import MemoryStore
+from tests.harness.ledger import Ledger as EffectLedger
 from tests.requirements import requirement
-from tests.support.fakes import EffectLedger, recording_tool
+from tests.support.fakes import recording_tool
 from tests.support.turns import MAX_TURN_S, measure_longest_turn
 from tests.support.wardens import Ledger, plan, run, tool_step, warden
 
@@ -70,7 +71,7 @@ async def test_a_plan_that_names_a_large_result_many_times_is_refused_before_any
             tracemalloc.stop()
     # What is said of 2,500 references takes some memory; what they name would take 500 MB.
     assert peak < 40 * SIZE
-    assert [entry.tool_name for entry in seen.entries()] == (["big", "take"] if why is None else ["big"])
+    assert seen.tools_run() == (["big", "take"] if why is None else ["big"])
     error = done.steps[1].error
     assert error is None if why is None else error is not None and why in error.message
 
@@ -91,7 +92,8 @@ async def test_references_into_a_very_large_result_are_read_without_the_loop_sta
 
     async with warden(tools=[big, tools[1]]) as w:
         longest_s, _ = await measure_longest_turn(lambda: w.execute_plan(steps))
-    assert seen.entries()[0].arguments == {"values": ["x\u00e9", f"name {count - 1}", {"id": 0, "name": "name 0"}]}
+    [done] = (line for line in seen.lines("done") if line.facts["tool"] == "take")
+    assert done.facts["arguments"] == {"values": ["x\u00e9", f"name {count - 1}", {"id": 0, "name": "name 0"}]}
     assert longest_s < MAX_TURN_S
 
 

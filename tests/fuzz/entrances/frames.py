@@ -1,23 +1,24 @@
-"""Whole MCP messages: over HTTP with their headers, and over standard input as lines, both without a process."""
+"""Whole MCP messages: over HTTP with their headers and without a socket, and as lines for a process over stdio."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import httpx2
-from mcp.server.stdio import stdio_server
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from tests.fuzz.corpus import CAPABILITIES, CLIENT, PLANS, VERSIONS, Document, requests
 from tests.fuzz.entrance import Wrong, check_rpc
 from tests.fuzz.mutation import ODD_TEXTS, Mutator
 from tests.fuzz.office import Office, build_headers, build_meta, office, read_answer
-from tests.server.mcp.support import served
-from tests.support.wardens import Ledger
+from tests.support.forking.command import forked_command_line
 
-ANSWER_S = 20.0
+PROCESS_S = 30.0
+FOUND = 8 * 1024 * 1024
 HEADERS = (b"Mcp-Session-Id", b"Last-Event-ID", b"Origin", b"Authorization", b"Content-Encoding", b"Cookie")
 
 
@@ -89,57 +90,27 @@ async def open_http(home: Path) -> AsyncGenerator[HttpFrames]:
         yield HttpFrames(found)
 
 
-class Pipe:
-    """Both ends of standard input and output, as the SDK's transport reads and writes them: lines of text."""
+class StdioProcess:
+    """Lines for `planwarden serve`; its error output may hold no traceback."""
 
-    def __init__(self) -> None:
-        self._to_server, self._lines = anyio.create_memory_object_stream[str](1)
-        self._answers, self._from_server = anyio.create_memory_object_stream[str](10_000)
-
-    def __aiter__(self) -> AsyncIterator[str]:
-        return self._lines.__aiter__()
-
-    async def write(self, text: str) -> None:
-        self._answers.send_nowait(text)
-
-    async def flush(self) -> None:
-        """Nothing is kept back."""
-
-    async def put(self, data: bytes) -> None:
-        """Sends bytes and the end of the line, as the transport decodes them."""
-        for line in f"{data.decode('utf-8', 'replace')}\n".splitlines(keepends=True):
-            await self._to_server.send(line)
-
-    async def take(self, request_id: object) -> list[Document]:
-        """Every message up to the answer to this request."""
-        found: list[Document] = []
-        with anyio.fail_after(ANSWER_S):
-            while True:
-                message = json.loads(await self._from_server.receive())
-                found.append(message)
-                if message.get("id") == request_id and "method" not in message:
-                    return found
-
-    def close(self) -> None:
-        for stream in (self._to_server, self._lines, self._answers, self._from_server):
-            stream.close()
-
-
-class StdioFrames:
-    """Writes lines, each followed by a request that shows that the server has read it and still answers."""
-
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self._stdin, self._stderr = process.stdin, process.stderr
+        self._lines = BufferedByteReceiveStream(process.stdout)
         self._pings = 0
+        self._log = b""
 
     async def send(self, mutator: Mutator) -> str:
         _, _, message = make_message(mutator, "t", "s")
-        body = mutator.encode(message)
-        mutator.sent = body
-        await self._pipe.put(body)
+        mutator.sent = body = mutator.encode(message)
+        await self._stdin.send(body + b"\n")
         outcome = "silence"
         for answer in (await self._ask("tools/list"))[:-1]:
             outcome = "request" if "method" in answer else check_rpc(answer)
+        if b"Traceback" in self._log or b"stood still" in self._log:
+            log, self._log = self._log, b""
+            raise Wrong(f"log: {log[-3_000:].decode(errors='replace')}")
         return outcome
 
     async def check_alive(self) -> None:
@@ -151,32 +122,33 @@ class StdioFrames:
     async def start(self) -> None:
         params: Document = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES[1], "clientInfo": CLIENT}
         await self._ask("initialize", **params)
-        await self._pipe.put(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        await self._stdin.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
 
-    async def _ask(self, method: str, **params: Any) -> list[Document]:
+    async def read_log(self) -> None:
+        async for chunk in self._stderr:
+            self._log = (self._log + chunk)[-100_000:]
+
+    async def _ask(self, method: str, **params: object) -> list[Document]:
+        """Every message up to the answer."""
         self._pings += 1
-        request_id = f"ping-{self._pings}"
+        request_id, found = f"ping-{self._pings}", list[Document]()
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        await self._pipe.put(json.dumps(message).encode())
-        return await self._pipe.take(request_id)
+        await self._stdin.send(json.dumps(message).encode() + b"\n")
+        with anyio.fail_after(PROCESS_S):
+            while not found or found[-1].get("id") != request_id or "method" in found[-1]:
+                found.append(json.loads(await self._lines.receive_until(b"\n", FOUND)))
+        return found
 
 
 @asynccontextmanager
-async def open_stdio(home: Path) -> AsyncGenerator[StdioFrames]:
-    pipe = Pipe()
-    file = cast("anyio.AsyncFile[str]", pipe)
-    async with served(home, tools=Ledger().tools()) as found, anyio.create_task_group() as tasks:
-
-        async def serve() -> None:
-            # The SDK serves on streams that are not the process's own only here.
-            server = found.server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
-            async with stdio_server(file, file) as (reading, writing):
-                await server.run(reading, writing, server.create_initialization_options())
-
-        tasks.start_soon(serve)
-        frames = StdioFrames(pipe)
-        await frames.start()
-        await frames.check_alive()
-        yield frames
+async def open_stdio(home: Path) -> AsyncGenerator[StdioProcess]:
+    command = forked_command_line("--home", str(home), "serve")
+    (home / "planwarden.toml").write_text('[approvals]\nopen_inbox = "never"\n')
+    async with await anyio.open_process(command) as process, anyio.create_task_group() as tasks:
+        served = StdioProcess(process)
+        tasks.start_soon(served.read_log)
+        await served.start()
+        await served.check_alive()
+        yield served
+        process.terminate()
         tasks.cancel_scope.cancel()
-    pipe.close()

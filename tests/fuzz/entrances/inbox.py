@@ -15,33 +15,16 @@ from tests.server.mcp.support import sender
 from tests.support.wardens import Ledger
 
 PATHS = (
-    "/inbox",
-    "/inbox/",
-    "/inbox/waiting",
-    "/inbox/history",
-    "/inbox/review",
-    "/inbox/grants",
-    "/inbox/keys",
-    "/inbox/pair",
-    "/inbox/static/inbox.css",
-    "/inbox/suspensions/{id}",
-    "/inbox/suspensions/{id}/standing",
-    "/inbox/suspensions/{id}/decision",
-    "/inbox/suspensions/{id}/grant",
-    "/inbox/executions/{thread}",
-    "/inbox/executions/{thread}/timeline",
-    "/inbox/threads/{thread}",
-    "/inbox/grants/{id}/revoke",
-    "/inbox/keys/{id}/remove",
+    *("/inbox", "/inbox/", "/inbox/waiting", "/inbox/history", "/inbox/review", "/inbox/grants", "/inbox/keys"),
+    *("/inbox/pair", "/inbox/static/inbox.css", "/inbox/suspensions/{id}", "/inbox/suspensions/{id}/standing"),
+    *("/inbox/suspensions/{id}/decision", "/inbox/suspensions/{id}/grant", "/inbox/executions/{thread}"),
+    *("/inbox/executions/{thread}/timeline", "/inbox/threads/{thread}", "/inbox/grants/{id}/revoke"),
+    *("/inbox/keys/{id}/remove",),
 )
 QUERIES = ("cursor", "next", "code", "v", "page", "ids", "after", "limit", "q")
 KINDS = (
-    "application/x-www-form-urlencoded",
-    "application/x-www-form-urlencoded; charset=utf-16",
-    "multipart/form-data; boundary=x",
-    "application/json",
-    "text/plain",
-    "",
+    *("application/x-www-form-urlencoded", "application/x-www-form-urlencoded; charset=utf-16"),
+    *("multipart/form-data; boundary=x", "application/json", "text/plain", ""),
 )
 FORM_TOKENS = (b"&", b"=", b"%", b"%00", b"%ff", b"%ED%A0%80", b"+", b"&" * 2_100, b"\0", b"\xff", b"--x\r\n", b"[]")
 ENOUGH = 8

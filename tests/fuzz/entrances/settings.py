@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, chdir, redirect_stderr, redirect_stdout
@@ -73,29 +74,15 @@ SERVERS: Document = {
     }
 }
 TOML_TOKENS = (b"[", b"]", b"=", b'"', b"'''", b"\n", b"\0", b"\xff", b"nan", b"-1", b"1e999", b"{a=1}", b"[[tools]]")
-COMMANDS = (
-    ("show", "t"),
-    ("show", "t", "--artifact", "a"),
-    ("list",),
-    ("approve", "s", "--yes"),
-    ("reject", "s", "--reason", "no"),
-    ("tools",),
-    ("doctor",),
-    ("grants", "list"),
-    ("grants", "revoke", "g"),
-    ("keys", "list"),
-    ("keys", "revoke", "k"),
-    ("audit", "show", "--limit", "5"),
-    ("audit", "verify", "--head", "1:ab"),
-    ("audit", "export", "-"),
-    ("prune", "--older-than", "90d", "--dry-run"),
-    ("tokens", "list"),
-    ("tokens", "add", "x", "--days", "5"),
-    ("tokens", "revoke", "x"),
-    ("config", "print", "codex"),
-    ("call", "calculator", "--arguments", '{"expression": "1+1"}'),
-    ("run", "plan.json", "--yes"),
-    ("--version",),
+COMMANDS = tuple(
+    tuple(shlex.split(line))
+    for line in (
+        *("show t", "show t --artifact a", "list", "approve s --yes", "reject s --reason no", "tools", "doctor"),
+        *("grants list", "grants revoke g", "keys list", "keys revoke k", "audit show --limit 5", "audit export -"),
+        *("audit verify --head 1:ab", "prune --older-than 90d --dry-run", "tokens list", "tokens add x --days 5"),
+        *("tokens revoke x", "config print codex", "run plan.json --yes", "--version"),
+        """call calculator --arguments '{"expression": "1+1"}'""",
+    )
 )
 LONG_RUNNING = frozenset({"serve", "demo", "inbox", "login"})
 

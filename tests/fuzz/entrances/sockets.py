@@ -1,47 +1,30 @@
-"""Real sockets and a real process: damaged HTTP for the server with its inbox, and bytes for one that serves stdio."""
+"""Real sockets: damaged HTTP for the server with its inbox."""
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from planwarden.server.settings.configuration import Settings
-from tests.fuzz.corpus import CAPABILITIES, CLIENT, PLANS, Document
-from tests.fuzz.entrance import Wrong, check_rpc
+from tests.fuzz.corpus import CLIENT, Document
+from tests.fuzz.entrance import Wrong
 from tests.fuzz.entrances.frames import make_message
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.office import build_headers
 from tests.server.mcp.http_support import serving
 
 HTTP_TOKENS = (
-    b"\r\n",
-    b"\n",
-    b"\0",
-    b"\xff",
-    b" ",
-    b":",
-    b"HTTP/9.9",
-    b"Transfer-Encoding: chunked\r\n",
-    b"Content-Length: 5\r\n",
-    b"Content-Length: -1\r\n",
-    b"Expect: 100-continue\r\n",
-    b"Upgrade: websocket\r\nConnection: Upgrade\r\n",
-    b"A: " + b"b" * 70_000 + b"\r\n",
-    b"/../",
-    b"%00",
-    b"GET /inbox HTTP/1.1\r\n\r\n",
+    *(b"\r\n", b"\n", b"\0", b"\xff", b" ", b":", b"HTTP/9.9", b"Transfer-Encoding: chunked\r\n"),
+    *(b"Content-Length: 5\r\n", b"Content-Length: -1\r\n", b"Expect: 100-continue\r\n"),
+    *(b"Upgrade: websocket\r\nConnection: Upgrade\r\n", b"A: " + b"b" * 70_000 + b"\r\n", b"/../", b"%00"),
+    *(b"GET /inbox HTTP/1.1\r\n\r\n",),
 )
 PATHS = (b"/mcp", b"/mcp", b"/mcp", b"/inbox", b"/inbox/pair", b"/")
 ANSWER_S = 0.5
-PROCESS_S = 30.0
-FOUND = 8 * 1024 * 1024
 
 
 class Sockets:
@@ -106,67 +89,3 @@ async def open_sockets(home: Path) -> AsyncGenerator[Sockets]:
         sockets = Sockets(url)
         await sockets.check_alive()
         yield sockets
-
-
-class StdioProcess:
-    """Lines for `planwarden serve`; its error output may hold no traceback."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self._stdin, self._stderr = process.stdin, process.stderr
-        self._lines = BufferedByteReceiveStream(process.stdout)
-        self._pings = 0
-        self._log = b""
-
-    async def send(self, mutator: Mutator) -> str:
-        _, _, message = make_message(mutator, "t", "s")
-        mutator.sent = body = mutator.encode(message)
-        await self._stdin.send(body + b"\n")
-        outcome = "silence"
-        for answer in (await self._ask("tools/list"))[:-1]:
-            outcome = "request" if "method" in answer else check_rpc(answer)
-        if b"Traceback" in self._log or b"stood still" in self._log:
-            log, self._log = self._log, b""
-            raise Wrong(f"log: {log[-3_000:].decode(errors='replace')}")
-        return outcome
-
-    async def check_alive(self) -> None:
-        call: Document = {"name": "execute_plan", "arguments": {"plan": PLANS[0], "options": {"waitSeconds": 20}}}
-        answer = (await self._ask("tools/call", **call))[-1]
-        if answer.get("result", {}).get("structuredContent", {}).get("status") != "completed":
-            raise Wrong(f"an ordinary plan came to {str(answer)[:500]}")
-
-    async def start(self) -> None:
-        params: Document = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES[1], "clientInfo": CLIENT}
-        await self._ask("initialize", **params)
-        await self._stdin.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-
-    async def read_log(self) -> None:
-        async for chunk in self._stderr:
-            self._log = (self._log + chunk)[-100_000:]
-
-    async def _ask(self, method: str, **params: object) -> list[Document]:
-        """Every message up to the answer."""
-        self._pings += 1
-        request_id, found = f"ping-{self._pings}", list[Document]()
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        await self._stdin.send(json.dumps(message).encode() + b"\n")
-        with anyio.fail_after(PROCESS_S):
-            while not found or found[-1].get("id") != request_id or "method" in found[-1]:
-                found.append(json.loads(await self._lines.receive_until(b"\n", FOUND)))
-        return found
-
-
-@asynccontextmanager
-async def open_process(home: Path) -> AsyncGenerator[StdioProcess]:
-    command = [sys.executable, "-m", "planwarden.server.main", "--home", str(home), "serve"]
-    (home / "planwarden.toml").write_text('[approvals]\nopen_inbox = "never"\n')
-    async with await anyio.open_process(command) as process, anyio.create_task_group() as tasks:
-        served = StdioProcess(process)
-        tasks.start_soon(served.read_log)
-        await served.start()
-        await served.check_alive()
-        yield served
-        process.terminate()
-        tasks.cancel_scope.cancel()

@@ -17,12 +17,13 @@ from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.processes import ProcessFacts
 from planwarden.tools.base import Tool
 from planwarden.tools.registry import Registry
+from tests.harness.ledger import Ledger
 from tests.requirements import requirement
-from tests.support.fakes import EffectLedger, recording_tool
+from tests.support.fakes import recording_tool
 
 pytestmark = pytest.mark.anyio
 
-LEDGER = EffectLedger(Path("unused"))
+LEDGER = Ledger(Path("unused"))
 """No tool runs here."""
 OLD = {name: recording_tool(LEDGER, name) for name in ("mail", "pay")}
 NEW = {name: recording_tool(LEDGER, name, risk="confirm") for name in ("mail", "pay")}

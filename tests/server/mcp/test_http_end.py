@@ -13,11 +13,11 @@ import httpx2
 import pytest
 
 from planwarden.server.settings.configuration import Settings
-from tests.campaign.clients import HttpHost
-from tests.campaign.ledger import Ledger
-from tests.campaign.records import Records, read_file
-from tests.campaign.shop import STAGE_VARIABLE
-from tests.campaign.stage import SHOP
+from tests.harness.clients import HttpHost
+from tests.harness.ledger import Ledger
+from tests.harness.process import STAGE
+from tests.harness.records import Records, read_file
+from tests.harness.stage import SHOP
 from tests.requirements import requirement
 from tests.server.mcp.http_support import bearing, token_for
 from tests.support.paths import ROOT
@@ -54,7 +54,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", MAIN, "--home", str(home), "serve", "--http", "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE_VARIABLE: str(home.parent), "ORDERS": SECRET}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE: str(home.parent), "ORDERS": SECRET}
     with log.open("wb") as errors:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=errors)
 
@@ -82,7 +82,7 @@ async def test_a_server_that_ends_records_what_its_call_returned_and_has_logged_
             async with httpx2.AsyncClient(timeout=60, headers=token) as http:
                 arguments = {"plan": {"todoList": [HOLD]}, "options": {"waitSeconds": 0}}
                 await HttpHost(url, http).call("execute_plan", arguments)
-            await until(lambda: bool(Ledger(tmp_path).lines("begun")))
+            await until(lambda: bool(Ledger.of(tmp_path).lines("begun")))
             server.send_signal(signal.SIGTERM)
             (tmp_path / "go").touch()
             assert await anyio.to_thread.run_sync(server.wait) == 0, log.read_text()

@@ -5,6 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.execution import ask_for_person
 from planwarden.server.views.outcome import Outcome, build_outcome
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
@@ -96,3 +97,12 @@ async def test_a_loop_of_which_items_failed_or_were_left_out_is_not_simply_done(
     found = build_outcome(state, state.suspensions[suspension_id])
     assert found is not None and found.tone == "warn"
     assert found.text.startswith("Step 1 of 1 is completed; of 4 items 1 failed and 1 was left out.")
+
+
+async def test_nobody_is_asked_for_a_question_that_was_decided_in_the_meantime() -> None:
+    async with warden(Ledger()) as made:
+        asked = await made.execute_plan(plan(ERASE))
+        decision = planwarden.Decision(approved=True)
+        done = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, decision)
+    assert ask_for_person(asked, asked.suspensions[0].suspension_id).awaiting == "human"
+    assert ask_for_person(done, asked.suspensions[0].suspension_id) == done

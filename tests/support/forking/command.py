@@ -18,13 +18,13 @@ def forked_command_line(*words: str) -> Sequence[str]:
     """Like `python -m planwarden.server.main WORD...`, except that everything has been imported. Signals reach it, and
     it is killed with the process that this starts, and then its streams end. `-m MODULE` runs a module instead."""
     if sys.platform == "linux":
-        return [sys.executable, "-S", "-E", str(START), _fork_server(), *words]
+        return [sys.executable, "-S", "-E", str(START), fork_server(), *words]
     # Others lack such sockets, or must not fork what has threads.
     return [sys.executable, *([] if words[:1] == ("-m",) else ["-m", "planwarden.server.main"]), *words]
 
 
 @functools.cache
-def _fork_server() -> str:
+def fork_server() -> str:
     """The socket of the server of this process, which ends with it."""
     folder = tempfile.mkdtemp(prefix="planwarden-fork-")
     path = f"{folder}/socket"

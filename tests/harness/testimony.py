@@ -1,15 +1,13 @@
-"""What the driver knows without planwarden: what it was told, what it agreed to, and what the ledger says happened."""
+"""What the driver of a stage knows without planwarden: what it was told, and what it agreed to."""
 
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core import events as ev
-from tests.campaign.ledger import Ledger, Line, is_running, is_stopped
 
 Consent = tuple[str, str, str, str]
 """Execution, step, tool, and the arguments as canonical JSON."""
@@ -59,20 +57,3 @@ class Testimony:
 
     def surrender(self, key: str) -> None:
         self.surrendered[key] = time.monotonic()
-
-
-def has_happened(stage: Path, key: str) -> bool | None:
-    """Whether the call had its effect; None while somebody may still carry it out, so that nobody can say."""
-    lines = Ledger(stage).lines()
-    if any(line.what == "done" and line.key == key for line in lines):
-        return True
-    ended = {line.pid for line in lines if line.what == "ended" and line.key == key}
-    if any(line.what == "begun" and line.key == key and _goes_on(line, ended) for line in lines):
-        return None
-    # What was sent may still be in the pipe to a downstream server that is stopped, or whose process is dead.
-    desks = [line for line in lines if line.what == "desk" and is_running(line.pid)]
-    return None if any(is_stopped(desk.pid) or not is_running(desk.facts["parent"]) for desk in desks) else False
-
-
-def _goes_on(line: Line, ended: set[int]) -> bool:
-    return line.pid not in ended and is_running(line.pid)

@@ -11,11 +11,12 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from tests.campaign.ledger import Ledger, is_stopped
-from tests.campaign.manner import Manner, drop_standstill, forgive, plan_death, plan_standstill
-from tests.campaign.processes import Lost, Process
-from tests.campaign.seams import CALL_S, LEASE_S, SILENT_S
-from tests.campaign.stage import Kind, Stage
+from tests.campaign.cast import choose_kind
+from tests.harness.ledger import Ledger, is_stopped
+from tests.harness.manner import DIE_AFTER, DIE_BEFORE, STAND_STILL, Manner, plan, take
+from tests.harness.process import Lost, Process
+from tests.harness.seams import CALL_S, LEASE_S, SILENT_S
+from tests.harness.stage import Kind, Stage
 
 SLOW_LIST_S = 1.5
 PAUSES_S = (LEASE_S * 1.1, LEASE_S * 2, LEASE_S + CALL_S + 0.7)
@@ -47,9 +48,7 @@ class Chaos:
         """Two to five mishaps within that time; returns when the last one is over."""
         async with anyio.create_task_group() as tasks:
             for _ in range(self.chance.randrange(2, 6)):
-                mishap = self.chance.choices([act for act, _ in self.mishaps], [weight for _, weight in self.mishaps])[
-                    0
-                ]
+                [mishap] = self.chance.choices(list(self.mishaps), list(self.mishaps.values()))
                 tasks.start_soon(self._cause, mishap, self.chance.random() * seconds)
 
     async def _cause(self, mishap: Callable[["Chaos"], Awaitable[None]], after_s: float) -> None:
@@ -64,12 +63,12 @@ class Chaos:
 
     async def kill(self) -> None:
         if (victim := self._victim()) is not None:
-            victim.kill()
+            victim.end(signal.SIGKILL)
             await self._replace(victim)
 
     async def end(self) -> None:
         if (victim := self._victim()) is not None:
-            victim.terminate()
+            victim.end(signal.SIGTERM)
             await self._replace(victim)
 
     async def _replace(self, victim: Process) -> None:
@@ -78,13 +77,13 @@ class Chaos:
         kinds: list[Kind] = [server.kind for server in self.stage.servers if server.process is victim]
         if kinds and self.chance.random() < 0.8:
             with suppress(Lost):
-                await self.stage.start(self.stage.choose_kind(self.chance, kinds[0]))
+                await self.stage.start(choose_kind(self.chance, kinds[0], is_shared=self.stage.database is not None))
 
     async def pause(self) -> None:
         """Stopped for longer than a lease, with or without its downstream servers; others take over in the meantime."""
         if (victim := self._victim()) is not None:
             desks = self.stage.launcher.desks_of(victim.pid) if self.chance.random() < 0.5 else []
-            await victim.pause(self.chance.choice(PAUSES_S) * (1 + 0.4 * self.chance.random()), desks)
+            await victim.pause(self.chance.choice(PAUSES_S) * (1 + 0.4 * self.chance.random()), *desks)
 
     async def jump(self) -> None:
         seconds = self.chance.choice((60.0, 60.0, 5.0, -5.0, -60.0))
@@ -95,17 +94,17 @@ class Chaos:
     async def slow_start(self) -> None:
         """Downstream servers start again and take long to list their tools; their caller is stopped meanwhile."""
         Manner(list_s=SLOW_LIST_S * (0.2 + 0.8 * self.chance.random()), call_s=0.1).write(self.stage.folder)
-        before = len(Ledger(self.stage.folder).lines("desk"))
+        before = len(Ledger.of(self.stage.folder).lines("desk"))
         await self.kill_desks()
         if self.chance.random() < 0.8 and (victim := await self._starter(before)) is not None:
             self.done.append("stop_in_start")
-            await victim.pause(TAKEOVER_S * (1 + 0.4 * self.chance.random()), [])
+            await victim.pause(TAKEOVER_S * (1 + 0.4 * self.chance.random()))
 
     async def _starter(self, before: int) -> Process | None:
         """A process that starts a downstream server soon: its call is stored, and no tools are listed yet."""
         with anyio.move_on_after(START_S):
             while True:
-                for line in Ledger(self.stage.folder).lines("desk")[before:]:
+                for line in Ledger.of(self.stage.folder).lines("desk")[before:]:
                     parent = self.stage.launcher.started.get(line.facts["parent"])
                     if parent is not None and not parent.has_ended:
                         return parent
@@ -115,21 +114,21 @@ class Chaos:
     async def stand_still(self) -> None:
         """A process stops between its promise to call a tool and the call; it goes on when others have settled it."""
         if (victim := await self._stand_still()) is not None:
-            await victim.pause(TAKEOVER_S * (1 + 0.4 * self.chance.random()), [])
+            await victim.pause(TAKEOVER_S * (1 + 0.4 * self.chance.random()))
 
     async def die_before_call(self) -> None:
         """A process ends between its promise to call a tool and the call."""
         if (victim := await self._stand_still()) is not None:
-            victim.kill()
+            victim.end(signal.SIGKILL)
             await self._replace(victim)
 
     async def _stand_still(self) -> Process | None:
         """The process that stopped itself before a call; None when no call came soon."""
         async with self._standing:
-            before = len(Ledger(self.stage.folder).lines("stands"))
-            plan_standstill(self.stage.folder)
+            before = len(Ledger.of(self.stage.folder).lines("stands"))
+            plan(self.stage.folder, STAND_STILL)
             await self._wait_for_standing(before)
-            if drop_standstill(self.stage.folder):
+            if take(self.stage.folder, STAND_STILL):
                 return None
             # It was found, and what found it may be about to say so.
             await self._wait_for_standing(before)
@@ -143,7 +142,7 @@ class Chaos:
 
     def _list_standing(self, before: int) -> list[Process]:
         """Those that stand still already; who only says so would stop again after it was told to go on."""
-        lines = Ledger(self.stage.folder).lines("stands")[before:]
+        lines = Ledger.of(self.stage.folder).lines("stands")[before:]
         return [self.stage.launcher.started[line.pid] for line in lines if is_stopped(line.pid)]
 
     async def slow_calls(self) -> None:
@@ -157,7 +156,7 @@ class Chaos:
                         os.kill(desk, signal.SIGKILL)
 
     async def die_in_call(self) -> None:
-        plan_death(self.stage.folder, self.chance.choice(("before", "after")))
+        plan(self.stage.folder, self.chance.choice((DIE_BEFORE, DIE_AFTER)))
 
     async def fill_disk(self) -> None:
         self.stage.fill_disk()
@@ -176,7 +175,7 @@ class Chaos:
         """A machine stands still, and the database gives its connections up: its sign of life is gone."""
         if self.stage.database is not None and (victim := self._victim()) is not None:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(victim.pause, self.chance.choice(CUT_PAUSES_S), list[int]())
+                tasks.start_soon(victim.pause, self.chance.choice(CUT_PAUSES_S))
                 await anyio.sleep(0.1)
                 await anyio.to_thread.run_sync(partial(self.stage.database.cut, victim.pid, only_control=False))
 
@@ -189,40 +188,43 @@ class Chaos:
     def calm(self) -> None:
         """Everything works again, and the clock shows the latest time that it ever showed."""
         self.stage.free_disk()
-        forgive(self.stage.folder)
+        for mishap in (DIE_BEFORE, DIE_AFTER):
+            take(self.stage.folder, mishap)
         for process in self.stage.launcher.started.values():
             # Two who stop the same one may both be too early.
-            process.signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
         Manner().write(self.stage.folder)
         self.stage.clock.jump(self.latest_offset_s - self._offset_s)
         self._offset_s = self.latest_offset_s
 
 
-Mishaps = tuple[tuple[Callable[[Chaos], Awaitable[None]], int], ...]
-MISHAPS: Mishaps = (
-    (Chaos.kill, 5),
-    (Chaos.pause, 5),
-    (Chaos.slow_start, 4),
-    (Chaos.stand_still, 3),
-    (Chaos.die_before_call, 2),
-    (Chaos.jump, 3),
-    (Chaos.slow_calls, 2),
-    (Chaos.kill_desks, 2),
-    (Chaos.die_in_call, 2),
-    (Chaos.fill_disk, 2),
-    (Chaos.end, 1),
-)
-DATABASE_MISHAPS: Mishaps = (
-    (Chaos.kill, 5),
-    (Chaos.pause, 5),
-    (Chaos.cut, 4),
-    (Chaos.cut_and_pause, 3),
-    (Chaos.restart, 2),
-    (Chaos.slow_start, 4),
-    (Chaos.stand_still, 4),
-    (Chaos.die_before_call, 3),
-    (Chaos.slow_calls, 2),
-    (Chaos.kill_desks, 1),
-    (Chaos.die_in_call, 1),
-    (Chaos.end, 1),
-)
+Mishaps = dict[Callable[[Chaos], Awaitable[None]], int]
+"""How often each is drawn."""
+KILLS: Mishaps = {Chaos.kill: 3, Chaos.die_before_call: 1}
+MISHAPS: Mishaps = {
+    Chaos.kill: 5,
+    Chaos.pause: 5,
+    Chaos.slow_start: 4,
+    Chaos.stand_still: 3,
+    Chaos.die_before_call: 2,
+    Chaos.jump: 3,
+    Chaos.slow_calls: 2,
+    Chaos.kill_desks: 2,
+    Chaos.die_in_call: 2,
+    Chaos.fill_disk: 2,
+    Chaos.end: 1,
+}
+DATABASE_MISHAPS: Mishaps = {
+    Chaos.kill: 5,
+    Chaos.pause: 5,
+    Chaos.cut: 4,
+    Chaos.cut_and_pause: 3,
+    Chaos.restart: 2,
+    Chaos.slow_start: 4,
+    Chaos.stand_still: 4,
+    Chaos.die_before_call: 3,
+    Chaos.slow_calls: 2,
+    Chaos.kill_desks: 1,
+    Chaos.die_in_call: 1,
+    Chaos.end: 1,
+}

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp.types.version import LATEST_MODERN_VERSION
 
-from tests.campaign.processes import Lost, Process, read_lines
+from tests.harness.process import Lost, Process
 
 Document = dict[str, Any]
 AnswerForm = Callable[[Document], Awaitable[Document]]
@@ -42,7 +42,7 @@ class StdioHost:
     async def run(self, tasks: TaskGroup) -> None:
         """Reads what the process prints, until it ends."""
         self._tasks = tasks
-        await read_lines(self._process, self._take)
+        await self._process.read_lines(self._take)
 
     async def open(self) -> None:
         params: Document = {

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.storage.postgres.connection import connect, run
 from planwarden.storage.postgres.store import PostgresStore
-from tests.campaign.plants import FORGOTTEN
-from tests.campaign.records import Unreadable
-from tests.support.postgres import Server
+from tests.harness.records import Unreadable
+from tests.support.postgres import Server, as_url
 
 NAME = "planwarden {pid}"
 """What the connections of a process of the campaign call themselves."""
@@ -31,6 +29,14 @@ WHEN (old.status = 'running' AND new.status = 'running'
       AND old.owner IS NOT NULL AND old.owner IS DISTINCT FROM new.owner)
 EXECUTE FUNCTION note_take();
 """
+FORGOTTEN: dict[str, tuple[str, str]] = {
+    "shared-no-fence": (
+        "held.owner IS DISTINCT FROM a->>'lease_owner' OR held.fence <> (a->>'lease_fence')::bigint",
+        "false",
+    ),
+    "shared-no-count": (">= (wanted->>1)::bigint", "IS NOT NULL"),
+}
+"""A condition in the database's own function `append_one`, and what is there with the planted bug."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,7 @@ class SharedDatabase:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._database = server.make_database()
-        found = conninfo_to_dict(self._database)
-        self.url = f"postgresql://{found['user']}@/{found['dbname']}?host={found['host']}"
+        self.url = as_url(self._database)
 
     async def prepare(self, plant: str | None = None) -> None:
         """Like the operator's first start; with a planted bug the database forgets to refuse something."""
@@ -99,6 +104,5 @@ class SharedDatabase:
                 for table in ("executions", "events", "suspensions", "owners", "takes"):
                     rows = connection.execute(f"SELECT * FROM {table}".encode()).fetchall()
                     (kept / table).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-        with suppress(psycopg.Error), connect(self._server.url) as connection:
-            name = str(conninfo_to_dict(self._database)["dbname"])
-            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+        with suppress(psycopg.Error):
+            self._server.drop_database(self._database)

@@ -8,30 +8,30 @@ import json
 import os
 import random
 import re
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import httpx2
 
 from planwarden.agent.core import events as ev
-from tests.campaign.clients import Refused
-from tests.campaign.plans import STANDING
-from tests.campaign.processes import Lost, Process
-from tests.campaign.records import Pending, Records
-from tests.campaign.stage import Stage
-from tests.campaign.testimony import Testimony, has_happened
+from tests.harness.clients import Document, HttpHost, Refused, StdioHost
+from tests.harness.ledger import Ledger
+from tests.harness.process import Lost, Process
+from tests.harness.records import Pending
+from tests.harness.stage import Stage
 from tests.server.inbox.support import read
 
-Document = dict[str, Any]
 Channel = Callable[["Question", bool], Awaitable[None]]
 
 LOOK_S = 0.05
 COMMAND_S = 20.0
 GRANTED_USES = 2
 """Of each grant."""
+STANDING = "Standing"
+"""To whom a person allows some letters beforehand, of any amount."""
+FAILURES = (Lost, Refused, OSError, httpx2.HTTPError)
+"""Whatever a dying process or a full disk does to one person's attempt, the question is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class People:
     """Look at the open questions again and again, and answer them in their own time."""
 
     stage: Stage
-    testimony: Testimony
     chance: random.Random
     is_hasty: bool = False
     """Nobody waits, nobody errs: the round is being settled."""
@@ -63,33 +62,35 @@ class People:
     """The question whose form the person expects, and what the person will enter."""
     _form_was_shown: bool = False
 
+    def __post_init__(self) -> None:
+        self.stage.answer_form, self.testimony = self.answer_form, self.stage.testimony
+
     async def answer_all(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         records = self.stage.records
         while True:
             for row in records.pending():
                 if row.suspension_id not in self._busy:
                     self._busy.add(row.suspension_id)
-                    self.stage.tasks.start_soon(self._attend, records, row)
+                    self.stage.tasks.start_soon(self._attend, row)
             await anyio.sleep(LOOK_S)
 
-    async def _attend(self, records: Records, row: Pending) -> None:
+    async def _attend(self, row: Pending) -> None:
         """One question, once; when it stays open, it is attended to again."""
         try:
             await anyio.sleep(0 if self.is_hasty else self.chance.random() * 0.6)
-            found = records.state(row).suspensions.get(row.suspension_id)
+            found = self.stage.records.state(row).suspensions.get(row.suspension_id)
             if found is None or not found.is_open:
                 return
             question = Question(row, found.question)
             if found.question.kind == "reconcile":
-                happened = has_happened(self.stage.folder, question.call_key)
+                happened = Ledger.of(self.stage.folder).has_happened(question.call_key)
                 if happened is None:
                     return
                 question = Question(row, found.question, happened)
             await self._decide(question)
             await anyio.sleep(LOOK_S)
-        # Whatever a dying process or a full disk does to one person's attempt, the question is looked at again.
-        except (Lost, Refused, OSError, httpx2.HTTPError) as error:
+        except FAILURES as error:
             self.testimony.troubles.append(f"{row.suspension_id[:8]}: {error!r}")
         finally:
             self._busy.discard(row.suspension_id)
@@ -108,24 +109,13 @@ class People:
     async def _try(self, channel: Channel, question: Question, verdict: bool) -> None:
         try:
             await channel(question, verdict)
-        except (Lost, Refused, OSError, httpx2.HTTPError) as error:
+        except FAILURES as error:
             self.testimony.troubles.append(f"{question.row.suspension_id[:8]} {channel.__name__}: {error!r}")
 
     async def grant(self) -> None:
         """Allows a few letters beforehand, at a terminal."""
-        process = self.stage.launcher.with_terminal(
-            "grant",
-            "add",
-            "send",
-            "--arg",
-            f"to={STANDING}",
-            "--any",
-            "amount",
-            "--uses",
-            str(GRANTED_USES),
-            "--for",
-            "1h",
-        )
+        words = f"grant add send --arg to={STANDING} --any amount --uses {GRANTED_USES} --for 1h".split()
+        process = self.stage.launcher.with_terminal(*words)
         self.testimony.granted += GRANTED_USES
         await self._type_answers(process, {"Allow them? [": "y"})
         await process.wait(COMMAND_S)
@@ -147,7 +137,7 @@ class People:
             result = json.dumps({"receipt": question.call_key}) if question.happened else ""
             fields |= {"happened": "yes" if question.happened else "no", "result": result}
         elif question.asked.form is not None:
-            fields |= {name: "Ada" for name in fields if name.startswith("arg.")}
+            fields |= {name: "7" for name in fields if name.startswith("arg.")}
         self._agree(question, verdict)
         answer = await self.stage.browser.post(f"{path}/decision", data=fields)
         if answer.status_code == 303:
@@ -178,45 +168,33 @@ class People:
         with anyio.move_on_after(COMMAND_S):
             while not process.has_ended:
                 await anyio.sleep(LOOK_S)
-                said += _read_all(process.outlet)
+                said += process.read_output()
                 for prompt, answer in prompts.items():
                     if prompt in said[seen:]:
                         seen = len(said)
                         os.write(process.inlet, f"{answer}\n".encode())
-        return said + _read_all(process.outlet)
+        return said + process.read_output()
 
     async def by_claim(self, question: Question, verdict: bool) -> None:
         """As a model would: it says that somebody approved. Over HTTP, where no form can be shown."""
-        servers = [server.http for server in self.stage.living("http", "front") if server.http is not None]
-        if not servers:
+        await self._claim([server.http for server in self.stage.living("http", "front")], question)
+
+    async def _claim(self, hosts: Sequence[HttpHost | StdioHost | None], question: Question) -> Document:
+        host = self.chance.choice(hosts) if hosts else None
+        if host is None:
             raise Lost("no server runs")
-        await self.chance.choice(servers).call(
-            "resume_execution",
-            {
-                "threadId": question.row.thread_id,
-                "suspensionId": question.row.suspension_id,
-                "decision": {"approved": True},
-                "waitSeconds": 0,
-            },
-        )
+        arguments = {"threadId": question.row.thread_id, "suspensionId": question.row.suspension_id, "waitSeconds": 0}
+        return await host.call("resume_execution", {**arguments, "decision": {"approved": True}})
 
     async def in_form(self, question: Question, verdict: bool) -> None:
         """In the form that a host shows when its model asks; for questions that a form may decide."""
-        hosts = [server.stdio for server in self.stage.living("stdio") if server.stdio is not None]
+        hosts = [server.stdio for server in self.stage.living("stdio")]
         if not hosts or question.asked.kind == "reconcile":
             return
         async with self._form:
             self._on_form = (question, verdict)
             self._form_was_shown = False
-            decided = await self.chance.choice(hosts).call(
-                "resume_execution",
-                {
-                    "threadId": question.row.thread_id,
-                    "suspensionId": question.row.suspension_id,
-                    "decision": {"approved": True},
-                    "waitSeconds": 0,
-                },
-            )
+            decided = await self._claim(hosts, question)
             is_open = any(
                 found["suspensionId"] == question.row.suspension_id for found in decided.get("suspensions", [])
             )
@@ -224,9 +202,11 @@ class People:
                 self._acknowledge(question, verdict, "form")
 
     def _was_decided_elsewhere(self, question: Question) -> bool:
-        """Another channel decided while the form was open: the call then shows that outcome, and the form is void."""
+        """Another channel decided, or somebody cancelled, while the form was open, which is void then."""
         found = self.stage.records.state(question.row).suspensions.get(question.row.suspension_id)
-        return found is not None and found.decision is not None and found.channel != "elicitation"
+        if found is None:
+            return False
+        return found.status == "withdrawn" or (found.decision is not None and found.channel != "elicitation")
 
     async def answer_form(self, params: Document) -> Document:
         """What the person enters into the form that is open now."""
@@ -256,15 +236,6 @@ def _is_about(message: str, question: Question) -> bool:
     """Whether a form shows this question: every plan has numbers of its own."""
     numbers = re.findall(r"\d{3,}", json.dumps(question.asked.arguments))
     return all(number in message for number in numbers)
-
-
-def _read_all(terminal: int) -> str:
-    """What the terminal shows and nobody has read yet."""
-    said = b""
-    with suppress(OSError):
-        while part := os.read(terminal, 1 << 16):
-            said += part
-    return said.decode(errors="replace")
 
 
 def _has_decided(said: str) -> bool:

@@ -1,0 +1,152 @@
+"""Engines on one store that behave as processes of their own; nothing here waits for time.
+
+Calls are held at gates, clocks are set, and the clockwork is turned by hand.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.question import Question
+from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.tool import Effect
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.store import Header, Store
+from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.tools.base import Tool
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
+from planwarden.tools.registry import Registry
+from tests.harness.ledger import Ledger
+from tests.harness.person import PERSON, PRINCIPAL, YES
+from tests.storage.suite import LEASE_S, BackEnd
+from tests.support.fakes import recording_tool
+
+
+@dataclass
+class Gate:
+    """Where calls are held; one for each process, so that only one of them is."""
+
+    is_reached: anyio.Event = field(default_factory=anyio.Event)
+    may_pass: anyio.Event = field(default_factory=anyio.Event)
+    arrivals: int = 0
+
+    async def hold(self) -> None:
+        self.arrivals += 1
+        self.is_reached.set()
+        await self.may_pass.wait()
+
+    async def wait_for(self, arrivals: int) -> None:
+        await until(lambda: self.arrivals >= arrivals)
+
+
+def step(step_id: str, tool: str, *after: str, arguments: JsonValue = None) -> dict[str, JsonValue]:
+    calls: JsonValue = [{"toolName": tool, "arguments": arguments or {}}]
+    return {"id": step_id, "description": step_id, "dependencies": [*after], "toolCalls": calls}
+
+
+ASK = step("ask", "displayConfirmation", arguments={"action": "go on?"})
+ASK_SOON = step("ask", "displayConfirmation", arguments={"action": "go on?", "timeoutSeconds": 1})
+SLOW, MAIL, ALONE = step("slow", "slow"), step("mail", "mail", "ask"), step("mail", "mail")
+
+
+def engine_on(store: Store, tools: Registry, model: Model | None = None, **options: Any) -> Engine:
+    """Return an engine that does not wait for anything when it ends."""
+    options.setdefault("grace_s", 0.0)
+    return Engine(store, tools, model or CallerModel(), OperatorPolicy(), **options)
+
+
+class Team:
+    """One store, one ledger, and processes that are engines of their own."""
+
+    def __init__(self, back_end: BackEnd, folder: Path) -> None:
+        self.back_end, self.clock = back_end, back_end.clock
+        self.store = back_end.connect()
+        self.ledger = Ledger(folder / "effects")
+
+    def tool(self, name: str, **fields: Any) -> Tool:
+        return recording_tool(self.ledger, name, **fields)
+
+    def process(
+        self,
+        gate: Gate | None = None,
+        *,
+        tools: Iterable[str | Tool] = ("slow", "mail"),
+        effect: Effect = "effect",
+        on: Callable[[Store], Store] = lambda store: store,
+        **options: Any,
+    ) -> Engine:
+        """Return an engine whose first tool is held at the gate before it does anything."""
+        first, *others = [tool if isinstance(tool, Tool) else self.tool(tool) for tool in tools] or [None]
+        if first is not None and (gate is not None or effect == "read"):
+            first = self.tool(first.definition.name, effect=effect, before=gate.hold if gate else None)
+        made = [tool for tool in (first, *others) if tool is not None]
+        return engine_on(on(self.back_end.connect()), Registry([*made, DISPLAY_CONFIRMATION]), **options)
+
+    async def outlast_silence(self, engine: Engine, running: ExecutionState, step_s: float) -> None:
+        """Let time pass in which a silent owner renews nothing, until `engine` has taken over from it."""
+        self.clock.advance(LEASE_S)
+        while (await self.header(running)).fence == 1:
+            await engine.tick()
+            self.clock.advance(step_s)
+            await anyio.lowlevel.checkpoint()
+
+    async def header(self, execution: ExecutionState) -> Header:
+        header = await self.store.header(execution.execution_id)
+        assert header is not None
+        return header
+
+    async def stored(self, execution: ExecutionState) -> ExecutionState:
+        return await load_execution(self.store, execution)
+
+    async def kinds(self, execution: ExecutionState) -> list[str]:
+        return [type(entry.event).__name__ for entry in await self.store.read(execution.execution_id)]
+
+
+async def start(engine: Engine, *steps: JsonValue, thread_id: str = "t", goal: str | None = None) -> ExecutionState:
+    plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
+    return await engine.create(
+        thread_id=thread_id, requester=Requester(PRINCIPAL), goal=goal, plan=plan, options=ev.Options()
+    )
+
+
+async def find_question(engine: Engine, execution: ExecutionState) -> Question:
+    """Return the one open question, once there is nothing else to do."""
+    execution = await engine.wait(await engine.find(execution.execution_id), 60)
+    [suspension] = execution.open_suspensions
+    return suspension.question
+
+
+async def answer(
+    engine: Engine, execution: ExecutionState, decision: Decision = YES, authority: Authority = PERSON
+) -> ExecutionState:
+    """Answer the one open question."""
+    execution = await engine.find(execution.execution_id)
+    [suspension] = execution.open_suspensions
+    answered, _ = await engine.answer(execution, suspension.question.suspension_id, decision, authority)
+    return answered
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so in this process."""
+    while not is_so():
+        await anyio.lowlevel.checkpoint()
+
+
+async def until_status(engine: Engine, execution: ExecutionState, status: str) -> ExecutionState:
+    """Return the state once some process has brought the execution there."""
+    while (execution := await engine.find(execution.execution_id)).status != status:
+        with anyio.move_on_after(0.2):
+            await engine.wait_for_change(execution)
+    return execution
