@@ -326,10 +326,10 @@ def _join_some(names: list[str]) -> str:
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
     """Return the view with the sentence that the caller passes on to the person who must decide.
 
-    The view as it is when the question was decided, or timed out, in the meantime.
+    The view as it is when the question was decided, or timed out, in the meantime, or is the caller's own.
     """
     found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
-    if found is None:
+    if found is None or found.addressee != "human":
         return view
     command = found.how_to_answer.command
     ways = [f"to run `{command or f'{name_program()} approve {suspension_id}'}`"]
