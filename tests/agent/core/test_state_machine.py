@@ -281,7 +281,7 @@ def assert_rehearsed(before: ExecutionState, event: ev.Event, after: ExecutionSt
 
 
 @requirement("state:total", "state:fold", "rehearsal:nothing-done", "plan:review")
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(logs(), st.integers(0, 40))
 def test_a_legal_log_follows_the_tables_undoes_nothing_and_is_the_stored_state(
     log: tuple[ev.Recorded, ...], cut: int
