@@ -157,12 +157,12 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is
             else:
                 await view.locator("#questions button").first.wait_for(state="detached")
                 assert "approved" in (await drawn.status()).lower()
-                [told] = await _sent(drawn, "ui/update-model-context")
+            told = await _sent(drawn, "ui/update-model-context")
             [call] = [call for call in await _sent(drawn, "tools/call") if call["name"] == "app_decide"]
             assert await _sent(drawn, "ui/notifications/size-changed")
         typed: Document = {"reason": "fine", "arg_to": "Ann", "arg_copies": 3, "arg_urgent": True}
         assert call["arguments"]["content"] == {"decision": "approve", **typed}
-        assert is_stale or call["arguments"]["nonce"] not in str(told)
+        assert is_stale or (len(told) == 1 and call["arguments"]["nonce"] not in str(told))
         assert desk.ledger.lines == ([] if is_stale else ["send Ann 3 True"])
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> Non
     assert oct((home / "request-state.key").stat().st_mode)[-3:] == "600"
 
 
-def _spawn(command: list[str]) -> "subprocess.Popen[bytes]":
+def _spawn(command: Sequence[str]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -234,7 +235,7 @@ def test_a_database_that_cannot_be_opened_is_the_answer_to_each_call_and_ends_no
     (home / "planwarden.db").mkdir()
     with _spawn(forked_command_line("--home", str(home))) as process:
         _initialize(process)
-        call = {"name": "list_suspensions", "arguments": {}}
+        call: dict[str, Any] = {"name": "list_suspensions", "arguments": {}}
         for number in (2, 3):
             _send(process, {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
         assert _read(process)["id"] == 1

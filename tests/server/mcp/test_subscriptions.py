@@ -60,9 +60,15 @@ from tests.tools.test_registry_groups import build_tool
 
 pytestmark = pytest.mark.anyio
 
+
 CONFIRMED: JsonValue = plan(confirm("a"), tool_step("b", "note", {"text": "x"}))
 TOOL_LIST, PROMPT_LIST = "the list of tools", "the list of prompts"
 PERSON = Authority(assurance="human", channel="cli", principal="local")
+
+
+@pytest.fixture(params=ERAS)
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
 
 
 @dataclass
@@ -147,7 +153,6 @@ async def asked_by(found: Served, principal: str = "local") -> str:
     return view.thread_id
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates")
 async def test_changes_of_executions_and_open_questions_are_sent(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found:
@@ -167,7 +172,6 @@ async def test_changes_of_executions_and_open_questions_are_sent(tmp_path: Path,
             await listener.wait_for_updates(uri, noted + 1)
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates", "subscriptions:suspension")
 async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> None:
     async with (
@@ -186,7 +190,6 @@ async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> 
                 await listener.wait_for_updates(uri)
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:owner")
 async def test_nobody_receives_changes_of_other_principals(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found:
@@ -336,7 +339,6 @@ async def withdrawn(service: Service, clock: ManualClock, question: Suspension) 
     await service.cancel_execution(question.thread_id, principal="local")
 
 
-@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("change", [answered, revised, expired, withdrawn])
 @requirement("subscriptions:suspension")
 async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
@@ -363,7 +365,6 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
                 assert await code_of(client.read_resource(uri)) == INVALID_PARAMS
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:tools")
 async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_path: Path, era: Era) -> None:
     place = Place(tmp_path)
@@ -387,7 +388,6 @@ async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_p
             assert SUSPENSIONS not in listener.uris
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:tools")
 async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_down_is_not(
     tmp_path: Path, era: Era
