@@ -1,4 +1,4 @@
-"""The ticker over every store: each tick starts at most one run, whatever processes live and the clock does."""
+"""The ticker: each tick starts at most one run, whatever processes live and the clock does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,15 +18,27 @@ from planwarden.server.schedules import ticks
 from planwarden.server.schedules.runner import StartedRun
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
 from tests.requirements import requirement
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
-from tests.storage.suite import BackEnd, mainly
+from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash
 
 pytestmark = pytest.mark.anyio
 
 DAY_S = 86_400.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Store:
+    """What stores keep of schedules is tested with the stores; only tests about processes run over each of them."""
+    return MemoryStore(clock)
 
 
 def make_ticker(store: Store, book: PlanBook) -> ScheduleTicker:
@@ -340,7 +352,6 @@ async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started
 
 
 @requirement("schedule:times")
-@pytest.mark.parametrize("back_end", mainly("postgres"), indirect=True)
 async def test_ticks_of_a_year_start_once_each_through_both_changes_of_the_clocks(
     store: Store, clock: ManualClock
 ) -> None:
