@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -148,14 +149,16 @@ async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_cha
     desk: Desk, wire: Wire
 ) -> None:
     client = wire.declaring(TAKES, FORMS)
-    for task_id in (None, 7, [], {}, True, "x" * 201, "x" * 10_000):
+    no_ids: list[Any] = [None, 7, [], {}, True, "x" * 201, "x" * 10_000]
+    no_answers: list[Any] = [None, [], "x", 7, {f"key-{number}": None for number in range(101)}]
+    for task_id in no_ids:
         for method in ("tasks/get", "tasks/cancel", "tasks/update"):
             answer = await client.task(method, task_id, inputResponses={})
             assert answer["error"]["code"] == INVALID_PARAMS, (method, task_id)
     assert (await client.send("tasks/get", {}, ""))["error"]["code"] == INVALID_PARAMS
     task_id = (await client.call("execute_plan", arguments={"plan": SENT}))["taskId"]
     before = (await client.task("tasks/get", task_id))["result"]
-    for responses in (None, [], "x", 7, {f"key-{number}": None for number in range(101)}):
+    for responses in no_answers:
         answer = await client.task("tasks/update", task_id, inputResponses=responses)
         assert answer["error"]["code"] == INVALID_PARAMS, responses
     assert (await client.task("tasks/update", task_id))["error"]["code"] == INVALID_PARAMS

@@ -189,7 +189,8 @@ async def test_an_answer_that_is_none_is_an_error_and_the_question_stays(desk: D
     key = await task.key()
     wrong: JsonValue = {"action": "accept", "content": {"decision": "approve", "arg_copies": "many"}}
     text: JsonValue = {"action": "accept", "content": "approve"}
-    for response in ("yes", 7, None, [], {}, {"action": "approve"}, text, wrong):
+    responses: list[JsonValue] = ["yes", 7, None, [], {}, {"action": "approve"}, text, wrong]
+    for response in responses:
         assert await code_of(task.update(**{key: response})) == INVALID_PARAMS, response
         assert await task.key() == key
 
@@ -339,10 +340,11 @@ async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: 
         arguments |= {"decision": {"approved": True}, "waitSeconds": 300}
 
         async def resume(asked: InputRequiredResult | None = None, answer: Any = None) -> Any:
+            responses: Any = None if asked is None else dict.fromkeys(asked.input_requests or {}, answer)
             return await desk.client.session.call_tool(
                 "resume_execution",
                 arguments,
-                input_responses=None if asked is None else dict.fromkeys(asked.input_requests or {}, answer),
+                input_responses=responses,
                 request_state=None if asked is None else asked.request_state,
                 allow_input_required=True,
                 allow_claimed=True,
