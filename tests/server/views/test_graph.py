@@ -65,13 +65,6 @@ def test_every_link_is_drawn_and_no_two_lines_run_over_each_other(drawn: Plan) -
 
 
 @requirement("graph:true")
-def test_a_hundred_steps_side_by_side_need_two_lines() -> None:
-    fan = [[], *([0] for _ in range(100)), [*range(1, 101)]]
-    layout = lay_out(build_graph(chain(102, fan)))
-    assert (len(layout.lanes), layout.columns) == (2, 2)
-
-
-@requirement("graph:true")
 def test_what_finds_no_lane_is_named_in_the_row() -> None:
     needs = [[place - 1, *([place - 15] if place >= 15 else [])] if place else [] for place in range(60)]
     graph = build_graph(chain(60, needs))
