@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownPlan
 from planwarden.server.plans import folders as folders_module
 from planwarden.server.plans.folders import PlanCatalogue, PlanFolder, PlanReader
 from planwarden.server.plans.keeping import write_plan
-from planwarden.server.plans.library import FRESH_S, PlanLibrary, build_library
+from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.plans.plan_file import MAX_FILE_BYTES
 from tests.requirements import requirement
 
@@ -192,20 +192,6 @@ def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> N
     assert refused.value.details == {"plans": ["remind-customers", "report"]}
     with pytest.raises(UnknownPlan, match="no folder of plans has one"):
         look(tmp_path / "none").find("x")
-
-
-@pytest.mark.anyio
-async def test_a_list_may_be_seconds_old_and_a_look_may_not(tmp_path: Path) -> None:
-    now = 100.0
-    library = PlanLibrary([PlanFolder(tmp_path, "home")], clock=lambda: now)
-    assert (await library.list()).names == []
-    fill(tmp_path, {"a.yaml": YAML})
-    assert (await library.list()).names == []
-    now += FRESH_S
-    assert (await library.list()).names == ["a"]
-    fill(tmp_path, {"b.yaml": YAML})
-    assert (await library.look()).names == ["a", "b"]
-    assert (await library.list()).names == ["a", "b"]
 
 
 @requirement("inbox:keep")
