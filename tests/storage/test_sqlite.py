@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -166,7 +167,7 @@ async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows_or_l
     with pytest.raises(StoreError):
         SqliteStore.open(path, clock=ManualClock())
     for migrations in (real, [*real, whole]):
-        monkeypatch.setattr(database, "migrations", lambda migrations=migrations: migrations)
+        monkeypatch.setattr(database, "migrations", partial(list[str], migrations))
         store = SqliteStore.open(path, clock=ManualClock())
         assert (await store.check())["schema"] == len(migrations)
         for execution_id, log in logs.items():

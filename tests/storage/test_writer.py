@@ -121,8 +121,12 @@ async def test_everything_that_waits_is_committed_in_one_transaction(
 async def test_a_failing_operation_does_not_hurt_the_others_of_its_group(
     writer: Writer, gate: Gate, tmp_path: Path, bad: Callable[[sqlite3.Connection], object]
 ) -> None:
-    # What is refused has written nothing, and whatever else fails is rolled back.
-    failing = bad if bad is refuse else lambda c: (insert(5)(c), bad(c))
+    def failing(connection: sqlite3.Connection) -> object:
+        # What is refused has written nothing, and whatever else fails is rolled back.
+        if bad is not refuse:
+            insert(5)(connection)
+        return bad(connection)
+
     first, failed, last = await waiting(writer, gate, insert(1), failing, insert(2))
     assert (first, last) == (1, 2)
     assert isinstance(failed, StoreError | TypeError | ThreadBusy)

@@ -160,37 +160,14 @@ async def decide(warden: planwarden.Warden, execution: planwarden.Execution, *, 
     return await wait_for_person(warden, execution, before=question.suspension_id)
 
 
-@requirement("delegate:durable")
-async def test_a_delegated_goal_returns_the_agents_answer(bob: Bob) -> None:
-    bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
-    async with bob.parent.warden() as warden:
-        execution = await delegate(warden)
-        assert execution.status == "completed", execution.steps
-        result = execution.steps[0].result
-        assert isinstance(result, dict) and result["output"] == OUTPUT and result["agent"] == "bob"
-        assert execution.usage.tool_calls == 1
-
-
-@requirement("delegate:questions")
-async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: Bob) -> None:
-    bob.set_plan(*confirmation_step())
-    async with bob.parent.warden() as warden:
-        execution = await delegate(warden)
-        [question] = execution.suspensions
-        assert (question.kind, question.addressee, question.asker) == ("delegated", "human", "agent 'bob'")
-        assert question.message == "Send the letter?" and " approve " in " ".join(question.found)
-        done = await decide(warden, execution, yes=True)
-        assert done.status == "completed", done.steps
-    [(_, status)] = bob.threads()
-    assert status == "completed"
-
-
-@requirement("delegate:covered")
+@requirement("delegate:covered", "delegate:questions")
 async def test_what_a_remote_confirmation_releases_is_shown_as_facts_before_it_is_approved(bob: Bob) -> None:
     bob.set_plan(*greeting(1))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
         [question] = execution.suspensions
+        assert (question.kind, question.addressee, question.asker) == ("delegated", "human", "agent 'bob'")
+        assert question.message == GREETING and " approve " in " ".join(question.found)
         assert show_calls(question) == [("displayConfirmation", {"action": GREETING}), ("soft", {"path": "/payroll-0"})]
         browser = open_inbox(warden).browser()
         await browser.log_in()
@@ -199,7 +176,7 @@ async def test_what_a_remote_confirmation_releases_is_shown_as_facts_before_it_i
         assert (await browser.decide(question.suspension_id, "approve")).status == 303
         done = await wait_for_person(warden, execution, before=question.suspension_id)
         assert done.status == "completed", done.steps
-    assert bob.erased == "/payroll-0"
+    assert bob.erased == "/payroll-0" and [status for _, status in bob.threads()] == ["completed"]
 
 
 @requirement("delegate:covered")
@@ -243,8 +220,6 @@ async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(
 
 
 CALL: JsonValue = {"toolName": "soft", "arguments": {"path": "x"}}
-
-
 UNSHOWN: list[tuple[str, JsonValue]] = [
     ("confirms", "soft"),
     ("confirms", [1]),
@@ -407,7 +382,9 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
             await warden.service.execute_plan(step, requester=Requester("local", chain=("1", "2", "3", "4")))
         assert bob.threads() == []
         done = await delegate(warden, budgets={"toolCalls": 5, "seconds": 60})
-        assert done.status == "completed", done.steps
+        assert done.status == "completed" and done.usage.tool_calls == 1, done.steps
+        result = done.steps[0].result
+        assert isinstance(result, dict) and (result["output"], result["agent"]) == (OUTPUT, "bob")
     body = read_rows(bob.home, "SELECT body FROM events ORDER BY position LIMIT 1")[0][0]
     created = next(event for event in decode_events(body) if isinstance(event, ev.ExecutionCreated))
     tool_calls, seconds = created.options.budget_tool_calls, created.options.budget_seconds
