@@ -13,7 +13,7 @@ import pytest
 
 from planwarden.agent.common.errors import StoreError, ThreadBusy
 from planwarden.storage.sqlite import database, pace
-from planwarden.storage.sqlite.writer import CHECKPOINT_ESTIMATE, CHECKPOINT_PAGES, Writer
+from planwarden.storage.sqlite.writer import Writer
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -279,11 +279,3 @@ async def test_a_slow_disk_sends_commits_to_the_thread_until_it_is_quick_again(w
         writer.pace.note_elsewhere(0.0)
         while not await runs_here():
             writer.pace.note_elsewhere(0.0)
-
-
-async def test_the_log_is_moved_into_the_database_as_rows_come(writer: Writer, gate: Gate, tmp_path: Path) -> None:
-    gate.open()
-    for number in range(count := CHECKPOINT_ESTIMATE):
-        await writer.run(insert(number))
-    assert (tmp_path / "t.db-wal").stat().st_size < CHECKPOINT_PAGES * 4096 // 2
-    assert len(stored(tmp_path / "t.db")) == count
