@@ -41,60 +41,46 @@ def read_starts(place: Place) -> list[int]:
 
 
 @requirement("downstream:link")
-async def test_nothing_starts_before_it_is_needed_and_everything_ends_with_the_warden(place: Place) -> None:
+async def test_a_server_starts_when_it_is_needed_ends_with_the_warden_and_is_known_to_the_next_one(
+    place: Place,
+) -> None:
     async with place.warden() as warden:
         await run_call(warden, "calculator", {"expression": "1+1"})
         assert place.ledger == []
-        page = await warden.search_tools("echo")
-        assert [tool.name for tool in page.tools] == ["d_echo"]
-        [child] = read_starts(place)
-        os.kill(child, 0)
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
-
-
-@requirement("downstream:link")
-async def test_a_plan_with_a_tool_of_a_server_never_listed_waits_for_the_listing(place: Place) -> None:
-    async with place.warden() as warden:
+        # A plan with a tool of a server that was never listed waits for the listing.
         execution = await run_call(warden, "d_echo", {"text": "hi"})
         assert execution.status == "completed" and execution.steps[0].result == {"said": "hi"}
         with pytest.raises(planwarden.PlanwardenError, match="unknown tools: 'd_gone'"):
             await run_call(warden, "d_gone")
-
-
-@requirement("downstream:link")
-async def test_the_next_process_knows_the_tools_without_starting_the_server(place: Place) -> None:
-    async with place.warden() as warden:
-        await warden.search_tools()
-    before = len(read_starts(place))
+        [child] = read_starts(place)
+        os.kill(child, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
     async with place.warden() as warden:
         assert warden.tools.get("d_echo") is not None
         assert (await warden.search_tools("echo")).total == 1
-        assert len(read_starts(place)) == before
+        assert len(read_starts(place)) == 1
         assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
-        assert len(read_starts(place)) == before + 1
+        assert len(read_starts(place)) == 2
 
 
-async def test_a_tool_that_the_kept_listing_does_not_have_makes_its_server_list_again(place: Place) -> None:
-    async with place.warden() as warden:
-        await warden.search_tools()
-    [cached] = (place.home / "downstream").glob("*.json")
-    listing = json.loads(cached.read_text())
-    listing["tools"] = [tool for tool in listing["tools"] if tool["name"] != "echo"]
-    cached.write_text(json.dumps(listing))
-    async with place.warden() as warden:
-        assert warden.tools.get("d_note") is not None and warden.tools.get("d_echo") is None
-        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
-        with pytest.raises(planwarden.PlanwardenError, match="unknown tools: 'd_gone'"):
-            await run_call(warden, "d_gone")
+WITHOUT_ECHO = "without echo"
 
 
-@pytest.mark.parametrize("content", first_only('{"form": 1, "tools": [1, {"name": 2}]}', "", "{]", "[]", '{"form": 1}'))
-async def test_a_damaged_cached_listing_is_ignored(place: Place, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    first_only(WITHOUT_ECHO, "{]", '{"form": 1, "tools": [1, {"name": 2}]}', "", "[]", '{"form": 1}', "\x00", keep=2),
+)
+async def test_a_kept_listing_that_is_damaged_or_lacks_a_tool_makes_its_server_list_again(
+    place: Place, content: str
+) -> None:
     async with place.warden() as warden:
         await warden.search_tools()
     [cached] = (place.home / "downstream").glob("*.json")
     assert cached.stat().st_mode & 0o077 == 0
+    if content == WITHOUT_ECHO:
+        listing = json.loads(cached.read_text())
+        content = json.dumps(listing | {"tools": [tool for tool in listing["tools"] if tool["name"] != "echo"]})
     cached.write_text(content)
     async with place.warden() as warden:
         assert warden.tools.get("d_echo") is None
@@ -163,7 +149,7 @@ async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.
 
 
 @requirement("downstream:calls")
-async def test_a_call_beyond_its_time_is_cancelled_at_the_server(
+async def test_a_call_beyond_its_time_or_of_a_cancelled_execution_is_cancelled_at_the_server(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "planwarden.tools.downstream.call")
@@ -176,20 +162,13 @@ async def test_a_call_beyond_its_time_is_cancelled_at_the_server(
         while (execution := await warden.get_execution(running.thread_id)).status == "running":
             await anyio.lowlevel.checkpoint()
         assert execution.status == "failed" and "within 20 s" in read_error(execution)
-        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
-    assert "cancelled" in place.ledger
-
-
-async def test_progress_is_reported_and_a_cancelled_execution_cancels_its_call(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "planwarden.tools.downstream.call")
-    async with place.warden() as warden:
+        await wait_until(lambda: place.ledger.count("cancelled") == 1)
+        caplog.clear()
         running = await warden.execute_plan(plan(tool_step("a", "d_slow")), wait_seconds=0)
         await wait_until(lambda: "d_slow is at 1 of 2" in caplog.text)
-        done = await warden.cancel_execution(running.thread_id)
-        assert done.status == "cancelled"
-    assert "cancelled" in place.ledger
+        assert (await warden.cancel_execution(running.thread_id)).status == "cancelled"
+        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
+    assert place.ledger.count("cancelled") == 2
 
 
 @requirement("downstream:alone")
