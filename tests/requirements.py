@@ -1088,10 +1088,6 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, figures to reach",
         "What needs no store is answered first; opening begins after that, once.",
     ),
-    "start:commands": Requirement(
-        "issue, figures to reach",
-        "A command imports only what it needs, and the collector takes no part in its start and end.",
-    ),
     "start:failure": Requirement(
         "issue, bad input",
         "A wrong setting is refused before anything is served; a store that fails to open is the answer to each call.",

@@ -1,6 +1,7 @@
 """How every store counts the uses of standing grants: in all, or by calendar days for a step of a saved plan."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -66,16 +67,11 @@ def to_midnight(clock: ManualClock) -> float:
 
 
 @requirement("store:grants")
-async def test_a_grant_for_a_step_comes_back_equal(store: Store) -> None:
+async def test_a_grant_for_a_step_counts_by_calendar_days_in_utc(store: Store, clock: ManualClock) -> None:
+    clock.advance(to_midnight(clock) + 60)
     grant = make_grant(store)
     await store.add_grant(grant, MADE)
     assert await store.grants(only_open=True) == (grant,)
-
-
-@requirement("store:grants")
-async def test_a_grant_for_a_step_counts_by_calendar_days_in_utc(store: Store, clock: ManualClock) -> None:
-    clock.advance(to_midnight(clock) + 60)
-    await store.add_grant(make_grant(store), MADE)
     assert [await use(store, f"monday {n}") for n in range(3)] == ["used", "used", "refused"]
     clock.advance(to_midnight(clock) - 1)
     assert await use(store, "a second before midnight") == "refused"
@@ -144,14 +140,10 @@ async def test_racing_uses_through_two_connections_never_exceed_those_of_a_day(b
     "text", ["[1", "7", '{"plan_name": "weekly"}', '{"plan_name": 1, "plan_digest": "", "step_id": ""}']
 )
 async def test_a_damaged_step_of_a_grant_is_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "planwarden.db"
-    store = SqliteStore.open(path)
-    try:
-        await store.add_grant(make_grant(store), MADE)
-        with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE grants SET step = ?", (text,))
-        connection.close()
-        with pytest.raises(StoreError, match="grant 'g1' is damaged"):
-            await store.grants(only_open=True)
-    finally:
-        await store.close()
+    store = SqliteStore.open(tmp_path / "planwarden.db")
+    await store.add_grant(make_grant(store), MADE)
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        connection.execute("UPDATE grants SET step = ?", (text,))
+    with pytest.raises(StoreError, match="grant 'g1' is damaged"):
+        await store.grants(only_open=True)
+    await store.close()

@@ -62,10 +62,16 @@ async def attempt(store: Store, name: str, intent: ev.ToolCallIntended) -> Liter
 
 
 @requirement("rules:budget")
-async def test_a_budget_lets_pass_what_it_has_room_for(store: Store) -> None:
+async def test_a_call_passes_only_when_all_of_its_budgets_hold_it(store: Store) -> None:
     amounts = [300.0, 150.0, 80.0, 50.0, 0.01, 0.0]
     found = [await attempt(store, f"e{n}", intend(share(amount))) for n, amount in enumerate(amounts)]
     assert found == ["stored", "stored", "spent", "stored", "spent", "stored"]
+    tenths = [await attempt(store, f"t{n}", intend(share(0.1, limit=0.3, budget="tenths"))) for n in range(4)]
+    assert tenths == ["stored", "stored", "stored", "spent"]
+    two = share(10.0, budget="sum"), share(1.0, limit=2.0, budget="count")
+    assert [await attempt(store, f"both {n}", intend(*two)) for n in range(3)] == ["stored", "stored", "spent"]
+    # The refused call took nothing of the other one.
+    assert await attempt(store, "rest", intend(share(480.0, budget="sum"))) == "stored"
 
 
 @requirement("rules:budget")
@@ -97,30 +103,6 @@ async def test_a_budget_rolls_and_a_clock_that_goes_back_does_not_refill_it(stor
     clock.jump(-DAY_S / 2)
     # Both count now: the first one was only over while the clock was ahead.
     assert await attempt(store, "back again", intend(share(0.5, limit=1000.0))) == "spent"
-
-
-@requirement("rules:budget")
-async def test_calls_of_one_transaction_are_added_up(store: Store) -> None:
-    scribe = await begin(store, "loop")
-    with pytest.raises(BudgetSpent):
-        await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2, 3)))
-    await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2)))
-    assert await attempt(store, "after it", intend(share(200.0))) == "spent"
-
-
-@requirement("rules:budget")
-async def test_sums_of_decimal_fractions_reach_their_limit(store: Store) -> None:
-    found = [await attempt(store, f"e{n}", intend(share(0.1, limit=0.3))) for n in range(4)]
-    assert found == ["stored", "stored", "stored", "spent"]
-
-
-@requirement("rules:budget")
-async def test_a_call_passes_only_when_all_of_its_budgets_have_room(store: Store) -> None:
-    count = share(1.0, limit=2.0, budget="count")
-    found = [await attempt(store, f"e{n}", intend(share(10.0), count)) for n in range(3)]
-    assert found == ["stored", "stored", "spent"]
-    # The refused call took nothing of the other one.
-    assert await attempt(store, "rest", intend(share(480.0))) == "stored"
 
 
 @requirement("rules:budget")
@@ -209,12 +191,14 @@ async def test_a_key_ends_with_its_time_and_not_earlier_when_the_clock_goes_back
     assert await attempt(store, "another", intend(once=ONCE)) == "duplicate"
 
 
-@requirement("rules:once")
-async def test_two_calls_of_one_transaction_have_a_key_once(store: Store) -> None:
+@requirement("rules:once", "rules:budget")
+async def test_two_calls_of_one_transaction_have_a_key_once_and_share_a_budget(store: Store) -> None:
     scribe = await begin(store, "loop")
     with pytest.raises(DuplicateEffect) as refused:
         await scribe.write(intend(once=ONCE, call=1), intend(once=ONCE, call=2))
     assert (refused.value.execution_id, refused.value.call_id) == ("loop", "a:1")
+    with pytest.raises(BudgetSpent):
+        await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2, 3)))
     # What is given back in the same transaction is free in it.
     await scribe.write(intend(once=ONCE, call=1))
     await scribe.write(FAILED, intend(once=ONCE, call=2))

@@ -1,4 +1,4 @@
-"""The list of executions, over every store there is: what a row says, its order, its pages, and what is found."""
+"""Lists over every store there is: what a row says, its order, its pages, and what is found."""
 
 import pytest
 from msgspec.structs import replace
@@ -9,9 +9,10 @@ from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.synopsis import MAX_WORD_CHARS, TITLE_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
-from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
-from tests.storage.suite import PLAN, BackEnd, Scribe, decided, guard
+from tests.storage.suite import PLAN, BackEnd, Scribe, decided, guard, question
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +96,6 @@ async def test_a_row_says_what_it_is_how_far_it_is_and_who_is_asked(store: Store
 
 @requirement("store:listed")
 async def test_a_plan_without_a_goal_is_called_as_its_file_or_as_its_steps(store: Store) -> None:
-    """issue: a title in words, never ids first"""
     await create(store, "e1", steps("find", "pay"))
     await create(store, "e2", saved="monthly")
     titles = [(row.title, row.is_goal) for row in (await store.list_executions(EVERYTHING)).rows]
@@ -221,3 +221,83 @@ async def test_what_is_pruned_is_listed_no_more(store: Store, back_end: BackEnd)
     back_end.clock.advance(10)
     assert await store.prune(back_end.clock.now()) == 1
     assert await names(store) == ["e2"] and await store.list_hosts() == ()
+
+
+@requirement("store:paging")
+async def test_questions_are_filtered_by_principal_thread_and_addressee_and_the_clock_is_never_listed(
+    store: Store,
+) -> None:
+    await Scribe.on(store, "e1", thread_id="t1", principal="ann").suspend("s1")
+    await Scribe.on(store, "e2", thread_id="t2", principal="bob").suspend("s2", addressee="caller")
+    await Scribe.on(store, "e3", thread_id="t3", principal="ann").suspend("s3", addressee="clock", expires_at=9e9)
+
+    def ids(rows: tuple[SuspensionRow, ...]) -> list[str]:
+        return [row.suspension_id for row in rows]
+
+    assert ids((await store.suspensions()).rows) == ["s1", "s2"]
+    assert ids((await store.suspensions(principal="ann")).rows) == ["s1"]
+    assert ids((await store.suspensions(thread_id="t2")).rows) == ["s2"]
+    assert ids((await store.suspensions(addressee="caller")).rows) == ["s2"]
+    assert (await store.suspensions(principal="ann", addressee="caller")).total == 0
+    row = await store.find_suspension("s3")
+    assert row is not None and (row.execution_id, row.principal, row.expires_at) == ("e3", "ann", 9e9)
+
+
+@requirement("store:paging")
+async def test_what_waits_for_people_pages_the_most_dangerous_first_and_then_the_oldest(store: Store) -> None:
+    risks = ["read", "dangerous", None, "critical", "confirm", "dangerous"]
+    scribes = [Scribe.on(store, f"e{number}") for number in range(len(risks))]
+    for number, (scribe, risk) in enumerate(zip(scribes, risks, strict=True)):
+        await scribe.suspend(f"s{number}", risk=risk)
+    await Scribe.on(store, "caller").suspend("to the model", addressee="caller", risk="critical")
+    first = await store.waiting(limit=2)
+    assert [row.suspension_id for row in first.rows] == ["s3", "s1"] and first.total == 6
+    # The question at which the page ended is answered, and a later one turns out to be worse than all others.
+    await scribes[1].write(decided("s1"))
+    worse = question("s4", risk="critical", revision=2, digest="digest of worse")
+    await scribes[4].write(ev.SuspensionRevised(question=worse, reason="edited"))
+    rest = await store.waiting(limit=3, cursor=first.next_cursor)
+    assert [row.suspension_id for row in rest.rows] == ["s5", "s0", "s2"] and rest.next_cursor is None
+    assert [row.suspension_id for row in (await store.waiting(limit=2)).rows] == ["s3", "s4"]
+
+
+@requirement("store:paging")
+async def test_questions_to_people_that_are_over_page_in_the_order_of_decision(
+    store: Store, clock: ManualClock
+) -> None:
+    scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
+    for number, scribe in enumerate(scribes):
+        await scribe.suspend(f"s{number}")
+    await Scribe.on(store, "caller").suspend("to the model", addressee="caller")
+    for number in (3, 0, 4):
+        clock.advance(1)
+        await scribes[number].write(decided(f"s{number}"))
+    clock.advance(1)
+    await scribes[1].write(ev.CancelRequested(), ev.ExecutionCancelled())
+    # At the same moment, what was asked last comes first.
+    await scribes[5].write(decided("s5"))
+    pages: list[str] = []
+    cursor = None
+    for _ in range(3):
+        page = await store.decided(limit=2, cursor=cursor)
+        pages += [row.suspension_id for row in page.rows]
+        cursor = page.next_cursor
+    assert pages == ["s5", "s1", "s4", "s0", "s3"] and cursor is None
+    with pytest.raises(InvalidArguments):
+        await store.decided(cursor="s2")
+
+
+@requirement("store:paging")
+async def test_a_page_goes_on_where_the_last_one_ended_although_its_last_question_was_answered(store: Store) -> None:
+    scribes = [Scribe.on(store, f"e{number}") for number in range(4)]
+    for number, scribe in enumerate(scribes):
+        await scribe.suspend(f"s{number}")
+    first = await store.suspensions(limit=2)
+    assert first.next_cursor is not None and first.total == 4
+    await scribes[1].write(decided("s1"))
+    rest = await store.suspensions(limit=2, cursor=first.next_cursor)
+    assert [row.suspension_id for row in rest.rows] == ["s2", "s3"] and rest.next_cursor is None
+    for cursor in ("s4", "", "1", "' OR 1=1 --", "\0"):
+        for page in (store.suspensions, store.waiting, store.decided):
+            with pytest.raises(InvalidArguments):
+                await page(cursor=cursor)

@@ -1,7 +1,9 @@
-"""What only PostgreSQL can do to a store: connections that break, servers that start again, many machines."""
+"""What only PostgreSQL does: owners are locks, others hear what changed, and whoever starts is told what is wrong."""
 
+import re
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +12,26 @@ import anyio.lowlevel
 import anyio.to_thread
 import psycopg
 import pytest
-from msgspec.structs import replace
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.agent.common.errors import ExecutionConflict, InvalidArguments, StoreError
 from planwarden.agent.core import audit
-from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, hash_row
-from planwarden.agent.ports.grant import Grant
-from planwarden.agent.ports.store import StartRequest
-from planwarden.storage.postgres.append import encode_append
+from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key
 from planwarden.storage.postgres.hints import EVERYTHING
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.postgres.transaction import PostgresTransaction
-from tests.storage.suite import PLAN, Scribe, decided, guard
+from tests.storage.suite import Scribe
+from tests.storage.test_grants import make_grant
+from tests.support.certificates import make_certificate
+from tests.support.pooler import Pooler, shared_pooler
+from tests.support.ports import take_port
 from tests.support.postgres import Server, shared_server
-from tests.support.proxy import LosingProxy
+from tests.support.proxy import HoldingProxy
 
 pytestmark = pytest.mark.anyio
-
-GRANT = Grant(
-    grant_id="g1",
-    tool_name="pay",
-    definition_digest="digest",
-    arguments={},
-    uses=3,
-    expires_at=4e9,
-    owner=None,
-    created_by="ann",
-    assurance="human",
-    channel="cli",
-    created_at=1.8e9,
-)
 
 
 @pytest.fixture
@@ -51,52 +39,6 @@ async def store(url: str) -> AsyncGenerator[PostgresStore]:
     opened = PostgresStore.open(url)
     yield opened
     await opened.close()
-
-
-async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(url: str, tmp_path: Path) -> None:
-    server = shared_server()
-    turns = iter(range(1_000_000))
-    proxy = LosingProxy(
-        server.folder / ".s.PGSQL.5432",
-        tmp_path,
-        lambda data: b"append_all" in data and next(turns) % 3 == 1,
-    )
-    store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)))
-    scribes = [Scribe.on(store, f"e{number}") for number in range(8)]
-    for scribe in scribes:
-        await scribe.suspend(f"s of {scribe.execution.execution_id}")
-        await scribe.write(decided(f"s of {scribe.execution.execution_id}"))
-    for scribe in scribes:
-        assert await store.read(scribe.execution.execution_id) == tuple(scribe.written)
-    rows = await store.audit_rows(limit=1000)
-    assert [row.entry.kind for row in rows].count("decided") == len(scribes)
-    assert proxy.lost > 3
-    await store.close()
-    proxy.close()
-
-
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
-async def test_a_restart_of_the_database_loses_nothing_that_was_acknowledged(mode: str) -> None:
-    server = Server(fsync="on")
-    store = PostgresStore.open(server.make_database())
-    scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
-
-    async def toil(scribe: Scribe) -> None:
-        await scribe.start()
-        for number in range(12):
-            name = f"{scribe.execution.execution_id} {number}"
-            await scribe.suspend(name)
-            await scribe.write(decided(name), guards=[guard(name)])
-
-    async with anyio.create_task_group() as tasks:
-        for scribe in scribes:
-            tasks.start_soon(toil, scribe)
-        await anyio.to_thread.run_sync(server.stop, mode)
-        await anyio.to_thread.run_sync(server.start)
-    for scribe in scribes:
-        assert await store.read(scribe.execution.execution_id) == tuple(scribe.written)
-    await store.close()
-    server.end()
 
 
 async def test_rows_of_the_audit_that_many_processes_write_and_seal_make_one_chain(url: str) -> None:
@@ -208,10 +150,11 @@ async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_w
 
 
 async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStore, url: str) -> None:
+    grant = make_grant(store)
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("LISTEN planwarden")
-        await store.add_grant(GRANT, AuditEntry(kind="grant_made", facts={}))
-        await store.revoke_grant(GRANT.grant_id, AuditEntry(kind="grant_revoked", facts={}))
+        await store.add_grant(grant, AuditEntry(kind="grant_made", facts={}))
+        await store.revoke_grant(grant.grant_id, AuditEntry(kind="grant_revoked", facts={}))
         heard = [hint.payload for hint in other.notifies(timeout=60, stop_after=2)]
     assert [hint.partition("\n")[2] for hint in heard] == [EVERYTHING, EVERYTHING]
 
@@ -267,27 +210,6 @@ async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group
     assert await store.read("good") == tuple(good.written)
 
 
-async def test_a_start_looks_at_no_other_execution_of_its_principal(store: PostgresStore, url: str) -> None:
-    for number in range(20):
-        await Scribe.on(store, f"e{number}").start()
-    scribe = Scribe.on(store, "new")
-    created = scribe.append(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN))
-    start = StartRequest(plan="digest of the plan", is_only=True)
-    text = encode_append(replace(created, start=start))
-    with psycopg.connect(url) as connection:
-        row = connection.execute("SELECT outcome FROM append_all(%s, NULL, NULL, 15)", (f"[{text}]",)).fetchone()
-        read = connection.execute("SELECT pg_stat_get_xact_tuples_returned('executions_of_principal'::regclass)")
-        assert (row, read.fetchone()) == (("stored",), (0,))
-
-
-async def test_an_address_without_a_server_is_said_without_the_password() -> None:
-    url = "postgresql://ann:secret@127.0.0.1:1/plans"
-    with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/plans") as refused:
-        PostgresStore.open(url)
-    assert "secret" not in refused.value.message
-    assert "ann" not in name_server(url)
-
-
 async def test_a_foreign_and_a_newer_database_are_left_as_they_are(url: str) -> None:
     foreign = shared_server().make_database()
     with psycopg.connect(foreign, autocommit=True) as connection:
@@ -328,13 +250,128 @@ async def test_appends_of_two_processes_to_the_same_executions_do_not_wait_for_e
         await store.close()
 
 
-def test_every_statement_of_one_database_stands_in_the_other_or_belongs_to_it_alone() -> None:
-    from planwarden.storage.postgres.statements import SQL as POSTGRES
-    from planwarden.storage.sqlite.statements import SQL as SQLITE
+@pytest.fixture(scope="module")
+def strict() -> Generator[tuple[Server, str]]:
+    """A server with few connections that asks for passwords on its port, and the URL of a user of it."""
+    port = str(take_port())
+    server = Server(
+        ["local all all trust", "host all bob all reject", "host all all 127.0.0.1/32 scram-sha-256"],
+        listen_addresses="127.0.0.1",
+        port=port,
+        max_connections="8",
+        superuser_reserved_connections="3",
+    )
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE ann LOGIN PASSWORD 'secret'")
+        connection.execute("CREATE DATABASE plans OWNER ann")
+    yield server, f"postgresql://ann:secret@127.0.0.1:{port}/plans"
+    server.end()
 
-    used = {name for path in Path("storage/sql").glob("*.py") for name in SQLITE if f'"{name}"' in path.read_text()}
-    # What `append_one` does by itself.
-    assert used - POSTGRES.keys() == {
-        *("add_notification", "use_grant", "uses_left"),
-        *("find_once_key", "free_once_keys", "free_shares", "shares_room_at", "spent_shares", "take_share"),
-    }
+
+def refusal(url: str) -> str:
+    """The message of a store that cannot be opened."""
+    with pytest.raises(StoreError) as refused:
+        PostgresStore.open(url)
+    assert name_server(url) in refused.value.message
+    assert not re.search("secret|wrong|ann\\b", refused.value.message)
+    return refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("part", "by", "sentence"),
+    [
+        (":secret", ":wrong", "refuses the user of the URL; check its name, password"),
+        (":secret", "", "refuses the user of the URL"),
+        ("ann:", "ann-who-left:", "refuses the user of the URL"),
+        ("ann:", "bob:", "check the URL's sslmode and user"),
+        ("/plans", "/nowhere", "/nowhere has no such database; create it"),
+        ("/plans", "/postgres", "check its name, password and rights"),
+        ("/plans", "/plans?sslmode=require", "does not agree on TLS; check sslmode"),
+    ],
+)
+def test_a_url_that_the_server_refuses_is_told_what_to_check_and_never_its_password(
+    strict: tuple[Server, str], part: str, by: str, sentence: str
+) -> None:
+    assert sentence in refusal(strict[1].replace(part, by))
+
+
+def test_a_server_without_a_free_connection_is_said_to_have_none(strict: tuple[Server, str]) -> None:
+    with ExitStack() as held:
+        for _ in range(5):
+            held.enter_context(psycopg.connect(strict[1]))
+        assert "has no free connection; raise its max_connections" in refusal(strict[1])
+        for _ in range(3):
+            held.enter_context(psycopg.connect(strict[0].url))
+        assert "has no free connection; raise its max_connections" in refusal(strict[1])
+
+
+def test_a_server_that_only_reads_is_said_to_be_perhaps_a_standby_and_of_several_each_is_named(
+    strict: tuple[Server, str],
+) -> None:
+    port = conninfo_to_dict(strict[1])["port"]
+    with psycopg.connect(strict[0].url, autocommit=True) as connection:
+        connection.execute("ALTER DATABASE plans SET default_transaction_read_only = on")
+        assert "is read-only; it may be a standby: use the address of the primary" in refusal(strict[1])
+        both = f"postgresql://ann:secret@127.0.0.1:{port},localhost:1/plans"
+        assert refusal(both).startswith(f"PostgreSQL at 127.0.0.1:{port},localhost:1/plans ")
+        connection.execute("ALTER DATABASE plans RESET default_transaction_read_only")
+
+
+def test_an_address_without_an_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "cannot be reached" in refusal("postgresql://ann:secret@127.0.0.1:1/plans")
+    assert connections.CONNECT_S < 45
+    monkeypatch.setattr(connections, "CONNECT_S", 2)
+    silent = HoldingProxy(tmp_path / "none", tmp_path)
+    silent.hold()
+    assert "does not answer; check that it runs" in refusal(f"postgresql:///plans?host={tmp_path}")
+    silent.close()
+
+
+def test_a_url_that_is_none_is_not_repeated() -> None:
+    with pytest.raises(StoreError, match="the URL of the store is not one of PostgreSQL") as refused:
+        PostgresStore.open("postgresql://ann:secret@host:port:x/y?nothing=secret")
+    assert "secret" not in refused.value.message
+
+
+@pytest.mark.postgres
+async def test_a_pooler_is_refused_where_only_it_is_named_and_one_without_a_free_place_says_so(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1:\d+/test_\w+ is a pooler .* PLANWARDEN_STORE_CONTROL"):
+        PostgresStore.open(shared_pooler().lead_to(url))
+    monkeypatch.setattr("planwarden.storage.postgres.reader.PATIENCE_S", 0.3)
+    pooler = Pooler(shared_server(), max_client_conn="1")
+    first = PostgresStore.open(pooler.lead_to(url), control_url=url)
+    await first.header("e1")
+    second = PostgresStore.open(pooler.lead_to(url), control_url=url)
+    with pytest.raises(StoreError, match="has no free connection"):
+        await second.header("e1")
+    for store in (first, second):
+        await store.close()
+    pooler.end()
+
+
+@pytest.mark.postgres
+async def test_tls_is_spoken_where_it_is_required_and_a_certificate_that_nobody_signed_is_refused(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planwarden.storage.postgres.reader.PATIENCE_S", 0.3)
+    certificate, key = make_certificate()
+    pooler = Pooler(
+        shared_server(),
+        {"server.crt": certificate, "server.key": key},
+        client_tls_sslmode="require",
+        client_tls_cert_file="server.crt",
+        client_tls_key_file="server.key",
+    )
+    (tmp_path / "root.crt").write_text(certificate)
+    trusting = f"sslmode=verify-full sslrootcert={tmp_path / 'root.crt'}"
+    for tls in ("sslmode=require", trusting):
+        store = PostgresStore.open(f"{pooler.lead_to(url)} {tls}", control_url=url)
+        assert await store.header("e1") is None
+        await store.close()
+    (tmp_path / "other.crt").write_text(make_certificate()[0])
+    for tls in ("sslmode=disable", f"sslmode=verify-full sslrootcert={tmp_path / 'other.crt'}"):
+        with pytest.raises(StoreError, match="does not agree on TLS; check sslmode and the certificates"):
+            PostgresStore.open(f"{pooler.lead_to(url)} {tls}")
+    pooler.end()

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import KeyUsed, PlanUnfinished, ThreadBusy, ThreadMovedOn
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import Append, StartedExecution, StartRequest, Store
-from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
-from tests.storage.suite import PLAN, BackEnd, Scribe, decided
+from tests.storage.suite import PLAN, BackEnd, Scribe
 
 pytestmark = pytest.mark.anyio
 
@@ -43,16 +42,6 @@ async def test_a_key_starts_one_execution_of_a_principal(store: Store) -> None:
     assert await store.find_start("ann", "tuesday") is None
 
 
-@requirement("store:starts", "store:atomic")
-async def test_a_start_that_is_refused_leaves_its_key_free(store: Store) -> None:
-    first = await create(store, "e1", StartRequest())
-    busy = Scribe.on(store, "e2", thread_id=first.execution.thread_id)
-    with pytest.raises(ThreadBusy):
-        await store.append(creation(busy, KEYED))
-    assert await store.find_start("ann", "monday") is None
-    await create(store, "e3", KEYED)
-
-
 @requirement("store:starts")
 async def test_a_later_start_of_a_planned_execution_has_a_key_of_its_own(store: Store) -> None:
     scribe = await create(store, "e1", KEYED)
@@ -64,21 +53,6 @@ async def test_a_later_start_of_a_planned_execution_has_a_key_of_its_own(store: 
         await store.append(stale)
     found = await store.find_start("ann", "tuesday")
     assert found is not None and (found.execution_id, found.request) == ("e1", "run it")
-    with pytest.raises(KeyUsed):
-        await create(store, "e2", StartRequest(key="tuesday"))
-
-
-@requirement("store:starts", "store:prune")
-async def test_a_key_lives_as_long_as_its_execution(store: Store, clock: ManualClock) -> None:
-    scribe = await create(store, "e1", KEYED)
-    clock.advance(10)
-    assert await store.prune(clock.now()) == 0
-    await scribe.write(ev.ExecutionFailed(code="x", message="y"))
-    assert await store.find_start("ann", "monday") is not None
-    clock.advance(10)
-    assert await store.prune(clock.now()) == 1
-    assert await store.find_start("ann", "monday") is None
-    await create(store, "e2", KEYED)
 
 
 @requirement("store:starts", "store:atomic")
@@ -96,20 +70,9 @@ async def test_an_unfinished_execution_of_the_same_plan_is_said_before_another_s
     await first.write(ev.ExecutionFailed(code="x", message="y"))
     with pytest.raises(PlanUnfinished, match="'e2'"):
         await create(store, "e5", UNKEYED)
-
-
-@requirement("store:starts")
-async def test_an_unfinished_execution_that_has_a_key_is_said_with_it(store: Store) -> None:
-    scribe = await create(store, "e1", KEYED)
+    await create(store, "e6", replace(KEYED, plan="keyed"))
     with pytest.raises(PlanUnfinished, match="with key 'monday'"):
-        await create(store, "e2", UNKEYED)
-    await scribe.write(ev.StepStarted(step_id="a"))
-    await scribe.suspend("s1")
-    with pytest.raises(PlanUnfinished, match="with key 'monday'"):
-        await create(store, "e2", UNKEYED)
-    await scribe.write(decided("s1"))
-    await scribe.write(ev.CancelRequested(), ev.ExecutionCancelled())
-    await create(store, "e2", UNKEYED)
+        await create(store, "e5", replace(UNKEYED, plan="keyed"))
 
 
 async def _create(store: Store, execution_id: str, start: StartRequest, won: list[str]) -> None:

@@ -12,9 +12,8 @@ import anyio
 import pytest
 
 from planwarden.agent.common.errors import StoreError, ThreadBusy
-from planwarden.storage.locks import WriteLock
 from planwarden.storage.sqlite import database, pace
-from planwarden.storage.sqlite.writer import CHECKPOINT_ESTIMATE, CHECKPOINT_PAGES, MAX_GROUP, Writer
+from planwarden.storage.sqlite.writer import CHECKPOINT_ESTIMATE, CHECKPOINT_PAGES, Writer
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +83,10 @@ def insert(number: object) -> Callable[[sqlite3.Connection], object]:
     return operation
 
 
+def refuse(connection: sqlite3.Connection) -> object:
+    raise ThreadBusy("busy")
+
+
 def stored(path: Path) -> list[int]:
     with sqlite3.connect(path) as connection:
         found = [int(row[0]) for row in connection.execute("SELECT n FROM t ORDER BY n")]
@@ -113,56 +116,16 @@ async def test_everything_that_waits_is_committed_in_one_transaction(
     assert stored(tmp_path / "t.db") == list(range(101))
 
 
-@requirement("store:group-commit")
-async def test_what_one_turn_of_the_loop_asks_for_is_one_transaction(
-    writer: Writer, gate: Gate, tmp_path: Path
-) -> None:
-    gate.open()
-    results = await asyncio.gather(*(writer.run(insert(number)) for number in range(100)))
-    assert results == list(range(100))
-    assert gate.transactions == 1
-    assert stored(tmp_path / "t.db") == list(range(100))
-
-
-@requirement("store:group-commit")
-async def test_what_was_asked_for_in_the_turn_of_closing_is_committed(
-    writer: Writer, gate: Gate, tmp_path: Path
-) -> None:
-    gate.open()
-    asked = asyncio.create_task(writer.run(insert(1)))
-    await asyncio.sleep(0)
-    await writer.close()
-    assert await asked == 1
-    assert stored(tmp_path / "t.db") == [1]
-
-
-@requirement("store:group-commit")
-async def test_a_group_is_bounded(writer: Writer, gate: Gate, tmp_path: Path) -> None:
-    await waiting(writer, gate, *map(insert, range(1, MAX_GROUP + 2)))
-    assert gate.transactions == 3
-
-
-@requirement("store:group-commit")
-async def test_a_refused_operation_leaves_the_group_in_its_one_transaction(
-    writer: Writer, gate: Gate, tmp_path: Path
-) -> None:
-    def refuse(connection: sqlite3.Connection) -> object:
-        raise ThreadBusy("busy")
-
-    before, refused, after = await waiting(writer, gate, insert(1), refuse, insert(2))
-    assert (before, after) == (1, 2) and isinstance(refused, ThreadBusy)
-    assert gate.transactions == 2
-    assert stored(tmp_path / "t.db") == [0, 1, 2]
-
-
 @requirement("store:group-commit", "store:atomic")
-@pytest.mark.parametrize("bad", [insert("not a number"), insert(0), insert(object())])
+@pytest.mark.parametrize("bad", [insert("not a number"), insert(0), insert(object()), refuse])
 async def test_a_failing_operation_does_not_hurt_the_others_of_its_group(
     writer: Writer, gate: Gate, tmp_path: Path, bad: Callable[[sqlite3.Connection], object]
 ) -> None:
-    first, failed, last = await waiting(writer, gate, insert(1), lambda c: (insert(5)(c), bad(c)), insert(2))
+    # What is refused has written nothing, and whatever else fails is rolled back.
+    failing = bad if bad is refuse else lambda c: (insert(5)(c), bad(c))
+    first, failed, last = await waiting(writer, gate, insert(1), failing, insert(2))
     assert (first, last) == (1, 2)
-    assert isinstance(failed, StoreError | TypeError)
+    assert isinstance(failed, StoreError | TypeError | ThreadBusy)
     assert stored(tmp_path / "t.db") == [0, 1, 2]
 
 
@@ -213,34 +176,43 @@ async def test_a_closed_worker_finishes_what_is_queued_and_refuses_what_comes_la
     assert stored(tmp_path / "t.db") == list(range(5))
 
 
+class Refused:
+    """A lock that the system refuses, and that no look finds free."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self.is_free = False
+        self.may_try = threading.Event()
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        self.tries += 1
+        assert self.may_try.wait(60)
+        if not self.is_free:
+            raise StoreError("cannot lock")
+        yield
+
+    @contextmanager
+    def held_if_free(self) -> Generator[bool]:
+        yield False
+
+
 @requirement("store:group-commit")
-async def test_a_lock_that_nobody_gives_up_fails_the_whole_group_at_once(tmp_path: Path) -> None:
-    tries: list[int] = []
-    may_try, is_free = threading.Event(), threading.Event()
-
-    class Stuck:
-        @contextmanager
-        def held(self) -> Generator[None]:
-            tries.append(1)
-            assert may_try.wait(60)
-            if not is_free.is_set():
-                raise StoreError("another process has held the lock")
-            yield
-
-        @contextmanager
-        def held_if_free(self) -> Generator[bool]:
-            yield False
-
-    path = tmp_path / "t.db"
-    writer = Writer(database.connect(path), path, lock=Stuck())
+async def test_a_lock_that_nobody_gives_up_fails_the_whole_group_at_once_and_closes_the_connection(
+    tmp_path: Path,
+) -> None:
+    path, lock = tmp_path / "t.db", Refused()
+    connection = database.connect(path)
+    writer = Writer(connection, path, lock=lock)
     tasks = [asyncio.create_task(writer.run(insert(number))) for number in range(20)]
     await asyncio.sleep(0)
-    may_try.set()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(result, StoreError) for result in results)
-    assert len(tries) <= 2
-    is_free.set()
+    lock.may_try.set()
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+    assert all(isinstance(result, StoreError) for result in results) and lock.tries <= 2
+    lock.is_free = True
     await writer.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 @requirement("store:cancelled-caller")
@@ -264,14 +236,6 @@ def test_a_program_that_ends_without_closing_does_not_take_the_writer_with_it(tm
     asyncio.run(gone())
     assert asyncio.run(later()) == 2
     assert stored(path) == [1, 2]
-
-
-@requirement("store:group-commit")
-async def test_a_quick_commit_runs_on_the_event_loops_own_thread(writer: Writer, gate: Gate, place: str) -> None:
-    gate.open()
-    for number in range(5):
-        await writer.run(insert(number))
-    assert {thread is threading.current_thread() for thread in gate.threads} == {place == "loop"}
 
 
 async def test_the_loop_never_waits_for_another_writer(writer: Writer, gate: Gate, tmp_path: Path) -> None:
@@ -313,63 +277,9 @@ async def test_a_slow_disk_sends_commits_to_the_thread_until_it_is_quick_again(w
             writer.pace.note_elsewhere(0.0)
 
 
-def test_a_disk_on_which_the_thread_waited_long_is_not_tried() -> None:
-    now = 0.0
-    disk = pace.Pace(lambda: now)
-    disk.note(1_000.0)
-    now = pace.MAX_REST_S
-    disk.note_elsewhere(pace.TRY_S * 2)
-    assert not disk.is_quick
-    disk.note_elsewhere(pace.TRY_S / 2)
-    assert disk.is_quick
-
-
-async def test_the_thread_gives_the_connection_back_to_a_loop_that_can_commit(
-    writer: Writer, gate: Gate, place: str
-) -> None:
-    await waiting(writer, gate, insert(1), insert(2))
-    assert gate.threads[0] is not threading.current_thread()
-    assert (gate.threads[-1] is threading.current_thread()) == (place == "loop")
-
-
-async def test_a_large_operation_is_left_to_the_thread(writer: Writer, gate: Gate) -> None:
-    gate.open()
-    await writer.run(insert(1), is_large=True)
-    assert gate.threads[-1] is not threading.current_thread()
-
-
 async def test_the_log_is_moved_into_the_database_as_rows_come(writer: Writer, gate: Gate, tmp_path: Path) -> None:
     gate.open()
     for number in range(count := CHECKPOINT_ESTIMATE):
         await writer.run(insert(number))
     assert (tmp_path / "t.db-wal").stat().st_size < CHECKPOINT_PAGES * 4096 // 2
     assert len(stored(tmp_path / "t.db")) == count
-
-
-async def test_a_lock_that_the_system_refuses_fails_the_request_instead_of_leaving_it_waiting(tmp_path: Path) -> None:
-    class Refused:
-        @contextmanager
-        def held(self) -> Generator[None]:
-            raise StoreError("cannot lock")
-            yield
-
-        @contextmanager
-        def held_if_free(self) -> Generator[bool]:
-            raise StoreError("cannot lock")
-            yield
-
-    path = tmp_path / "t.db"
-    connection = database.connect(path)
-    writer = Writer(connection, path, lock=Refused())
-    with pytest.raises(StoreError, match="cannot lock"):
-        await asyncio.wait_for(writer.run(insert(1)), 60)
-    await writer.close()
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        connection.execute("SELECT 1")
-
-
-def test_a_closed_descriptor_is_a_lock_that_the_system_refuses(tmp_path: Path) -> None:
-    lock = WriteLock(tmp_path / "t.lock")
-    lock.close()
-    with pytest.raises(StoreError, match="cannot lock"), lock.held_if_free():
-        pass

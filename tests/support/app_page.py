@@ -2,6 +2,7 @@
 
 import html
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +53,20 @@ class HostPage:
         return await self.view.locator("#status").inner_text()
 
 
-async def open_view(page: "Page", client: Client, result: CallToolResult, theme: str = "light") -> HostPage:
-    """Draws a result; what the view calls, `client` calls, so that the view is live."""
+async def open_view(
+    page: "Page",
+    client: Client,
+    result: CallToolResult,
+    theme: str = "light",
+    before: Callable[[str], Awaitable[object]] | None = None,
+) -> HostPage:
+    """Draws a result; what the view calls, `client` calls after `before` took its name, so that the view is live."""
     called: list[str] = []
 
     async def call_tool(name: str, arguments: dict[str, Any]) -> object:
         called.append(name)
+        if before is not None:
+            await before(name)
         return to_wire(await client.call_tool(name, arguments))
 
     # The package does not say what its callback returns.

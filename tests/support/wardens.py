@@ -1,6 +1,6 @@
 """What tests of the engine share: a warden on a memory store, scripted models, and tools that keep a ledger."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +9,17 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import Settings
+from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+
+HUMAN = Authority(assurance="human", channel="test", principal="ann")
+YES = Decision(approved=True)
 
 
 @dataclass
@@ -94,6 +99,42 @@ async def warden(
     )
     async with made:
         yield made
+
+
+async def run(
+    *steps: dict[str, JsonValue],
+    script: Sequence[JsonValue] | None = None,
+    tools: Sequence[object] = (),
+    inputs: dict[str, JsonValue] | None = None,
+    settings: Settings | None = None,
+    options: Mapping[str, JsonValue] | None = None,
+) -> tuple[planwarden.Execution, list[str]]:
+    """Runs the steps in a warden of their own; returns the execution with its observations, and what happened."""
+    ledger = Ledger()
+    async with warden(ledger, script=script, tools=tools, settings=settings) as w:
+        execution = await w.execute_plan(plan(*steps), inputs=inputs, options=options, wait_seconds=60)
+        return await w.get_execution(execution.thread_id, observations_after=0), ledger.lines
+
+
+async def decide(
+    w: planwarden.Warden, asked: planwarden.Execution, decision: Decision = YES, by: Authority = HUMAN
+) -> planwarden.Execution:
+    """Answers the only open question of an execution."""
+    [question] = asked.suspensions
+    return await w.service.answer(
+        asked.thread_id, question.suspension_id, decision, by, wait_seconds=60, principal=None
+    )
+
+
+async def pass_time(
+    w: planwarden.Warden, clock: ManualClock, execution: planwarden.Execution, seconds: float
+) -> planwarden.Execution:
+    """Returns the execution after so much time, when everything that was due then is done."""
+    clock.advance(seconds)
+    engine = w.service.engine
+    await engine.tick()
+    await engine.wait(await engine.find(execution.execution_id), 60)
+    return await w.get_execution(execution.thread_id)
 
 
 def tool_step(step_id: str, tool: str, arguments: JsonValue = None, **extra: JsonValue) -> dict[str, JsonValue]:

@@ -19,13 +19,13 @@ from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.support.wardens import HUMAN, YES, Ledger, PausingTool, confirm, decide, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-YES = planwarden.Decision(approved=True)
-PERSON = Authority(assurance="human", channel="test", principal="local")
 NOBODY = Path("/nonexistent")
+of_two_processes = pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
+"""The race is decided by the store, whose laws every kind of store keeps."""
 
 
 def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tuple[str, ...] = ("bob",)) -> Settings:
@@ -64,20 +64,14 @@ class Asked:
         return [(event.number, event.kind) for event in events if isinstance(event, ev.SuspensionReminded)]
 
     async def approve(self) -> planwarden.Execution:
-        return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, PERSON, principal="local")
-
-
-async def without_clockwork(moment: StoreCall) -> None:
-    """The hook of a process that never gets to look for what is due."""
-    if moment.call == "due":
-        await anyio.sleep_forever()
+        return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, HUMAN, principal="local")
 
 
 @requirement("alarm:once")
-async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out(back_end: BackEnd) -> None:
-    clock = back_end.clock
+async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out() -> None:
+    clock = ManualClock()
     settings = policy(300, 1200, escalate_after_s=1800)
-    async with warden(Ledger(), store=back_end.connect(), settings=settings) as w:
+    async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
         asked = await Asked.by(w, clock)
         assert await asked.after(299) == []
         assert await asked.after(1) == await asked.after(0) == [(1, "remind")]
@@ -143,17 +137,15 @@ async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> Non
 @requirement("alarm:once")
 async def test_a_question_still_counts_as_asked_after_it_was_reminded_of_and_edited() -> None:
     clock, ledger = ManualClock(), Ledger()
+    claim = Authority(assurance="claimed", channel="test", principal="local")
     async with warden(ledger, store=MemoryStore(clock), settings=policy(60, 120)) as w:
         asked = await Asked.by(w, clock)
-        [shown] = (await w.get_execution(asked.thread_id)).suspensions
+        shown = await w.get_execution(asked.thread_id)
         assert await asked.after(60) == [(1, "remind")]
-        [still] = (await w.get_execution(asked.thread_id)).suspensions
-        assert still.digest == shown.digest and still.revision == 1
-        edit = planwarden.Decision(approved=True, modified_args={"ids": [2]})
-        claim = Authority(assurance="claimed", channel="test", principal="local")
-        await w.service.answer(asked.thread_id, asked.suspension_id, edit, claim, principal="local")
-        [revised] = (await w.get_execution(asked.thread_id)).suspensions
-        assert revised.revision == 2
+        still = await w.get_execution(asked.thread_id)
+        assert still.suspensions[0].digest == shown.suspensions[0].digest
+        revised = await decide(w, still, planwarden.Decision(approved=True, modified_args={"ids": [2]}), claim)
+        assert (still.suspensions[0].revision, revised.suspensions[0].revision) == (1, 2)
         assert await asked.after(60) == [(1, "remind"), (2, "remind")]
         await asked.approve()
     assert ledger.lines == ["erase [2]"]
@@ -172,6 +164,7 @@ async def test_only_questions_to_people_are_reminded_of_and_without_a_schedule_n
 
 
 @requirement("alarm:once")
+@of_two_processes
 async def test_two_processes_that_notice_the_same_alarm_record_it_once(back_end: BackEnd) -> None:
     clock, settings = back_end.clock, policy(60)
     waiting, go = set[int](), anyio.Event()
@@ -200,93 +193,66 @@ async def test_two_processes_that_notice_the_same_alarm_record_it_once(back_end:
 
 
 @requirement("alarm:once", "race:decision")
-async def test_a_decision_that_comes_first_silences_the_reminder_that_was_about_to_be_recorded(
-    back_end: BackEnd,
+@of_two_processes
+@pytest.mark.parametrize("first", ["decision", "reminder"])
+async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_turns_no_decision_away(
+    back_end: BackEnd, first: str
 ) -> None:
     clock, settings, ledger = back_end.clock, policy(60), Ledger()
+    second = "reminder" if first == "decision" else "decision"
     held, go = anyio.Event(), anyio.Event()
 
-    async def hold(moment: StoreCall) -> None:
-        if (moment.call, moment.when) == ("append", "before"):
-            held.set()
-            await go.wait()
+    def store_of(what: str) -> WatchedStore:
+        async def hook(moment: StoreCall) -> None:
+            if what == "decision" and moment.call == "due":
+                # The person's process never gets to look for what is due.
+                await anyio.sleep_forever()
+            if what == second and (moment.call, moment.when) == ("append", "before") and not held.is_set():
+                held.set()
+                await go.wait()
+
+        return WatchedStore(back_end.connect(), hook)
+
+    async def act(w: planwarden.Warden, what: str) -> None:
+        own = Asked(w, clock, asked.thread_id, asked.suspension_id)
+        await (own.approve() if what == "decision" else w.service.engine.tick())
 
     async with (
-        warden(ledger, store=WatchedStore(back_end.connect(), without_clockwork), settings=settings) as person,
-        warden(ledger, store=WatchedStore(back_end.connect(), hold), settings=settings) as clockwork,
+        warden(ledger, store=store_of(first), settings=settings) as winner,
+        warden(ledger, store=store_of(second), settings=settings) as loser,
     ):
-        asked = await Asked.by(person, clock)
+        asked = await Asked.by(winner, clock)
         clock.advance(60)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(clockwork.service.engine.tick)
+            tasks.start_soon(act, loser, second)
             await held.wait()
-            await asked.approve()
+            await act(winner, first)
             go.set()
-        assert await asked.fired() == []
-        done = await person.get_execution(asked.thread_id)
+        assert await asked.fired() == ([] if first == "decision" else [(1, "remind")])
+        done = await winner.get_execution(asked.thread_id)
     assert done.status == "completed" and ledger.lines == ["erase [1]"]
 
 
-@requirement("alarm:once", "race:decision")
-async def test_a_reminder_that_comes_first_does_not_turn_the_decision_away(back_end: BackEnd) -> None:
-    clock, settings, ledger = back_end.clock, policy(60), Ledger()
-    held, go = anyio.Event(), anyio.Event()
-
-    async def hold(moment: StoreCall) -> None:
-        await without_clockwork(moment)
-        if (moment.call, moment.when) == ("append", "before") and not held.is_set():
-            held.set()
-            await go.wait()
-
+async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recorded_elsewhere() -> None:
+    clock, slow = ManualClock(), PausingTool()
+    store, settings = MemoryStore(clock), policy(5)
+    steps = plan(confirm("ask", dependencies=[]), tool_step("slow", "gate", dependencies=[]))
     async with (
-        warden(ledger, store=back_end.connect(), settings=settings) as clockwork,
-        warden(ledger, store=WatchedStore(back_end.connect(), hold), settings=settings) as person,
-    ):
-        asked = await Asked.by(clockwork, clock)
-        late = Asked(person, clock, asked.thread_id, asked.suspension_id)
-        clock.advance(60)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(late.approve)
-            await held.wait()
-            await clockwork.service.engine.tick()
-            assert await asked.fired() == [(1, "remind")]
-            go.set()
-        done = await person.get_execution(asked.thread_id)
-    assert done.status == "completed" and ledger.lines == ["erase [1]"]
-
-
-async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recorded_elsewhere(
-    back_end: BackEnd,
-) -> None:
-    clock, settings = back_end.clock, policy(5)
-    reached, go = anyio.Event(), anyio.Event()
-
-    @planwarden.tool(name="slow", risk="read", effect="read")
-    async def slow() -> str:
-        """Waits."""
-        reached.set()
-        await go.wait()
-        return "done"
-
-    steps = plan(confirm("ask", dependencies=[]), tool_step("slow", "slow", dependencies=[]))
-    async with (
-        warden(tools=[slow], store=back_end.connect(), settings=settings) as owner,
-        warden(tools=[slow], store=back_end.connect(), settings=settings) as other,
+        warden(tools=[slow.tool()], store=store, settings=settings) as owner,
+        warden(tools=[slow.tool()], store=store, settings=settings) as other,
     ):
         running = await owner.execute_plan(steps, wait_seconds=0)
-        await reached.wait()
-        asked = Asked(other, clock, running.thread_id, "")
-        assert await asked.after(5) == [(1, "remind")]
-        go.set()
+        await slow.started.wait()
+        assert await Asked(other, clock, running.thread_id, "").after(5) == [(1, "remind")]
+        slow.opened.set()
         done = await owner.service.engine.wait((await owner.service.load_newest(running.thread_id, "local")), 60)
     assert done.status == "suspended" and done.steps["slow"].status == "completed"
 
 
 def test_the_schedule_is_sorted_and_ends_with_the_time_to_answer() -> None:
     schedule = Schedule(remind_after_s=(30.0, 10.0), escalate_after_s=20.0, escalate_to=("bob",))
-    found = build_alarms(schedule, 100.0, 130.0)
-    assert [(alarm.kind, alarm.at) for alarm in found] == [("remind", 110.0), ("escalate", 120.0)]
-    assert [alarm.to for alarm in found] == [(), ("bob",)]
+    found = [(alarm.kind, alarm.at, alarm.to) for alarm in build_alarms(schedule, 100.0, 130.0)]
+    assert found == [("remind", 110.0, ()), ("escalate", 120.0, ("bob",))]
     assert len(build_alarms(schedule, 100.0, None)) == 3
 
 

@@ -1,5 +1,7 @@
 """Standing grants: what they let through, what not, and that nobody gets more uses than a person gave."""
 
+import sqlite3
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -13,13 +15,10 @@ from planwarden.agent.core import events as ev
 from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, plan, statuses, tool_step, warden
+from tests.support.wardens import HUMAN, Ledger, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
-
-PERSON = Authority(assurance="human", channel="test", principal="ann")
 
 
 def erase(*ids: int) -> dict[str, JsonValue]:
@@ -34,7 +33,7 @@ def request(uses: int = 1, tool: str = "erase", hours: float = 1.0, **arguments:
 async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_so_often() -> None:
     ledger = Ledger()
     async with warden(ledger) as w:
-        made = await w.service.grants.make(request(2, ids=[1]), PERSON)
+        made = await w.service.grants.make(request(2, ids=[1]), HUMAN)
         for _ in range(2):
             assert (await w.execute_plan(erase(1))).status == "completed"
         assert (await w.execute_plan(erase(1))).status == "suspended"
@@ -58,11 +57,11 @@ async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> Non
             expires_in_s=3600,
             owner="zoe" if other == "owner" else None,
         )
-        made = await w.service.grants.make(grant, PERSON)
+        made = await w.service.grants.make(grant, HUMAN)
         if other == "late":
             clock.advance(3600)
         if other == "revoked":
-            await w.service.grants.revoke(made.grant_id, PERSON)
+            await w.service.grants.revoke(made.grant_id, HUMAN)
     tools: list[object] = []
     if other == "tool":
 
@@ -97,7 +96,7 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
             uses=9,
             expires_in_s=60,
         )
-        made = await w.service.grants.make(grant, PERSON)
+        made = await w.service.grants.make(grant, HUMAN)
 
         async def call(**others: JsonValue) -> str:
             arguments: dict[str, JsonValue] = {"to": "ann", "text": "hello", **others}
@@ -124,13 +123,13 @@ async def test_a_grant_is_worth_what_its_makers_word_is_worth() -> None:
         done.append("wipe")
         return "done"
 
+    makers: tuple[tuple[ev.Assurance, str], ...] = (("human", "suspended"), ("signed", "completed"))
     async with warden(tools=[wipe]) as w:
-        await w.service.grants.make(request(5, "wipe"), Authority(assurance="human", channel="test", principal="local"))
-        assert (await w.execute_plan(plan(tool_step("a", "wipe")))).status == "suspended" and done == []
-        await w.service.grants.make(
-            request(5, "wipe"), Authority(assurance="signed", channel="test", principal="local")
-        )
-        assert (await w.execute_plan(plan(tool_step("a", "wipe")))).status == "completed" and done == ["wipe"]
+        for assurance, status in makers:
+            maker = Authority(assurance=assurance, channel="test", principal="local")
+            await w.service.grants.make(request(5, "wipe"), maker)
+            assert (await w.execute_plan(plan(tool_step("a", "wipe")))).status == status
+    assert done == ["wipe"]
 
 
 @requirement("approval:grants")
@@ -139,15 +138,15 @@ async def test_a_grant_is_worth_what_its_makers_word_is_worth() -> None:
     [
         (request(1), Authority(assurance="claimed", channel="mcp", principal="m"), InvalidArguments),
         (request(1), Authority(assurance="client", channel="elicitation", principal="m"), InvalidArguments),
-        (request(0), PERSON, InvalidArguments),
-        (request(1001), PERSON, InvalidArguments),
-        (request(1, hours=8.1), PERSON, InvalidArguments),
-        (request(1, hours=0), PERSON, InvalidArguments),
-        (request(1, "nothing"), PERSON, UnknownTool),
-        (request(1, "find"), PERSON, InvalidArguments),
-        (request(1, "displayConfirmation"), PERSON, InvalidArguments),
-        (request(1, colour="red"), PERSON, InvalidArguments),
-        (request(1, ids="x" * 70_000), PERSON, InvalidArguments),
+        (request(0), HUMAN, InvalidArguments),
+        (request(1001), HUMAN, InvalidArguments),
+        (request(1, hours=8.1), HUMAN, InvalidArguments),
+        (request(1, hours=0), HUMAN, InvalidArguments),
+        (request(1, "nothing"), HUMAN, UnknownTool),
+        (request(1, "find"), HUMAN, InvalidArguments),
+        (request(1, "displayConfirmation"), HUMAN, InvalidArguments),
+        (request(1, colour="red"), HUMAN, InvalidArguments),
+        (request(1, ids="x" * 70_000), HUMAN, InvalidArguments),
     ],
 )
 async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused(
@@ -158,67 +157,47 @@ async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused(
             await w.service.grants.make(wanted, authority)
         assert await w.service.grants.list() == ()
         with pytest.raises(UnknownGrant):
-            await w.service.grants.revoke("nothing", PERSON)
+            await w.service.grants.revoke("nothing", HUMAN)
 
 
 @requirement("approval:grants", "store:grants")
 async def test_parallel_steps_and_two_processes_share_the_uses_of_one_grant(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger, results = Ledger(), list[planwarden.Execution]()
     steps = plan(*(tool_step(f"s{n}", "erase", {"ids": [n]}, dependencies=[]) for n in range(6)))
-    first, second = (SqliteStore.open(tmp_path / "planwarden.db") for _ in range(2))
-    try:
-        async with warden(ledger, store=first) as one:
-            await one.service.grants.make(request(5), PERSON)
-            async with warden(ledger, store=second) as two:
-                results = dict[str, planwarden.Execution]()
+    async with AsyncExitStack() as stack:
+        one, two = [
+            await stack.enter_async_context(planwarden.Warden(home=tmp_path, tools=ledger.tools())) for _ in range(2)
+        ]
+        await one.service.grants.make(request(5), HUMAN)
 
-                async def run(name: str, w: planwarden.Warden) -> None:
-                    results[name] = await w.execute_plan(steps)
+        async def run(w: planwarden.Warden) -> None:
+            results.append(await w.execute_plan(steps))
 
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(run, "one", one)
-                    tasks.start_soon(run, "two", two)
-                [grant] = await two.service.grants.list()
-                assert (await one.service.audit.verify()).problems == ()
-    finally:
-        await first.close()
-        await second.close()
-    done = [s for found in results.values() for s in statuses(found).values()]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, one)
+            tasks.start_soon(run, two)
+        [grant] = await two.service.grants.list()
+        assert (await one.service.audit.verify()).problems == ()
+    done = [status for found in results for status in statuses(found).values()]
     assert len(ledger.lines) == done.count("completed") == grant.uses - grant.uses_left <= 5
     assert done.count("completed") + done.count("suspended") == 12
 
 
 @requirement("store:grants")
-async def test_an_intent_whose_grant_is_spent_is_not_stored(tmp_path: Path) -> None:
+async def test_an_intent_whose_grant_is_spent_is_not_stored_and_a_damaged_grant_is_named(tmp_path: Path) -> None:
     ledger = Ledger()
-    store = SqliteStore.open(tmp_path / "planwarden.db")
-    try:
-        async with warden(ledger, store=store) as w:
-            made = await w.service.grants.make(request(5), PERSON)
-            believed = w.service.engine.grants
-            open_now = await store.grants(only_open=True)
-            await w.service.grants.revoke(made.grant_id, PERSON)
-            believed.fill(open_now)
-            asked = await w.execute_plan(erase(1))
-            log = await store.read(asked.execution_id)
-    finally:
-        await store.close()
-    assert asked.status == "suspended" and ledger.lines == []
-    assert not any(isinstance(entry.event, ev.ToolCallIntended) for entry in log)
-
-
-async def test_a_damaged_grant_is_named(tmp_path: Path) -> None:
-    import sqlite3
-
-    path = tmp_path / "planwarden.db"
-    store = SqliteStore.open(path)
-    try:
-        async with warden(Ledger(), store=store) as w:
-            made = await w.service.grants.make(request(5), PERSON)
-            with sqlite3.connect(path) as connection:
-                connection.execute("UPDATE grants SET arguments = '[1'")
-            connection.close()
-            with pytest.raises(StoreError, match=f"grant '{made.grant_id}' is damaged"):
-                await w.service.grants.list()
-    finally:
-        await store.close()
+    async with planwarden.Warden(home=tmp_path, tools=ledger.tools()) as w:
+        made = await w.service.grants.make(request(5), HUMAN)
+        engine = w.service.engine
+        open_now = await engine.store.grants(only_open=True)
+        await w.service.grants.revoke(made.grant_id, HUMAN)
+        # As in a process that was not told yet.
+        engine.grants.fill(open_now)
+        asked = await w.execute_plan(erase(1))
+        log = await engine.store.read(asked.execution_id)
+        assert asked.status == "suspended" and ledger.lines == []
+        assert not any(isinstance(entry.event, ev.ToolCallIntended) for entry in log)
+        with closing(sqlite3.connect(tmp_path / "planwarden.db", isolation_level=None)) as connection:
+            connection.execute("UPDATE grants SET arguments = '[1'")
+        with pytest.raises(StoreError, match=f"grant '{made.grant_id}' is damaged"):
+            await w.service.grants.list()

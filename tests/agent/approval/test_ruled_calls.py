@@ -1,14 +1,18 @@
 """What rules do to calls: on every way to a tool, in the log, the audit and the forecast."""
 
+import threading
 import tomllib
 from pathlib import Path
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.runtime import real_paths
+from planwarden.agent.runtime.real_paths import MAX_THREADS, find_real_paths
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
 from planwarden.server.settings.configuration import Settings
@@ -17,11 +21,10 @@ from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.voices import build_voices
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, calls, confirm, model_step, plan, statuses, tool_step, warden
+from tests.support.wardens import HUMAN, Ledger, calls, confirm, decide, model_step, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-PERSON = Authority(assurance="human", channel="test", principal="ann")
 CLIENT = Authority(assurance="client", channel="mcp", principal="local")
 SMALL = """
 [[rules]]
@@ -35,6 +38,7 @@ when = { "ids/0" = { min = 100 } }
 then = "deny"
 because = "those are kept for the tax office"
 """
+BY_HAND = '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
 
 
 def ruled(text: str) -> Settings:
@@ -44,18 +48,6 @@ def ruled(text: str) -> Settings:
 
 def erase(*ids: int) -> dict[str, JsonValue]:
     return plan(tool_step("a", "erase", {"ids": list(ids)}))
-
-
-async def answer(
-    w: planwarden.Warden, asked: planwarden.Execution, decision: Decision, authority: Authority = PERSON
-) -> planwarden.Execution:
-    suspension_id = asked.suspensions[0].suspension_id
-    return await w.service.answer(asked.thread_id, suspension_id, decision, authority, principal=None, wait_seconds=60)
-
-
-async def audit(w: planwarden.Warden) -> list[tuple[str, JsonValue]]:
-    rows = (await w.service.audit.read_page()).rows
-    return [(row.kind, row.facts.get("rule")) for row in rows if row.kind != "policy"]
 
 
 @requirement("rules:calls")
@@ -102,7 +94,8 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
             says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
             assert f'{says}; here text = "x\\u202ey".' in build_voices(question).found
             assert says in (build_compact_message(question) or "").replace("\n| ", "")
-            assert await audit(w) == [("asked", 1)]
+            rows = (await w.service.audit.read_page()).rows
+            assert [(row.kind, row.facts.get("rule")) for row in rows if row.kind != "policy"] == [("asked", 1)]
             found.append(question.digest)
     assert len({*found}) == 2
 
@@ -114,30 +107,23 @@ async def test_a_raised_risk_is_not_decided_by_a_client_and_a_lowered_one_is() -
         low = await w.execute_plan(erase(5), wait_seconds=60)
         high = await w.execute_plan(plan(tool_step("a", "note", {"text": "x"})), wait_seconds=60)
         assert (low.suspensions[0].needs, high.suspensions[0].needs) == ("client", "signed")
-        done = await answer(w, low, Decision(approved=True), CLIENT)
+        done = await decide(w, low, by=CLIENT)
         assert done.status == "completed"
 
 
 @requirement("rules:calls")
 async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_question() -> None:
     ledger = Ledger()
-    step: dict[str, JsonValue] = {
-        "id": "a",
-        "description": "erase all",
-        "requiredTools": ["erase"],
-        "forEach": [1, 2, 50, 60, 100],
-        "onItemFailure": "continue",
-        "toolCalls": [{"toolName": "erase", "arguments": {"ids": [{"$from": "item"}]}}],
-    }
-    asks = SMALL + '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
-    async with warden(ledger, settings=ruled(asks)) as w:
+    items: list[JsonValue] = [1, 2, 50, 60, 100]
+    step = tool_step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=items, onItemFailure="continue")
+    async with warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
         asked = await w.execute_plan(plan(step), wait_seconds=60)
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [50]}, {"ids": [60]}]
         assert any("Rule 3 applies to 2 of them (1, 2)" in said for said in question.found)
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
-            await answer(w, asked, Decision(approved=True, modified_args={"0": {"ids": [101]}}))
-        await answer(w, asked, Decision(approved=True, content={"items": [0]}))
+            await decide(w, asked, Decision(approved=True, modified_args={"0": {"ids": [101]}}))
+        await decide(w, asked, Decision(approved=True, content={"items": [0]}))
     assert ledger.lines == ["erase [1]", "erase [2]", "erase [50]"]
 
 
@@ -145,13 +131,13 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
 async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> None:
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL)) as w:
-        await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), PERSON)
+        await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), HUMAN)
         denied = await w.execute_plan(erase(100), wait_seconds=60)
         covered = await w.execute_plan(
             plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [100]})), wait_seconds=60
         )
         assert covered.suspensions[0].confirms == ()
-        done = await answer(w, covered, Decision(approved=True))
+        done = await decide(w, covered)
     assert denied.status == "failed" and statuses(done) == {"c": "completed", "a": "failed"} and ledger.lines == []
 
 
@@ -161,7 +147,7 @@ async def test_a_person_cannot_edit_a_call_into_one_that_is_denied() -> None:
     async with warden(ledger, settings=ruled(SMALL)) as w:
         asked = await w.execute_plan(erase(50), wait_seconds=60)
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
-            await answer(w, asked, Decision(approved=True, modified_args={"ids": [100]}))
+            await decide(w, asked, Decision(approved=True, modified_args={"ids": [100]}))
     assert ledger.lines == []
 
 
@@ -172,10 +158,10 @@ async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
         asked = await w.execute_plan(erase(100), wait_seconds=60)
     async with warden(ledger, store=store, settings=ruled(SMALL)) as w:
         with pytest.raises(planwarden.PlanwardenError):
-            await answer(w, asked, Decision(approved=True))
+            await decide(w, asked)
         [again] = (await w.get_execution(asked.thread_id)).suspensions
         assert "does not run even if you approve it: rule 2 of the operator denies it" in again.found[-1]
-        done = await answer(w, asked, Decision(approved=True))
+        done = await decide(w, asked)
     assert done.status == "failed" and ledger.lines == []
 
 
@@ -192,7 +178,7 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule
         return "erased"
 
     async with warden(None, tools=[changed], store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
-        asked = await answer(w, accepted, Decision(approved=True))
+        asked = await decide(w, accepted)
         later = await w.execute_plan(erase(2), wait_seconds=60)
     [question] = asked.suspensions
     assert (question.needs, question.rule) == ("human", None) and "changed since the plan" in question.found[0]
@@ -218,8 +204,7 @@ async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
         tool_step("c", "erase", {"ids": [100]}),
     )
     ledger = Ledger()
-    asks = SMALL + '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
-    async with warden(ledger, settings=ruled(asks)) as w:
+    async with warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
         found = await w.service.forecast_plan(steps, principal="local")
         done = await w.execute_plan(steps, options={"rehearse": True}, wait_seconds=60)
     [passes] = found.by_rule
@@ -253,29 +238,25 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
     text = f"[[rules]]\ntool='save'\nwhen={{ path = {{ under = '{inside}' }} }}\nthen='allow'"
     good = [f"{inside}/a", f"{inside}/x/../c"]
     bad = [f"{inside}/link/a", f"{inside}/dangling", f"{inside}/../out/a", str(inside), "in/a", f"{inside}/a\0"]
+    # Where these lead cannot be known.
+    (inside / "loop").symlink_to(inside / "loop")
+    (inside / "file").write_text("")
+    bad += [f"{inside}/loop/x", f"{inside}/file/x", f"{inside}/{'n' * 300}"]
     async with warden(None, tools=[save], settings=ruled(text)) as w:
-        for path in good:
-            done = await w.execute_plan(plan(tool_step("a", "save", {"path": path})), wait_seconds=60)
-            assert done.status == "completed", path
-        for path in bad:
+        for path in (*good, *bad):
             asked = await w.execute_plan(plan(tool_step("a", "save", {"path": path})), wait_seconds=60)
-            assert asked.status == "suspended", path
+            assert asked.status == ("completed" if path in good else "suspended"), path
         found = await w.service.forecast_plan(
             plan(*(tool_step(f"s{n}", "save", {"path": path}) for n, path in enumerate((*good, *bad)))),
             principal="local",
         )
         assert [passes.step_id for passes in found.by_rule] == ["s0", "s1"]
-        step: dict[str, JsonValue] = {
-            "id": "all",
-            "description": "save all",
-            "requiredTools": ["save"],
-            "forEach": [good[0], bad[0], good[1], bad[1]],
-            "toolCalls": [{"toolName": "save", "arguments": {"path": {"$from": "item"}}}],
-        }
-        rows = await w.execute_plan(plan(step), wait_seconds=60)
+        mixed: list[JsonValue] = [good[0], bad[0], good[1], bad[1]]
+        each = tool_step("all", "save", {"path": {"$from": "item"}}, forEach=mixed)
+        rows = await w.execute_plan(plan(each), wait_seconds=60)
         assert [call.arguments["path"] for call in rows.suspensions[0].calls] == [bad[0], bad[1]]
         asked = await w.execute_plan(plan(tool_step("a", "save", {"path": bad[0]})), wait_seconds=60)
-        edited = await answer(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
+        edited = await decide(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
         assert edited.status == "completed"
     assert ledger.lines[:2] == ["in/a", "in/x/../c"] and "in/link/a" not in ledger.lines
 
@@ -298,8 +279,28 @@ async def test_a_lost_call_is_asked_about_and_not_made_again_when_a_rule_denies_
     async with warden(None, tools=[pay], store=store, settings=ruled('[[rules]]\ntool="pay"\nthen="deny"')) as w:
         content: JsonValue = {"happened": True, "result": "paid"} if happened else {"happened": False}
         with pytest.raises(planwarden.PlanwardenError):
-            await answer(w, lost, Decision(content=content, approved=True))
-        done = await answer(w, lost, Decision(content=content, approved=True))
+            await decide(w, lost, Decision(content=content, approved=True))
+        done = await decide(w, lost, Decision(content=content, approved=True))
     assert done.status == ("completed" if happened else "failed") and ledger.lines == ["pay 7"]
     error = done.steps[0].error
     assert happened or (error is not None and error.code == "denied")
+
+
+@requirement("rules:bounded")
+async def test_a_file_system_that_does_not_answer_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def hang(path: str) -> str:
+        answered.wait(60)
+        return path
+
+    monkeypatch.setattr(real_paths, "LIMIT_S", 0.01)
+    monkeypatch.setattr(real_paths, "_follow", hang)
+    try:
+        async with anyio.create_task_group() as tasks:
+            # More than there are threads: the others wait for one no longer than these.
+            for _ in range(MAX_THREADS + 2):
+                tasks.start_soon(find_real_paths, ["/a"])
+        assert await find_real_paths(["/a", "/b"]) == {"/a": None, "/b": None}
+    finally:
+        answered.set()

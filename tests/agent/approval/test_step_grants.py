@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -21,16 +20,26 @@ from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, calls, model_step, plan, says, statuses, tool_step, warden
+from tests.support.wardens import (
+    HUMAN,
+    YES,
+    Ledger,
+    calls,
+    decide,
+    model_step,
+    pass_time,
+    plan,
+    says,
+    statuses,
+    tool_step,
+    warden,
+)
 
 pytestmark = pytest.mark.anyio
 
-PERSON = Authority(assurance="human", channel="test", principal="ann")
 DAY_S = 86_400.0
 ALLOWED = "A person allowed calls of erase in this step of the saved plan 'weekly'"
-YES = Decision(approved=True)
 STEPS = (
     tool_step("find", "find", {"topic": "old"}),
     tool_step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
@@ -60,7 +69,7 @@ async def allow(
     step: str = "purge",
     tool: str = "erase",
     days: float = 90,
-    authority: Authority = PERSON,
+    authority: Authority = HUMAN,
     owner: str | None = None,
     **arguments: JsonValue,
 ) -> GrantView:
@@ -69,11 +78,6 @@ async def allow(
         tool_name=tool, arguments=arguments, step=found.step, uses=uses, expires_in_s=days * DAY_S, owner=owner
     )
     return await w.service.grants.make(request, authority)
-
-
-async def decide(w: planwarden.Warden, asked: planwarden.Execution, decision: Decision) -> planwarden.Execution:
-    [question] = asked.suspensions
-    return await w.resume_execution(asked.thread_id, question.suspension_id, decision)
 
 
 def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
@@ -198,23 +202,16 @@ async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Pat
 @requirement("grants:step")
 @pytest.mark.parametrize("way", ["retry", "fork", "fork with the same plan"])
 async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
-    ledger = Ledger()
-    write_plan(tmp_path, "weekly", tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
-    async with opened(tmp_path, ledger) as w:
+    steps = (tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
+    write_plan(tmp_path, "weekly", *steps)
+    async with opened(tmp_path, Ledger()) as w:
         await allow(w, step="last")
-        asked = await w.run_plan("weekly")
-        run = await decide(w, asked, Decision(approved=way != "retry"))
+        run = await decide(w, await w.run_plan("weekly"), Decision(approved=way != "retry"))
         if way == "retry":
-            again = await w.retry(run.thread_id)
-            again = await decide(w, again, YES)
-        elif way == "fork":
-            again = await w.retry(run.thread_id, from_step="last")
+            again = await decide(w, await w.retry(run.thread_id))
         else:
-            again = await w.retry(
-                run.thread_id,
-                from_step="last",
-                plan=plan(tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2]),
-            )
+            same = None if way == "fork" else plan(*steps)
+            again = await w.retry(run.thread_id, from_step="last", plan=same)
     assert run.status == ("rejected" if way == "retry" else "completed")
     assert statuses(again) == {"first": "completed", "last": "suspended"}
 
@@ -251,50 +248,32 @@ async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
     write_plan(tmp_path, "weekly", tool_step("purge", "push", retry={"attempts": 3, "delayS": 10}))
     async with opened(tmp_path, None, push, store=MemoryStore(clock)) as w:
         await allow(w, 2, tool="push")
-        engine = w.service.engine
         run = await w.run_plan("weekly")
         for made in (1, 2):
             assert (run.status, run.suspensions, len(attempts)) == ("suspended", (), made)
-            clock.advance(100)
-            await engine.tick()
-            await engine.wait(await engine.find(run.execution_id), 60)
-            run = await w.get_execution(run.thread_id)
+            run = await pass_time(w, clock, run, 100)
     assert [asked.kind for asked in run.suspensions] == ["approval"]
     assert run.status == "suspended" and len(attempts) == 2
 
 
 @requirement("grants:step")
-@pytest.mark.parametrize("other", ["definition", "late", "revoked", "owner", "arguments"])
-async def test_what_ends_every_grant_ends_one_for_a_step(tmp_path: Path, other: str) -> None:
+async def test_a_grant_for_a_step_ends_after_ninety_days_at_most_and_names_values_that_the_step_calls_with(
+    tmp_path: Path,
+) -> None:
     ledger, clock = Ledger(), ManualClock()
-    store = MemoryStore(clock)
     write_plan(tmp_path, "weekly", STEPS[2])
-    async with opened(tmp_path, ledger, store=store) as w:
-        made = await allow(w, step="last", owner="zoe" if other == "owner" else None, ids=[9])
-        if other != "owner":
-            assert (await w.run_plan("weekly")).status == "completed"
-        if other == "late":
-            clock.advance(90 * DAY_S)
-        if other == "revoked":
-            await w.service.grants.revoke(made.grant_id, PERSON)
-        if other == "arguments":
-            with pytest.raises(InvalidArguments, match="the step never calls with this value of 'ids'"):
-                await allow(w, step="last", ids=[8])
-    tools: list[object] = []
-    if other == "definition":
-
-        @planwarden.tool(name="erase")
-        async def changed(ids: list[int]) -> str:
-            """Delete records, and their backups."""
-            ledger.lines.append("changed")
-            return "done"
-
-        tools.append(changed)
-    ledger.lines.clear()
-    async with opened(tmp_path, None if tools else ledger, *tools, store=store) as w:
-        asked = await w.run_plan("weekly")
-    assert asked.status == ("completed" if other == "arguments" else "suspended")
-    assert ledger.lines == (["erase [9]"] if other == "arguments" else [])
+    async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:
+        with pytest.raises(InvalidArguments, match="never calls with this value of 'ids'"):
+            await allow(w, step="last", ids=[8])
+        with pytest.raises(InvalidArguments, match="colour"):
+            await allow(w, step="last", colour="red")
+        with pytest.raises(InvalidArguments):
+            await allow(w, step="last", days=91)
+        await allow(w, step="last", ids=[9])
+        runs = [await w.run_plan("weekly")]
+        clock.advance(90 * DAY_S)
+        runs.append(await w.run_plan("weekly"))
+    assert [run.status for run in runs] == ["completed", "suspended"] and ledger.lines == ["erase [9]"]
 
 
 @requirement("grants:step")
@@ -349,19 +328,6 @@ async def test_a_call_whose_outcome_is_unknown_asks_what_happened(tmp_path: Path
 
 
 @requirement("grants:step")
-async def test_a_rehearsal_names_the_grant_and_uses_none_of_it(tmp_path: Path) -> None:
-    ledger = Ledger()
-    write_plan(tmp_path, "weekly", STEPS[2])
-    async with opened(tmp_path, ledger) as w:
-        made = await allow(w, step="last")
-        run = await w.run_plan("weekly", options={"rehearse": True})
-        [shown] = await w.service.grants.list()
-    [call] = run.steps[0].actual_tool_calls
-    assert call.rehearsal is not None and call.rehearsal.grant_id == made.grant_id
-    assert (run.status, ledger.lines, shown.uses_left) == ("rehearsed", [], 5)
-
-
-@requirement("grants:step")
 async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Path) -> None:
     write_plan(
         tmp_path,
@@ -401,67 +367,22 @@ async def test_names_that_do_not_exist_are_refused_with_the_name_that_was_meant(
 
 
 @requirement("grants:step")
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        ("claimed", InvalidArguments),
-        ("client", InvalidArguments),
-        ("91 days", InvalidArguments),
-        ("no time", InvalidArguments),
-        ("no uses", InvalidArguments),
-        ("too many uses", InvalidArguments),
-        ("changed plan", StaleDefinition),
-        ("read", InvalidArguments),
-        ("unknown argument", InvalidArguments),
-    ],
-)
-async def test_a_grant_for_a_step_that_is_too_much_or_not_a_persons_is_refused(
-    tmp_path: Path, fault: str, error: type[Exception]
+@pytest.mark.parametrize("assurance", ["claimed", "client"])
+async def test_a_grant_for_a_step_is_a_persons_and_for_the_plan_that_was_shown(
+    tmp_path: Path, assurance: ev.Assurance
 ) -> None:
     write_plan(tmp_path, "weekly", *STEPS)
     async with opened(tmp_path, Ledger()) as w:
-        tool, step = ("find", "find") if fault == "read" else ("erase", "purge")
-        found = await w.service.grants.find_step("weekly", step, tool)
-        if fault == "changed plan":
-            write_plan(tmp_path, "weekly", *STEPS, title="changed")
-        request = GrantRequest(
-            tool_name=tool,
-            arguments={"colour": "red"} if fault == "unknown argument" else {},
-            step=found.step,
-            uses={"no uses": 0, "too many uses": 1001}.get(fault, 5),
-            expires_in_s={"91 days": 91.0, "no time": 0.0}.get(fault, 90.0) * DAY_S,
-        )
-        assurance: ev.Assurance = "claimed" if fault == "claimed" else "client" if fault == "client" else "human"
-        with pytest.raises(error):
-            await w.service.grants.make(request, Authority(assurance=assurance, channel="test", principal="m"))
+        with pytest.raises(InvalidArguments):
+            await allow(w, authority=Authority(assurance=assurance, channel="test", principal="m"))
+        with pytest.raises(InvalidArguments):
+            await allow(w, step="find", tool="find")
+        found = await w.service.grants.find_step("weekly", "purge", "erase")
+        write_plan(tmp_path, "weekly", *STEPS, title="changed")
+        with pytest.raises(StaleDefinition):
+            request = GrantRequest(tool_name="erase", arguments={}, step=found.step, uses=5, expires_in_s=DAY_S)
+            await w.service.grants.make(request, HUMAN)
         assert await w.service.grants.list() == ()
-
-
-@requirement("grants:step", "store:grants")
-async def test_parallel_steps_and_two_processes_share_the_uses_of_one_day(tmp_path: Path) -> None:
-    ledger = Ledger()
-    loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[*range(8)], maxConcurrent=8)
-    write_plan(tmp_path, "weekly", loop)
-    first, second = (SqliteStore.open(tmp_path / "planwarden.db") for _ in range(2))
-    try:
-        async with opened(tmp_path, ledger, store=first) as one:
-            await allow(one, 5)
-            async with opened(tmp_path, ledger, store=second) as two:
-                results = list[planwarden.Execution]()
-
-                async def run(w: planwarden.Warden) -> None:
-                    results.append(await w.run_plan("weekly"))
-
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(run, one)
-                    tasks.start_soon(run, two)
-                [grant] = await two.service.grants.list()
-                assert (await one.service.audit.verify()).problems == ()
-    finally:
-        await first.close()
-        await second.close()
-    assert len(ledger.lines) == grant.uses - grant.uses_left <= 5
-    assert [found.status for found in results] == ["suspended"] * 2
 
 
 @requirement("grants:step")

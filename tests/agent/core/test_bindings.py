@@ -1,18 +1,30 @@
-"""Bindings into text, and what is wrong with them."""
+"""What a call gets: inputs of the run, results of steps, JSON read in text, defaults, and text with values in it."""
 
 import json
-from typing import cast
 
 import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Reference
-from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.inputs import fill_inputs
+from planwarden.agent.core.plan import ToolFacts, plan_to_json
 from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.pointers import MAX_PARSED_CHARS, LeadsNowhere, ParsedTexts, PartAddress, follow, read_parts
+from planwarden.agent.core.pointers import (
+    MAX_ARGUMENT_BYTES,
+    MAX_PARSED_CHARS,
+    LeadsNowhere,
+    ParsedTexts,
+    PartAddress,
+    follow,
+    read_parts,
+)
+from planwarden.agent.core.references import MAX_REFERENCES, AbsentValue, list_sources, resolve
+from planwarden.agent.core.state import ExecutionState, new_execution
 from tests.requirements import requirement
 from tests.support.wardens import plan, tool_step
 
@@ -20,22 +32,30 @@ Json = dict[str, JsonValue]
 
 TOOLS = {"find": ToolFacts(is_blocking=False)}
 TEXT = json.dumps({"customers": [{"id": 7, "note": "[1]"}]})
-
-
-def take(result: JsonValue, pointer: str = "", parse: str = "") -> JsonValue:
-    return follow(result, Reference("find", pointer, parse), ParsedTexts())
+IN_BLOCKS: JsonValue = {"content": [{"type": "text", "text": TEXT}]}
 
 
 @requirement("references:text")
-def test_json_in_text_is_read_where_the_binding_says_so() -> None:
-    assert take(TEXT, "/customers/0/id", "json") == 7
-    assert take(TEXT, "", "json") == json.loads(TEXT)
-    # Once: what the JSON itself has as text stays text.
-    assert take(TEXT, "/customers/0/note", "json") == "[1]"
-    # Texts of several calls or blocks are found on the way.
-    assert take(["", TEXT], "/1/customers/0/id", "json") == 7
-    assert take({"content": [{"type": "text", "text": TEXT}]}, "/content/0/text/customers/0/id", "json") == 7
-    assert take(TEXT) == TEXT
+@pytest.mark.parametrize(
+    ("result", "pointer", "parse", "value"),
+    [
+        (TEXT, "/customers/0/id", "json", 7),
+        (TEXT, "", "json", json.loads(TEXT)),
+        (TEXT, "", "", TEXT),
+        # Once: what the JSON itself has as text stays text.
+        (TEXT, "/customers/0/note", "json", "[1]"),
+        # Texts of several calls or blocks are found on the way.
+        (["", TEXT], "/1/customers/0/id", "json", 7),
+        (IN_BLOCKS, "/content/0/text/customers/0/id", "json", 7),
+    ],
+)
+def test_json_in_text_is_read_where_the_binding_says_so(
+    result: JsonValue, pointer: str, parse: str, value: JsonValue
+) -> None:
+    assert follow(result, Reference("find", pointer, parse), ParsedTexts()) == value
+    artifact = make_artifact(json.dumps(result).encode())
+    address = PartAddress(artifact.artifact_id, pointer, parse)
+    assert read_parts(artifact, [address])[address].value == value
 
 
 @requirement("references:text")
@@ -59,41 +79,111 @@ def test_json_in_text_is_read_where_the_binding_says_so() -> None:
 )
 def test_a_binding_that_leads_nowhere_says_why(result: JsonValue, pointer: str, parse: str, why: str) -> None:
     with pytest.raises(LeadsNowhere) as reason:
-        take(result, pointer, parse)
+        follow(result, Reference("find", pointer, parse), ParsedTexts())
     assert why in str(reason.value)
-
-
-@requirement("references:text")
-def test_text_in_an_artifact_is_read_too() -> None:
-    artifact = make_artifact(json.dumps(TEXT).encode())
-    wanted = [PartAddress(artifact.artifact_id, "/customers/0/id", "json"), PartAddress(artifact.artifact_id, "/x")]
-    parts = read_parts(artifact, wanted)
-    assert parts[wanted[0]].value == 7
-    assert '"parse": "json"' in str(parts[wanted[1]].fault)
-
-
-@requirement("references:text")
-@pytest.mark.parametrize(
-    ("binding", "why"),
-    [
-        ({"$from": "a", "parse": "yaml"}, "'parse' is 'yaml', but the only value that it takes is \"json\""),
-        ({"$from": "a", "parse": None}, "the only value that it takes"),
-        (
-            {"$from": "a", "path": "/x"},
-            "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse', 'call' and 'default'",
-        ),
-        ({"$from": ["a"]}, "'$from' must be the id of one step, in text"),
-        ({"$from": "a", "pointer": "x"}, "is not a JSON pointer"),
-    ],
-)
-def test_a_malformed_binding_is_a_fault_of_the_plan(binding: Json, why: str) -> None:
-    with pytest.raises(InvalidPlan) as refused:
-        parse_plan(plan(tool_step("a", "find"), tool_step("b", "find", {"x": binding})), author="caller", tools=TOOLS)
-    [problem, *_] = cast(list[str], refused.value.details["problems"])
-    assert problem.startswith("step 'b': ") and why in problem
 
 
 def test_a_repeated_key_among_very_many_is_found_at_once() -> None:
     text = "{" + ",".join(f'"{number}": 1' for number in range(100_000)) + ', "7": 2}'
     with pytest.raises(InvalidArguments, match="duplicate key '7'"):
         read_json(text)
+
+
+SCHEMA: Json = {
+    "type": "object",
+    "required": ["customer"],
+    "properties": {"customer": {"type": "string"}, "days": {"type": "integer", "default": 30, "minimum": 1}},
+}
+
+
+def begin(document: Json, *events: ev.Event, inputs: Json | None = None) -> ExecutionState:
+    parsed, _ = parse_plan(document, author="caller", tools=TOOLS)
+    accepted = ev.PlanAccepted(plan=parsed, inputs=fill_inputs(parsed.inputs, inputs))
+    execution = new_execution("e", "t", "ann")
+    for event in (ev.ExecutionCreated(), accepted, *events):
+        execution = apply(execution, event, 1.0)
+    return execution
+
+
+def after(value: JsonValue) -> ExecutionState:
+    """An execution whose step `a` has returned the value, and whose step `b` was skipped."""
+    return begin(
+        plan(tool_step("a", "find"), tool_step("b", "find", dependencies=[])),
+        ev.StepStarted(step_id="a"),
+        ev.ToolCallIntended(call_id="a:1", arguments={}),
+        ev.ToolReturned(call_id="a:1", value=value),
+        ev.StepCompleted(step_id="a"),
+        ev.StepSkipped(step_id="b", because="a"),
+    )
+
+
+def put(argument: JsonValue, execution: ExecutionState) -> JsonValue:
+    return resolve({"x": argument}, list_sources(execution))["x"]
+
+
+@requirement("plans:inputs")
+def test_a_run_takes_what_it_was_given_and_defaults_for_the_rest() -> None:
+    step = tool_step("a", "find", {"who": {"$from": "inputs", "pointer": "/customer"}})
+    document: Json = {"inputs": SCHEMA, **plan(step)}
+    execution = begin(document, inputs={"customer": "Ann"})
+    assert put({"$from": "inputs", "pointer": "/customer"}, execution) == "Ann"
+    assert put({"$from": "inputs"}, execution) == {"customer": "Ann", "days": 30}
+    assert execution.plan is not None
+    assert parse_plan(plan_to_json(execution.plan), author="caller", tools=TOOLS)[0] == execution.plan
+    assert fill_inputs({"type": "object", "additionalProperties": True}, {"any": 1}) == {"any": 1}
+
+
+def nest(depth: int) -> JsonValue:
+    value: JsonValue = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@requirement("plans:inputs")
+@pytest.mark.parametrize(
+    ("schema", "inputs", "why"),
+    [
+        (SCHEMA, {}, 'inputs: "customer" is a required property'),
+        (SCHEMA, {"customer": 1}, "is not of type"),
+        (SCHEMA, {"customer": "Ann", "day": 1}, "day"),
+        (SCHEMA, {"customer": "Ann", "days": 0}, "0 is less than the minimum of 1"),
+        (SCHEMA, {"customer": "A" * MAX_ARGUMENT_BYTES}, "the inputs are larger than"),
+        (SCHEMA, {"customer": nest(100)}, "deep"),
+        (None, {"customer": "Ann"}, "takes no inputs"),
+    ],
+    ids=["missing", "type", "unknown", "too small", "large", "deep", "none"],
+)
+def test_inputs_that_do_not_fit_are_refused_by_name(schema: Json | None, inputs: Json, why: str) -> None:
+    with pytest.raises((InvalidArguments, LimitExceeded), match=why):
+        fill_inputs(schema, inputs)
+
+
+@requirement("plans:default")
+def test_a_default_stands_for_what_is_not_there() -> None:
+    execution = after({"ids": [1], "none": None})
+    assert put({"$from": "a", "pointer": "/ids/0", "default": 9}, execution) == 1
+    assert put({"$from": "a", "pointer": "/ids/1", "default": [9]}, execution) == [9]
+    assert put({"$from": "a", "pointer": "/none", "default": 9}, execution) is None
+    assert put({"$from": "b", "default": None}, execution) is None
+    absent: list[JsonValue] = [{"$from": "b"}, [{"$from": "a", "pointer": "/no", "default": 1}, {"$from": "b"}]]
+    for argument in absent:
+        with pytest.raises(AbsentValue):
+            put(argument, execution)
+
+
+@requirement("plans:text")
+def test_text_takes_values_without_a_model() -> None:
+    execution = after({"name": "Ann", "total": {"eur": 3}, "braces": "{name}"})
+    taken: Json = {name: {"$from": "a", "pointer": f"/{name}"} for name in ("name", "total", "braces")}
+    text: Json = {"$text": "Dear {name}: {total}, {braces}, {{name}} {name}", "with": taken}
+    assert put(text, execution) == 'Dear Ann: {"eur":3}, {name}, {name} Ann'
+
+
+def test_a_template_cannot_make_much_of_little() -> None:
+    for times, why in ((500, "would be larger than"), (MAX_REFERENCES + 1, "more than 1000")):
+        with pytest.raises(InvalidArguments, match=why):
+            put({"$text": "{a}" * times, "with": {"a": {"$from": "a"}}}, after("x" * 1_000))
+    absent: Json = {"$from": "a", "pointer": "/no", "default": "y" * 1_000}
+    with pytest.raises(InvalidArguments, match="would be larger than"):
+        put(list[JsonValue]([absent] * 300), after({}))

@@ -172,17 +172,6 @@ def test_what_the_provider_asks_for_is_the_least_wait_within_limits_and_lasts_fo
     assert life.execution.status == "running"
 
 
-@requirement("patience:waits")
-@given(GOALS)
-def test_without_patience_the_first_failure_ends_the_execution_as_incomplete(goal: str) -> None:
-    life = Life(created(goal, 0.0))
-    for prompt in life.settle():
-        life.fail(prompt)
-    assert life.settle() == [] and (life.execution.status, life.execution.exhausted) == ("incomplete", "modelPatience")
-    life.record(ev.ExecutionStarted())
-    assert life.settle() != [] and list_outages(life.execution) == []
-
-
 @requirement("patience:at-once")
 @given(GOALS, st.booleans())
 def test_a_failure_that_no_wait_can_change_fails_at_once_also_after_a_wait(goal: str, has_waited: bool) -> None:

@@ -10,44 +10,35 @@ PLACEHOLDERS = (
     "{{x}}",
     "{{ customer.name }}",
     "${x}",
-    "${AMOUNT}",
     "{name}",
-    "{customer name}",
     "<id>",
     "<customer id from step 1>",
     "<your-email@domain>",
     "[AMOUNT]",
     "[Your Name]",
     "[insert date here]",
-    "[Customer Name]",
     "TODO",
     "TBD: ask Ann",
     "FIXME",
     "to be determined",
     "CHANGE_ME",
-    "your-api-key",
     "YOUR_API_KEY_HERE",
     "insert_email_here",
     "Lorem ipsum dolor sit amet",
     "the result of step 1",
-    "output from the previous step",
     "example.com",
     "https://example.org/invoice/7",
     "ann@example.com",
     "your-email@company.com",
     "your.name@corp.io",
-    "user@domain.com",
     "Dear {{name}},\n\nyour invoice 7 is overdue.",
     "Invoice-{{number}}.pdf",
     "Dear {name}",
     "Hi {first_name}, you owe {amount} EUR.",
-    "Hello ${name}, your order is ready.",
     "Dear [Your Name], please pay [AMOUNT] by Friday.",
     "Best regards,\n[Your Name]\n[Your Company]",
-    "Dear <name>, you owe us 5 EUR.",
     "Please pay <total from step 2> EUR.",
     "Write to your-email@domain.com if you have questions.",
-    "Sehr geehrte Frau {{Name}}, anbei die Rechnung.",
 )
 TEXTS = (
     "Dear Ann, you owe 5 EUR.",
@@ -55,36 +46,26 @@ TEXTS = (
     "The todo list of Ann",
     "We are at your place on Friday; bring the [A-Z] folder.",
     '{"name": "Ann", "tags": ["{x}"]}',
-    '{"a": "{{x}}"}',
-    "[1, 2, 3]",
     '["AMOUNT"]',
     "body { color: red } .a{margin:0}",
     ".card{display:flex;}\n.card .name{color:#333;}",
     "name = 'Ann'\nprint(f\"Dear {name}, you owe {amount}\")\n",
-    'print(f"Hello {name}")',
     "'Dear {}'.format(name)",
     "const greet = (name) => `Dear ${name},`;",
     r"\frac{a}{b} + \textbf{Name}",
-    r"\section{{Results}}",
     "${HOME}",
-    "${HOME}/bin:${PATH}",
     'echo "Hello ${name}"',
-    "cp ${source} ${target}",
     "for f in ${files}; do rm ${f}; done",
     "{% for x in xs %}{{ x }}{% endfor %}",
     "<p>Dear {{ name }},</p>",
-    "<div class='a'>Hello</div>",
-    "<br>",
     "<!DOCTYPE html>",
     "<?xml version='1.0'?>",
     "<https://acme.io/x>",
     "<ann@acme.io>",
     "https://api.acme.io/customers/{id}",
-    "/users/{id}/orders",
     "GET /users/{id}",
     "${{ secrets.TOKEN }}",
     "[URGENT] Server down",
-    "[Customer] cannot log in",
     "See [your account](https://acme.io/account).",
     "- [x] done\n- [ ] open",
     "row[NAME] = 1",
@@ -93,7 +74,6 @@ TEXTS = (
     "2 < 3 and 5 > 4",
     "x" * 5000,
     "yours@acme.io",
-    "the steps of the plan",
     "The result of step changes is good.",
 )
 NAMED_AS_CODE = (
@@ -113,14 +93,8 @@ def test_a_placeholder_is_found_with_its_path(text: str) -> None:
 
 
 @requirement("plan:placeholders")
-@pytest.mark.parametrize("text", TEXTS)
-def test_text_code_and_markup_are_no_placeholders(text: str) -> None:
-    assert list(find_placeholders({"content": text})) == []
-
-
-@requirement("plan:placeholders")
-@pytest.mark.parametrize(("name", "text"), NAMED_AS_CODE)
-def test_an_argument_that_is_named_as_code_may_hold_what_looks_like_a_placeholder(name: str, text: str) -> None:
+@pytest.mark.parametrize(("name", "text"), [*(("content", text) for text in TEXTS), *NAMED_AS_CODE])
+def test_text_code_and_markup_are_no_placeholders(name: str, text: str) -> None:
     assert list(find_placeholders({name: text})) == []
 
 

@@ -184,8 +184,7 @@ def bind(value: JsonValue, path: Path) -> JsonValue:
 
 @requirement("plan:literals")
 def test_checking_the_largest_plans_does_not_stand_the_loop_still() -> None:
-    line: Json = {"text": "x" * 200, "bold": True}
-    many: Json = {"to": BOUND, "lines": [line for _ in range(20)]}
+    many: Json = {"to": BOUND, "lines": [{"text": "x" * 200, "bold": True} for _ in range(20)]}
     heavy: Json = {"to": "abc", "lines": [{"text": str(number), "bold": BOUND} for number in range(5_000)]}
     wrong: Json = {"to": "me", "lines": [{"bold": 1} for _ in range(20)]}
     check = Schema(ORDER).find_certain_faults
@@ -203,18 +202,11 @@ def test_checking_the_largest_plans_does_not_stand_the_loop_still() -> None:
     assert max(units) < 2 * CHECK_LIMIT, units
 
 
-@requirement("plan:literals")
-def test_a_tool_whose_schema_is_not_known_takes_any_arguments() -> None:
-    unknown = {"send": ToolFacts(is_blocking=False)}
-    accepted, _ = parse_plan(plan(tool_step("a", "send", {"to": 5})), author="model", tools=unknown)
-    assert accepted.step("a").tool_calls[0].arguments == {"to": 5}
-
-
 @requirement("plan:placeholders")
 def test_a_placeholder_of_a_caller_is_a_warning_and_one_of_a_model_a_fault() -> None:
     given = plan(tool_step("a", "send", {"to": "https://example.org/a", "copy": "<name>"}))
     accepted, warnings = parse_plan(given, author="caller", tools=facts({}))
-    assert accepted.steps and [warning.split(": ")[0] for warning in warnings] == ["step 'a', send"] * 2
+    assert [warning.split(": ")[0] for warning in warnings] == ["step 'a', send"] * 2
     assert "/to is 'https://example.org/a', an example address" in warnings[0]
     with pytest.raises(InvalidPlan, match="/copy is the placeholder '<name>'"):
         parse_plan(given, author="model", tools=facts({}))

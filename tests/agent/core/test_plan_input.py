@@ -7,6 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_input import CallInput, StepInput, call_schema, plan_schema
 from planwarden.agent.core.plan_parser import parse_plan
@@ -22,52 +23,18 @@ def properties_of(schema: JsonValue, *path: str) -> Json:
     return cast(Json, node["properties"])
 
 
-@pytest.mark.parametrize("described", [False, True])
-def test_the_schema_of_a_plan_has_every_field_and_every_choice(described: bool) -> None:
-    plan = plan_schema(described=described)
-    step = properties_of(plan, "properties", "todoList", "items")
-    assert list(step) == list(StepInput.model_fields)
-    call = properties_of(step["toolCalls"], "items")
-    assert list(call) == list(CallInput.model_fields)
-    assert cast(Json, step["onReject"])["enum"] == ["skip", "stop", "continue"]
-    assert plan["required"] == ["todoList"] and call_schema()["required"] == ["toolName", "arguments"]
-
-
-def test_the_schema_for_clients_describes_what_a_name_does_not_say_and_models_of_ours_pay_for_no_description() -> None:
-    step = properties_of(plan_schema(described=True), "properties", "todoList", "items")
-    named_well = {"id", "description", "toolValidationMode", "maxItems", "maxConcurrent", "onItemFailure"}
-    assert {
-        name for name, field in step.items() if isinstance(field, dict) and "description" not in field
-    } == named_well
-    assert "description" in cast(Json, properties_of(step["toolCalls"], "items")["arguments"])
-    plain = properties_of(plan_schema(), "properties", "todoList", "items")
-    assert plain["dependencies"] == {"type": "array", "items": {"type": "string"}}
-
-
-def test_a_refusal_names_every_fault_at_its_place() -> None:
-    document: JsonValue = {
-        "goal": "g",
-        "todoList": [
-            {"id": "a b", "description": "x", "stepTyp": "tool"},
-            {"id": "c", "description": "", "toolCalls": [{"toolName": 1, "args": {}}], "onReject": "never"},
-            "do it",
-        ],
-    }
-    with pytest.raises(InvalidPlan) as refused:
-        parse_plan(document, author="caller", tools={})
-    problems = refused.value.details["problems"]
-    assert isinstance(problems, list)
-    assert [str(problem).split(" ")[0].removesuffix(":") for problem in problems] == [
-        "plan",
-        "todoList[0]",
-        "todoList[1].toolCalls[0]",
-        "todoList[0].id",
-        "todoList[1].description",
-        "todoList[1].toolCalls[0].toolName",
-        "todoList[1].onReject",
-        "todoList[2]",
-    ]
-    assert str(problems[1]).startswith("todoList[0] has no key 'stepTyp' (write 'stepType'); it takes id, description,")
+def test_the_schema_of_a_plan_has_every_field_and_every_choice_and_clients_read_what_a_name_does_not_say() -> None:
+    for described in (False, True):
+        plan = plan_schema(described=described)
+        step = properties_of(plan, "properties", "todoList", "items")
+        assert list(step) == list(StepInput.model_fields)
+        assert list(properties_of(step["toolCalls"], "items")) == list(CallInput.model_fields)
+        assert cast(Json, step["onReject"])["enum"] == ["skip", "stop", "continue"]
+        assert plan["required"] == ["todoList"] and call_schema()["required"] == ["toolName", "arguments"]
+        # Models of ours pay for no description.
+        plain = {name for name, field in step.items() if "description" not in cast(Json, field)}
+        named_well = {"id", "description", "toolValidationMode", "maxItems", "maxConcurrent", "onItemFailure"}
+        assert plain == (named_well if described else step.keys())
 
 
 def test_a_models_plan_loses_keys_that_mean_nothing_and_is_refused_for_those_that_mean_others() -> None:
@@ -105,3 +72,23 @@ def test_json_that_was_sent_as_text_is_read_whatever_space_stands_before_it(spac
     assert (
         parse_plan({"todoList": [{**step, "onReject": None, "retry": None}]}, author="caller", tools=tools) == expected
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("lsit", "list"),
+        ("aprove", "approve"),
+        ("maxSteps", "max_steps"),
+        ("max-step", "max_steps"),
+        ("FS_READ_FILES", "fs_read_file"),
+        ("mcp__planwarden__show", "show"),
+        ("read_file", "fs_read_file"),
+        ("zzz", None),
+        ("", None),
+        ("list" * 100, None),
+    ],
+)
+def test_the_word_that_is_most_alike_is_what_was_meant(word: str, meant: str | None) -> None:
+    known = ("list", "show", "approve", "max_steps", "fs_read_file", "fs_write_file")
+    assert did_you_mean(word, known) == ("" if meant is None else f" (did you mean {meant!r}?)")

@@ -62,14 +62,10 @@ def test_a_step_that_speaks_of_an_effect_and_has_no_tools_is_warned_about(descri
 
 
 @requirement("plan:promises")
-def test_a_step_that_names_its_tool_is_not_warned_about_whatever_it_says() -> None:
-    assert warn({"id": "a", "description": "Send it", "requiredTools": ["send_email"]}) == ()
-
-
-@requirement("plan:promises")
-def test_hundreds_of_such_steps_are_a_few_warnings() -> None:
+def test_hundreds_of_such_steps_are_a_few_warnings_and_one_that_names_its_tool_is_none() -> None:
     steps: list[Json] = [{"id": f"s{number}", "description": "Send it"} for number in range(40)]
     assert len(warn(*steps)) == 10
+    assert warn({"id": "a", "description": "Send it", "requiredTools": ["send_email"]}) == ()
 
 
 ASK: Json = {

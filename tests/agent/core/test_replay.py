@@ -79,80 +79,39 @@ def replay(log: Log) -> ReplayFault | None:
     return find_replay_fault(new_execution("e", "t", "ann"), recorded)
 
 
-def without_proof(log: Log) -> Log:
-    return [log[0], log[2][1:]]
-
-
-def without_validation(log: Log) -> Log:
-    log[2][1] = ev.StepCompleted(step_id="a", validation="skipped")
+def put(log: Log, transaction: int, place: int, *events: ev.Event, replaces: int = 1) -> Log:
+    log[transaction][place : place + replaces] = events
     return log
 
 
-def against_the_answer(log: Log) -> Log:
-    log[3][0] = decided(approved=False)
-    return log
+FOREIGN = ev.ToolCallIntended(call_id="b:1", arguments={}, suspension_id="another")
+UNPROVEN = ev.StepCompleted(step_id="a", validation="skipped")
+REPLY = ev.ModelReplied(purpose="step", step_id="a", content="done")
+OVER: list[ev.Event] = [ev.ExecutionCompleted()]
+SPENT: list[ev.Event] = [ev.ExecutionExhausted(budget="toolCalls")]
+WAIT = ev.Suspended(question=replace(ASKED, kind="wait", addressee="clock", call_id=None, step_id="a"))
+UNASKED = ev.RevisionRefused(step_id="a", message="no")
+FAILED = ev.ToolFailed(call_id="b:1", code="x", message="y")
 
 
-def with_a_foreign_answer(log: Log) -> Log:
-    log[3][1] = ev.ToolCallIntended(call_id="b:1", arguments={}, suspension_id="another")
-    return log
-
-
-def without_an_answer(log: Log) -> Log:
-    return [*log[:3], log[3][1:]]
-
-
-def with_a_second_reply(log: Log) -> Log:
-    log[2].insert(0, ev.ModelReplied(purpose="step", step_id="a", content="done"))
-    return log
-
-
-def before_its_dependency(log: Log) -> Log:
-    log[0].append(ev.StepStarted(step_id="b"))
-    return log
-
-
-def over_too_early(log: Log) -> Log:
-    return [*log[:2], [*log[2][:2], ev.ExecutionCompleted()]]
-
-
-def at_a_budget_that_is_not_there(log: Log) -> Log:
-    return [*log[:2], [*log[2][:2], ev.ExecutionExhausted(budget="toolCalls")]]
-
-
-def waiting_for_a_provider_that_answered(log: Log) -> Log:
-    question = replace(ASKED, kind="wait", addressee="clock", call_id=None, step_id="a")
-    return [log[0], [ev.Suspended(question=question)]]
-
-
-def with_a_revision_that_nobody_sent(log: Log) -> Log:
-    log[1].insert(0, ev.RevisionRefused(step_id="a", message="no"))
-    return log
-
-
-def failed_and_called_complete(log: Log) -> Log:
-    log[4][0] = ev.ToolFailed(call_id="b:1", code="x", message="y")
-    return log
+SPOILED: dict[str, tuple[Callable[[Log], Log], int, str]] = {
+    "without proof": (lambda log: [log[0], log[2][1:]], 4, "StepCompleted"),
+    "without validation": (lambda log: put(log, 2, 1, UNPROVEN), 7, "StepCompleted"),
+    "against the answer": (lambda log: put(log, 3, 0, decided(approved=False)), 12, "ToolCallIntended"),
+    "with the answer to another question": (lambda log: put(log, 3, 1, FOREIGN), 12, "ToolCallIntended"),
+    "without an answer": (lambda log: put(log, 3, 0), 11, "ToolCallIntended"),
+    "with a second reply": (lambda log: put(log, 2, 0, REPLY, replaces=0), 6, "ModelReplied"),
+    "before its dependency": (lambda log: put(log, 0, 3, ev.StepStarted(step_id="b")), 4, "StepStarted"),
+    "over too early": (lambda log: [*log[:2], log[2][:2], OVER], 8, "ExecutionCompleted"),
+    "at a budget that is not there": (lambda log: [*log[:2], log[2][:2], SPENT], 8, "ExecutionExhausted"),
+    "waiting for a provider that answered": (lambda log: [log[0], [WAIT]], 4, "Suspended"),
+    "with a revision that nobody sent": (lambda log: put(log, 1, 0, UNASKED, replaces=0), 4, "RevisionRefused"),
+    "failed and called complete": (lambda log: put(log, 4, 0, FAILED), 14, "StepCompleted"),
+}
 
 
 @requirement("replay:decisions")
-@pytest.mark.parametrize(
-    ("spoil", "sequence", "event"),
-    [
-        (without_proof, 4, "StepCompleted"),
-        (without_validation, 7, "StepCompleted"),
-        (against_the_answer, 12, "ToolCallIntended"),
-        (with_a_foreign_answer, 12, "ToolCallIntended"),
-        (without_an_answer, 11, "ToolCallIntended"),
-        (with_a_second_reply, 6, "ModelReplied"),
-        (before_its_dependency, 4, "StepStarted"),
-        (over_too_early, 8, "ExecutionCompleted"),
-        (at_a_budget_that_is_not_there, 8, "ExecutionExhausted"),
-        (waiting_for_a_provider_that_answered, 4, "Suspended"),
-        (with_a_revision_that_nobody_sent, 4, "RevisionRefused"),
-        (failed_and_called_complete, 14, "StepCompleted"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "sequence", "event"), SPOILED.values(), ids=SPOILED)
 def test_the_first_decision_that_the_code_would_not_take_is_named(
     spoil: Callable[[Log], Log], sequence: int, event: str
 ) -> None:
@@ -227,12 +186,8 @@ def test_the_items_of_a_loop_and_the_chosen_rows_of_its_question_are_judged() ->
 
 
 @requirement("replay:decisions")
-def test_a_log_that_cannot_be_read_says_from_where_on() -> None:
+def test_a_log_that_cannot_be_read_says_from_where_on_and_only_an_incomplete_execution_can_go_on() -> None:
     assert ReplayFault.of_unreadable(LogUnreadable("no", sequence=7)).describe() == "from event 7 on: no"
     assert ReplayFault.of_unreadable(LogUnreadable("no")).describe() == "at all: no"
-
-
-@requirement("replay:decisions")
-def test_an_incomplete_execution_can_go_on_and_no_other_finished_one_can() -> None:
     over = {status for status in TRANSITIONS if not can_go_on(status)}
     assert over == {"completed", "rejected", "failed", "cancelled", "rehearsed"}

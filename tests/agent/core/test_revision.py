@@ -3,8 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-import planwarden
-from tests.support.wardens import Ledger, calls, confirm, model_step, plan, statuses, tool_step, warden
+from tests.support.wardens import Ledger, confirm, model_step, plan, run, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -16,28 +15,22 @@ def revising(*operations: JsonValue, content: str | None = "I thought about it."
     return {"when": {"purpose": "step"}, "reply": {"content": content, "revise": list(operations)}}
 
 
-async def run(steps: dict[str, JsonValue], *script: JsonValue) -> tuple[planwarden.Execution, Ledger]:
-    ledger = Ledger()
-    async with warden(ledger, script=script) as w:
-        execution = await w.execute_plan(steps)
-        return await w.get_execution(execution.thread_id, observations_after=0), ledger
-
-
 async def test_pending_steps_are_added_changed_removed_and_moved_and_the_difference_is_shown() -> None:
     added: JsonValue = tool_step("new", "note", {"text": "new"}, dependencies=["think"])
     changed: JsonValue = {"toolCalls": [{"toolName": "note", "arguments": {"text": "changed"}}]}
-    execution, ledger = await run(
-        plan(
-            THINK, tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}, dependencies=["think"])
-        ),
-        revising(
-            {"op": "add", "step": added, "after": "think"},
-            {"op": "change", "id": "a", "set": changed},
-            {"op": "remove", "id": "b"},
-            {"op": "move", "id": "a"},
-        ),
+    patch = revising(
+        {"op": "add", "step": added, "after": "think"},
+        {"op": "change", "id": "a", "set": changed},
+        {"op": "remove", "id": "b"},
+        {"op": "move", "id": "a"},
     )
-    assert execution.status == "completed" and set(ledger.lines) == {"note new", "note changed"}
+    steps = (
+        THINK,
+        tool_step("a", "note", {"text": "a"}),
+        tool_step("b", "note", {"text": "b"}, dependencies=["think"]),
+    )
+    execution, lines = await run(*steps, script=[patch])
+    assert execution.status == "completed" and set(lines) == {"note new", "note changed"}
     assert [step.id for step in execution.steps] == ["think", "new", "a"]
     [revised] = [o for o in execution.observations or () if o.type == "PLAN_REVISED"]
     assert revised.data == {"added": ["new"], "changed": ["a"], "removed": ["b"], "moved": ["a"]}
@@ -63,15 +56,14 @@ async def test_pending_steps_are_added_changed_removed_and_moved_and_the_differe
     ],
 )
 async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operation: JsonValue, why: str) -> None:
-    steps = plan(
+    execution, lines = await run(
         THINK,
         confirm("gate", confirms=["a"]),
         tool_step("a", "erase", {"ids": [1]}),
         tool_step("c", "note", {"text": "c"}, dependencies=["gate"]),
+        script=[revising(operation)],
     )
-    execution, ledger = await run(steps, revising(operation))
-    assert list(statuses(execution).values()) == ["completed", "suspended", "pending", "pending"]
-    assert ledger.lines == []
+    assert list(statuses(execution).values()) == ["completed", "suspended", "pending", "pending"] and lines == []
     refused = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
     assert len(refused) == 1 and why in str(refused[0].data["message"])
 
@@ -87,16 +79,11 @@ async def test_the_model_that_wrote_a_refused_patch_learns_why() -> None:
     assert "'a' has begun" in (again.suspensions[0].prompt or "")
 
 
-async def test_a_patch_cannot_add_a_dangerous_step_without_approval() -> None:
+async def test_a_patch_cannot_add_a_dangerous_step_without_approval_and_one_in_a_tool_step_is_checked_too() -> None:
     script = revising({"op": "add", "step": tool_step("n", "erase", {"ids": [1]})})
-    execution, ledger = await run(plan(THINK), script)
-    assert execution.status == "suspended" and execution.suspensions[0].kind == "approval" and ledger.lines == []
-
-
-async def test_a_patch_in_a_tool_step_is_checked_too() -> None:
-    reply = calls(("find", {"topic": "t"}))
-    body = reply["reply"]
-    assert isinstance(body, dict)
-    body["revise"] = [{"op": "remove", "id": "b"}]
-    execution, ledger = await run(plan(model_step("a", "find"), tool_step("b", "note", {"text": "b"})), reply)
-    assert execution.status == "completed" and [step.id for step in execution.steps] == ["a"] and ledger.lines == []
+    execution, lines = await run(THINK, script=[script])
+    assert execution.status == "suspended" and execution.suspensions[0].kind == "approval" and lines == []
+    call: JsonValue = {"toolName": "find", "arguments": {"topic": "t"}}
+    reply: JsonValue = {"reply": {"toolCalls": [call], "revise": [{"op": "remove", "id": "b"}]}}
+    execution, lines = await run(model_step("a", "find"), tool_step("b", "note", {"text": "b"}), script=[reply])
+    assert execution.status == "completed" and [step.id for step in execution.steps] == ["a"] and lines == []

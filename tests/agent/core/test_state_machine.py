@@ -4,7 +4,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -208,11 +208,11 @@ def is_legal(execution: ExecutionState, event: ev.Event) -> bool:
 
 
 @st.composite
-def logs(draw: st.DrawFn, min_size: int = 0) -> tuple[ev.Recorded, ...]:
+def logs(draw: st.DrawFn) -> tuple[ev.Recorded, ...]:
     """Random legal logs through the whole state machine."""
     execution, recorded = NEW, list[ev.Recorded]()
     at = 1_000.0
-    for _ in range(draw(st.integers(min_size, 40))):
+    for _ in range(draw(st.integers(0, 40))):
         legal = [event for event in POOL if is_legal(execution, event)]
         if not legal:
             break
@@ -259,42 +259,72 @@ def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
         assert suspension.alarmed <= after.suspensions[name].alarmed <= len(ALARMS)
 
 
-@requirement("state:total")
-@given(logs())
-def test_outside_the_frontier_every_step_is_over_or_waits_for_others(log: tuple[ev.Recorded, ...]) -> None:
-    execution = NEW
+def assert_counted(execution: ExecutionState) -> None:
+    """Outside the frontier every step is over or waits for others; what is counted is what there is."""
+    steps = execution.steps
+    assert execution.frontier == find_frontier(steps)
+    for name in steps.keys() - {*execution.frontier}:
+        needed = steps[name].step.dependencies
+        is_waiting = needed and all(other not in steps or steps[other].status not in STEP_TERMINAL for other in needed)
+        assert steps[name].status in STEP_TERMINAL or (steps[name].status == "pending" and is_waiting)
+    states = [*steps.values()]
+    assert execution.steps_over == len([state for state in states if state.status in STEP_TERMINAL])
+    assert execution.steps_done == len([state for state in states if state.is_done])
+
+
+def assert_rehearsed(before: ExecutionState, event: ev.Event, after: ExecutionState) -> None:
+    """A rehearsal dispatches only reads, asks nobody and claims no success."""
+    is_rehearsal = after.options.rehearse
+    if not isinstance(event, ev.ExecutionCreated) and before.options.rehearse is not is_rehearsal:
+        # Only a plan that nobody has begun may still become a rehearsal, or a real run.
+        assert isinstance(event, ev.ExecutionStarted) and before.status == "planned"
+        assert all(state.status == "pending" for state in before.steps.values())
+    match event:
+        case ev.ToolCallIntended(effect=effect) if is_rehearsal:
+            assert effect == "read"
+        case ev.Suspended(question=question) if is_rehearsal:
+            assert question.addressee == "caller"
+        case ev.CallRehearsed() | ev.StepRehearsed() | ev.ExecutionRehearsed():
+            assert is_rehearsal
+        case ev.ExecutionCompleted():
+            assert not is_rehearsal
+        case _:
+            pass
+    for state in after.steps.values():
+        assert state.status != "completed" or all(call.status != "rehearsed" for call in state.calls)
+
+
+@requirement("state:total", "state:fold", "rehearsal:nothing-done", "plan:review")
+@settings(max_examples=4 * settings().max_examples)
+@given(logs(), st.integers(0, 40))
+def test_a_legal_log_follows_the_tables_undoes_nothing_and_is_the_stored_state(
+    log: tuple[ev.Recorded, ...], cut: int
+) -> None:
+    execution, approved = NEW, None
     for entry in log:
-        execution = apply(execution, entry.event, entry.at)
-        steps = execution.steps
-        assert execution.frontier == find_frontier(steps)
-        for name in steps.keys() - {*execution.frontier}:
-            needed = steps[name].step.dependencies
-            is_waiting = needed and all(
-                other not in steps or steps[other].status not in STEP_TERMINAL for other in needed
-            )
-            assert steps[name].status in STEP_TERMINAL or (steps[name].status == "pending" and is_waiting)
-
-
-@requirement("state:total")
-@given(logs())
-def test_the_numbers_of_steps_that_ended_and_are_done_are_those_of_the_steps(log: tuple[ev.Recorded, ...]) -> None:
-    execution = NEW
-    for entry in log:
-        execution = apply(execution, entry.event, entry.at)
-        states = [*execution.steps.values()]
-        assert execution.steps_over == len([state for state in states if state.status in STEP_TERMINAL])
-        assert execution.steps_done == len([state for state in states if state.is_done])
-
-
-@requirement("state:total")
-@given(logs())
-def test_a_legal_log_follows_the_tables_and_undoes_nothing(log: tuple[ev.Recorded, ...]) -> None:
-    execution = NEW
-    for entry in log:
-        after = apply(execution, entry.event, entry.at)
-        assert_declared(after)
-        assert_follows(execution, after)
-        execution = after
+        before, execution = execution, apply(execution, entry.event, entry.at)
+        assert_declared(execution)
+        assert_follows(before, execution)
+        assert_counted(execution)
+        assert_rehearsed(before, entry.event, execution)
+        match entry.event:
+            case ev.SuspensionDecided(suspension_id=name, decision=decision):
+                if before.suspensions[name].question.kind == "review":
+                    approved = execution.plan if decision.approved else None
+            case ev.PlanRevised(step_id=""):
+                assert any(found.awaits_review for found in before.suspensions.values())
+            case ev.StepStarted() | ev.ToolCallIntended() if execution.options.review is not None:
+                # Under review nothing begins but what a person approved.
+                assert approved is not None and approved == execution.plan
+            case _:
+                pass
+    if execution.is_finished:
+        # Only a larger budget leads out of `incomplete`, and nothing out of the others.
+        beyond = (ev.ExecutionStarted,) if execution.status == "incomplete" else ()
+        assert not [event for event in POOL if is_legal(execution, event) and not isinstance(event, beyond)]
+    stored = decode_events(encode_events(entry.event for entry in log))
+    loaded = fold(NEW, [replace(entry, event=event) for entry, event in zip(log, stored, strict=True)])
+    assert loaded == execution == fold(fold(NEW, log[:cut]), log[cut:]) and repr(loaded) == repr(execution)
 
 
 @requirement("state:total")
@@ -308,80 +338,6 @@ def test_an_event_is_applied_or_refused_and_the_old_state_is_unchanged(
     except IllegalTransition as refusal:
         assert refusal.message
     assert execution == again
-
-
-@requirement("state:total")
-@given(logs(min_size=10))
-def test_no_event_follows_a_terminal_status(log: tuple[ev.Recorded, ...]) -> None:
-    execution = fold(NEW, log)
-    if execution.is_finished:
-        # Only a larger budget leads out of `incomplete`, and nothing out of the others.
-        beyond = (ev.ExecutionStarted,) if execution.status == "incomplete" else ()
-        assert not [event for event in POOL if is_legal(execution, event) and not isinstance(event, beyond)]
-
-
-@requirement("rehearsal:nothing-done")
-@given(logs(min_size=10))
-def test_a_rehearsal_dispatches_only_reads_asks_nobody_and_claims_no_success(log: tuple[ev.Recorded, ...]) -> None:
-    execution, is_rehearsal = NEW, False
-    for entry in log:
-        before, execution = execution, apply(execution, entry.event, entry.at)
-        match entry.event:
-            case ev.ExecutionCreated(options=options):
-                is_rehearsal = options.rehearse
-            case ev.ExecutionStarted(options=ev.Options() as options) if options.rehearse is not is_rehearsal:
-                # Only a plan that nobody has begun may still become a rehearsal, or a real run.
-                assert before.status == "planned"
-                assert all(state.status == "pending" for state in before.steps.values())
-                is_rehearsal = options.rehearse
-            case ev.ToolCallIntended(effect=effect) if is_rehearsal:
-                assert effect == "read"
-            case ev.Suspended(question=question) if is_rehearsal:
-                assert question.addressee == "caller"
-            case ev.CallRehearsed() | ev.StepRehearsed() | ev.ExecutionRehearsed():
-                assert is_rehearsal
-            case ev.ExecutionCompleted():
-                assert not is_rehearsal
-            case _:
-                pass
-        for state in execution.steps.values():
-            assert state.status != "completed" or all(call.status != "rehearsed" for call in state.calls)
-        assert execution.options.rehearse is is_rehearsal
-
-
-@requirement("plan:review")
-@given(logs(min_size=10))
-def test_under_review_nothing_begins_but_what_a_person_approved(log: tuple[ev.Recorded, ...]) -> None:
-    execution, approved = NEW, None
-    for entry in log:
-        before, execution = execution, apply(execution, entry.event, entry.at)
-        match entry.event:
-            case ev.SuspensionDecided(suspension_id=name, decision=decision):
-                if before.suspensions[name].question.kind == "review":
-                    approved = execution.plan if decision.approved else None
-            case ev.PlanRevised(step_id=""):
-                assert any(found.awaits_review for found in before.suspensions.values())
-            case ev.StepStarted() | ev.ToolCallIntended() if execution.options.review is not None:
-                assert approved is not None and approved == execution.plan
-            case _:
-                pass
-
-
-@requirement("state:fold")
-@given(logs())
-def test_the_fold_of_the_stored_log_is_the_stored_state(log: tuple[ev.Recorded, ...]) -> None:
-    kept = NEW
-    for entry in log:
-        kept = apply(kept, entry.event, entry.at)
-    stored = decode_events(encode_events(entry.event for entry in log))
-    loaded = fold(NEW, [replace(entry, event=event) for entry, event in zip(log, stored, strict=True)])
-    assert loaded == kept and repr(loaded) == repr(kept)
-
-
-@requirement("state:fold")
-@given(logs(), st.integers(0, 40))
-def test_a_log_may_be_folded_in_any_number_of_parts(log: tuple[ev.Recorded, ...], cut: int) -> None:
-    assert fold(fold(NEW, log[:cut]), log[cut:]) == fold(NEW, log)
 
 
 @requirement("state:total")

@@ -14,11 +14,9 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageE
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.ports.model import AskCaller
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, calls, model_step, plan, says, tool_step, warden
+from tests.support.wardens import Ledger, calls, decide, model_step, plan, says, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -43,32 +41,22 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 @requirement("engine:foreign-values")
 @pytest.mark.parametrize("value", [NAN, -math.inf, ENDLESS])
-async def test_a_plan_with_a_number_that_json_cannot_hold_is_refused(store: SqliteStore, value: JsonValue) -> None:
-    async with warden(Ledger(), store=store) as w:
-        with pytest.raises(InvalidPlan):
-            await w.execute_plan(plan(tool_step("a", "note", {"text": value})))
-    assert await store.executions(None, 10) == ()
-
-
-@requirement("engine:foreign-values")
-@pytest.mark.parametrize("value", [NAN, -math.inf, ENDLESS])
-async def test_an_answer_with_a_number_that_json_cannot_hold_is_refused_and_the_question_stays(
+async def test_a_plan_or_an_answer_with_a_number_that_json_cannot_hold_is_refused_and_the_question_stays(
     store: SqliteStore, value: JsonValue
 ) -> None:
     ledger = Ledger()
     async with warden(ledger, store=store) as w:
+        with pytest.raises(InvalidPlan):
+            await w.execute_plan(plan(tool_step("a", "note", {"text": value})))
+        assert await store.executions(None, 10) == ()
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), model_step("b", "note")))
-        [question] = asked.suspensions
-        edited = planwarden.Decision(approved=True, modified_args={"ids": [1], "x": value})
         with pytest.raises(InvalidArguments):
-            await w.resume_execution(asked.thread_id, question.suspension_id, edited)
-        asked = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(approved=True))
-        [question] = asked.suspensions
-        content: JsonValue = {"toolCalls": [{"toolName": "note", "arguments": {"text": value}}]}
+            await decide(w, asked, planwarden.Decision(approved=True, modified_args={"ids": [1], "x": value}))
+        asked = await decide(w, asked)
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
         with pytest.raises(InvalidArguments):
-            await w.submit_answer(asked.thread_id, question.suspension_id, content)
-        content = {"toolCalls": [{"toolName": "note", "arguments": {"text": "now"}}]}
-        done = await w.submit_answer(asked.thread_id, question.suspension_id, content)
+            await w.submit_answer(*place, {"toolCalls": [{"toolName": "note", "arguments": {"text": value}}]})
+        done = await w.submit_answer(*place, {"toolCalls": [{"toolName": "note", "arguments": {"text": "now"}}]})
     assert (done.status, ledger.lines) == ("completed", ["erase [1]", "note now"])
 
 
@@ -142,8 +130,7 @@ class RaisingModel:
 
 @requirement("engine:foreign-values")
 async def test_a_model_that_raises_fails_the_prompt_and_is_not_asked_again_without_end() -> None:
-    settings, model = Settings(home=Path("/nonexistent")), RaisingModel()
-    async with planwarden.Warden(settings=settings, model=model, store=MemoryStore()) as w:
+    async with warden(model=RaisingModel()) as w:
         done = await w.run_goal("anything", wait_seconds=60)
     assert done.status == "failed" and done.error is not None and done.error.code == "model_error"
     assert "ZeroDivisionError" in done.error.message

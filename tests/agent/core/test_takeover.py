@@ -12,6 +12,7 @@ from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.plan_parsing import PlanParsing
 from planwarden.agent.core.revision import revise
+from planwarden.agent.core.saved_version import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.takeover import describe_earlier_runs, take_over
 from tests.requirements import requirement
@@ -25,9 +26,15 @@ def parsed(*steps: dict[str, JsonValue]) -> Plan:
     return found
 
 
-def run(given: Plan, *events: ev.Event, execution_id: str = "e1", retry_of: str | None = None) -> ExecutionState:
+def run(
+    given: Plan,
+    *events: ev.Event,
+    execution_id: str = "e1",
+    retry_of: str | None = None,
+    saved: ev.PlanVersion | None = None,
+) -> ExecutionState:
     state = new_execution(execution_id, "thread", "ann")
-    created = ev.ExecutionCreated(goal="go", retry_of=retry_of)
+    created = ev.ExecutionCreated(goal="go", retry_of=retry_of, saved_plan=saved)
     for event in (created, ev.PlanAccepted(plan=given), *events):
         state = apply(state, event, 1.0)
     return state
@@ -133,3 +140,22 @@ def test_a_long_result_is_cut_and_many_steps_are_counted_in_what_a_person_is_tol
     told = list(describe_earlier_runs(state, "s0"))
     assert len(told) == 6 and told[-1] == "15 more steps that run again ran there."
     assert all(len(sentence) < 250 and sentence.isascii() for sentence in told)
+
+
+@requirement("plans:exact")
+def test_a_run_is_a_version_of_a_saved_plan_while_its_plan_is_exactly_that_one() -> None:
+    weekly, plain = ev.PlanVersion(name="weekly", digest="d1"), parsed(tool_step("a", "t", {"x": True}))
+    begun = ev.StepStarted(step_id="a")
+    # Also a revision that changes nothing: nobody has to find out whether two plans do the same.
+    revised = run(plain, begun, ev.PlanRevised(step_id="a", plan=plain, moved=("a",)), saved=weekly)
+    exact, unsaved = run(plain, begun, saved=weekly), run(plain, begun)
+    planless = apply(new_execution("e", "t", "ann"), ev.ExecutionCreated(saved_plan=weekly), 1.0)
+    assert [state.is_as_saved for state in (exact, revised, unsaved, planless)] == [True, False, False, False]
+    # Equal in Python, and another value for the tool.
+    one = parsed(tool_step("a", "t", {"x": 1}))
+    assert [keep_version(exact, goes_on) for goes_on in (parsed(tool_step("a", "t", {"x": True})), one, ABC)] == [
+        weekly,
+        None,
+        None,
+    ]
+    assert keep_version(revised, plain) is None and keep_version(planless, plain) is None

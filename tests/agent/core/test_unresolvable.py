@@ -34,7 +34,7 @@ FIND, LIST = tool_step("find", "find"), tool_step("list", "list")
 ITEM: Json = {"$from": "item"}
 
 
-def note(value: JsonValue, **extra: JsonValue) -> Json:
+def note(value: JsonValue = "x", **extra: JsonValue) -> Json:
     return tool_step("b", "note", {"x": value}, **extra)
 
 
@@ -42,60 +42,42 @@ def take(step_id: str, pointer: str, **extra: JsonValue) -> Json:
     return {"$from": step_id, "pointer": pointer, **extra}
 
 
-def when(step_id: str, pointer: str, matches: Json) -> Json:
-    return {"value": take(step_id, pointer), "matches": matches}
+def judge(step_id: str, pointer: str, matches: Json) -> Json:
+    return note(when={"value": take(step_id, pointer), "matches": matches})
 
 
 LOOP = tool_step("loop", "note", {"x": ITEM}, forEach=[1, 2])
 
 
+WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first")}}
+
+
 @requirement("references:never")
 @pytest.mark.parametrize(
-    ("steps", "why"),
+    ("step", "why"),
     [
-        (
-            [LOOP, note(take("loop", "/id"))],
-            'the pointer of {"$from": "loop", "pointer": "/id"} leads into a list by the ',
-        ),
-        ([LOOP, note(take("loop", "/id"))], "by the name 'id'; write a place, such as /0"),
-        ([LIST, note(take("list", "/name", default="none"))], "leads into a list by the name 'name'"),
-        ([FIND, note(take("find", "/idz"))], "leads to nothing: there is no 'idz', only 'ids', 'customer', 'text'"),
-        ([FIND, note({"$text": "{n}", "with": {"n": take("find", "/customer/name/first")}})], "leads into string"),
-        ([LIST, note(take("item", "/nmae"), forEach=take("list", ""))], "there is no 'nmae', only 'name', 'debt'"),
-        ([note(take("item", "/id"), forEach=[{"ID": 1}, {"ID": 2}])], "there is no 'id', only 'ID'"),
-        ([note(take("item", "/id"), forEach=["a", "b"])], "leads into string, which has no parts"),
-        ([FIND, note("x", forEach=take("find", "/customer"))], "'forEach' needs a list, and"),
-        ([note(ITEM, forEach=[1], when={"value": ITEM, "matches": {}})], "is known in 'toolCalls' only"),
-        ([note(take("b", "/x"))], "in a circle: b -> b; step 'b' takes a value from itself"),
-        (
-            [note(take("c", "/x")), tool_step("c", "note", {"x": 1})],
-            "step 'b' takes a value from 'c', which runs only after it",
-        ),
-        (
-            [FIND, note("x", when=when("find", "/ids", {"exclusiveMinimum": 5}))],
-            "when[0] never matches: the value is a list",
-        ),
-        ([FIND, note("x", when=when("find", "/customer/debt", {"minLength": 1}))], "minLength is for text"),
-        (
-            [FIND, note("x", when=when("find", "/text", {"minimum": 1}))],
-            "the value is text, and minimum is for numbers",
-        ),
-        (
-            [FIND, note("x", when=when("find", "", {"properties": {"idz": {}}}))],
-            "the value never has 'idz'; it has 'ids'",
-        ),
-        (
-            [LIST, note("x", when=when("list", "", {"contains": {"required": ["dept"]}}))],
-            "the value at '/0' never has 'dept'; it has 'name', 'debt'",
-        ),
-        (
-            [LOOP, note("x", when=when("loop", "", {"required": ["id"]}))],
-            "the value is a list, and required is for objects",
-        ),
+        (note(take("loop", "/id")), '{"$from": "loop", "pointer": "/id"} leads into a list by the name \'id\''),
+        (note(take("loop", "/id")), "by the name 'id'; write a place, such as /0"),
+        (note(take("list", "/name", default="none")), "leads into a list by the name 'name'"),
+        (note(take("find", "/idz")), "leads to nothing: there is no 'idz', only 'ids', 'customer', 'text'"),
+        (note(WHOLE), "leads into string"),
+        (note(take("item", "/nmae"), forEach=take("list", "")), "there is no 'nmae', only 'name', 'debt'"),
+        (note(take("item", "/id"), forEach=[{"ID": 1}, {"ID": 2}]), "there is no 'id', only 'ID'"),
+        (note(take("item", "/id"), forEach=["a", "b"]), "leads into string, which has no parts"),
+        (note(forEach=take("find", "/customer")), "'forEach' needs a list, and"),
+        (note(ITEM, forEach=[1], when={"value": ITEM, "matches": {}}), "is known in 'toolCalls' only"),
+        (note(take("b", "/x")), "in a circle: b -> b; step 'b' takes a value from itself"),
+        (note(take("c", "/x")), "step 'b' takes a value from 'c', which runs only after it"),
+        (judge("find", "/ids", {"exclusiveMinimum": 5}), "when[0] never matches: the value is a list"),
+        (judge("find", "/customer/debt", {"minLength": 1}), "minLength is for text"),
+        (judge("find", "/text", {"minimum": 1}), "the value is text, and minimum is for numbers"),
+        (judge("find", "", {"properties": {"idz": {}}}), "the value never has 'idz'; it has 'ids'"),
+        (judge("list", "", {"contains": {"required": ["dept"]}}), "'/0' never has 'dept'; it has 'name', 'debt'"),
+        (judge("loop", "", {"required": ["id"]}), "the value is a list, and required is for objects"),
     ],
 )
-def test_what_no_run_can_resolve_is_refused_before_it(steps: list[Json], why: str) -> None:
-    assert why in refuse(plan(*steps))
+def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> None:
+    assert why in refuse(plan(FIND, LIST, LOOP, step, tool_step("c", "note", {"x": 1}, dependencies=["b"])))
 
 
 @requirement("references:never")

@@ -17,7 +17,7 @@ from tests.support.doubles.manners import MANNERS, Manner
 from tests.support.doubles.messages import MARKERS, PLAN_TOOL, ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import PLAN, WIRES, ProviderDouble, serve_double
-from tests.support.slices import first_only
+from tests.support.slices import each_once
 from tests.support.wardens import Ledger, model_step, plan, warden
 
 pytestmark = pytest.mark.anyio
@@ -64,25 +64,20 @@ def called(reply: Reply) -> list[tuple[str, dict[str, JsonValue]]]:
 
 
 @every_wire
-async def test_usage_is_what_the_provider_reports_also_for_a_repeated_answer(wire: str) -> None:
-    async with serve_double(wire, MANNERS["malformed once"]) as double:
-        reply = await build_provider_model(double).reply(STEP, (NOTE,))
-    assert len(double.requests) == 2 and (reply.input_tokens, reply.output_tokens) == double.tokens
-    assert min(double.tokens) > 0
+async def test_after_broken_arguments_the_model_is_asked_once_more_with_the_reason_and_both_answers_count(
+    wire: str,
+) -> None:
+    for name in ("malformed once", "malformed"):
+        async with serve_double(wire, MANNERS[name]) as double:
+            reply = await build_provider_model(double).reply(STEP, (NOTE,))
+        first, second = double.requests
+        assert second.text.startswith(first.text) and "could not be used" in second.text
+        assert second.forced == first.forced and (reply.calls == ()) is (name == "malformed")
+        assert (reply.input_tokens, reply.output_tokens) == double.tokens and min(double.tokens) > 0
 
 
-@every_wire
-async def test_after_broken_arguments_the_model_is_asked_once_more_with_the_reason(wire: str) -> None:
-    async with serve_double(wire, MANNERS["malformed"]) as double:
-        reply = await build_provider_model(double).reply(STEP, (NOTE,))
-    assert reply.calls == () and len(double.requests) == 2
-    first, second = double.requests
-    assert second.text.startswith(first.text) and "could not be used" in second.text and second.forced == first.forced
-
-
-@pytest.mark.parametrize("wire", first_only(*WIRES))
-async def test_ten_thousand_calls_are_cut_to_fifty(wire: str) -> None:
-    async with serve_double(wire, MANNERS["ten thousand calls"]) as double:
+async def test_ten_thousand_calls_are_cut_to_fifty() -> None:
+    async with serve_double("anthropic", MANNERS["ten thousand calls"]) as double:
         reply = await build_provider_model(double).reply(STEP, (NOTE,))
     assert len(reply.calls) == MAX_CALLS_PER_STEP
 
@@ -93,47 +88,40 @@ async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:
     assert called(reply) == [("note", {"text": "one"})] and len(double.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '{"text": NaN}',
-        '{"text": 1, "text": 2}',
-        '["text"]',
-        '"text"',
-        '{"text": ' + "[" * 5_000 + "]" * 5_000 + "}",
-        '{"text": "\\ud800"}',
-        '{"text": "x"} trailing',
-    ],
-    ids=["NaN", "duplicate key", "list", "string", "deep", "half a character", "more than one value"],
-)
-async def test_arguments_that_are_not_a_sound_json_object_make_no_call(arguments: str) -> None:
-    reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))))
+DEEP = '{"text": ' + "[" * 5_000 + "]" * 5_000 + "}"
+UNSOUND: list[tuple[object, str, Mode]] = [
+    ('{"text": NaN}', "openai-chat", "tools"),
+    ('{"text": 1, "text": 2}', "openai-chat", "tools"),
+    ('["text"]', "openai-chat", "tools"),
+    ('"text"', "openai-chat", "tools"),
+    (DEEP, "openai-chat", "tools"),
+    ('{"text": "\\ud800"}', "openai-chat", "tools"),
+    ('{"text": "x"} trailing', "openai-chat", "tools"),
+    # Parsed by the provider.
+    (["text"], "anthropic", "tools"),
+    ("text", "anthropic", "tools"),
+    (7, "anthropic", "tools"),
+    ({"text": float("nan")}, "anthropic", "tools"),
+    # Within a text.
+    ('{"text": NaN}', "openai-chat", "text"),
+    ('{"text": "\\ud800"}', "openai-chat", "text"),
+    (DEEP, "openai-chat", "text"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "wire", "mode"), UNSOUND, ids=range(len(UNSOUND)))
+async def test_arguments_that_are_not_a_sound_json_object_make_no_call(
+    arguments: object, wire: str, mode: Mode
+) -> None:
+    reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), wire, mode)
     assert reply.calls == () and len(double.requests) == 2
-    assert reply.content is not None and "the arguments of note" in reply.content
+    assert mode == "text" or (reply.content is not None and "the arguments of note" in reply.content)
 
 
-@pytest.mark.parametrize("arguments", [["text"], "text", 7, {"text": float("nan")}])
-async def test_arguments_that_a_provider_parsed_itself_are_checked_too(arguments: object) -> None:
-    reply, _ = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), wire="anthropic")
-    assert reply.calls == ()
-
-
-@pytest.mark.parametrize(
-    "arguments", ['{"text": NaN}', '{"text": "\\ud800"}', '{"text": ' + "[" * 200 + "]" * 200 + "}"]
-)
-async def test_arguments_in_a_text_are_checked_in_the_same_way(arguments: str) -> None:
-    reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), mode="text")
-    assert reply.calls == () and len(double.requests) == 2
-
-
-async def test_lone_surrogates_in_a_text_are_replaced() -> None:
-    reply, _ = await asked_with(THOUGHT, always(ModelReply(text="before \ud800 after")))
-    assert reply.content == "before ? after"
-
-
-async def test_a_long_text_is_cut() -> None:
-    reply, _ = await asked_with(THOUGHT, always(ModelReply(text="x" * (MAX_CONTENT_CHARS + 1))))
-    assert reply.content is not None and len(reply.content) == MAX_CONTENT_CHARS
+async def test_a_text_is_cut_and_lone_surrogates_in_it_are_replaced() -> None:
+    reply, _ = await asked_with(THOUGHT, always(ModelReply(text="before \ud800 after" + "x" * MAX_CONTENT_CHARS)))
+    assert reply.content is not None and reply.content.startswith("before ? after")
+    assert len(reply.content) == MAX_CONTENT_CHARS
 
 
 CALLS = json.dumps({"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]})
@@ -215,33 +203,27 @@ async def test_an_empty_answer_is_an_error_and_not_an_empty_result(wire: str) ->
         await asked_with(THOUGHT, always(ModelReply()), wire=wire)
 
 
-@every_wire
-@pytest.mark.parametrize("second", [ModelReply(status=401), ModelReply(is_refused=True), ModelReply(breaks_off=True)])
-async def test_an_answer_is_charged_even_if_the_second_request_fails(wire: str, second: ModelReply) -> None:
-    broken = ModelReply(calls=(("note", '{"text": "te'),))
-    ledger = Ledger()
-    manner = Manner("test", "x", lambda asked: second if asked.is_repeated else broken)
-    async with serve_double(wire, manner) as double, warden(ledger, model=build_provider_model(double)) as w:
-        done = await w.execute_plan(plan(model_step("a", "note")))
-        again = await w.get_execution(done.thread_id)
-    assert (done.status, ledger.lines) == ("suspended" if second.breaks_off else "failed", [])
-    assert second.breaks_off or (done.error is not None and done.error.code == "model_error")
-    assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
-    assert again.usage == done.usage
+SECOND = {
+    "refused key": ModelReply(status=401),
+    "filtered": ModelReply(is_refused=True),
+    "broken off": ModelReply(breaks_off=True),
+}
 
 
-async def test_a_plan_that_could_not_be_used_is_charged() -> None:
-    broken = ModelReply(calls=((PLAN_TOOL, '{"todoList": [{"id'),))
-    manner = Manner("test", "x", lambda asked: ModelReply(status=401) if asked.is_repeated else broken)
-    async with serve_double("openai-chat", manner) as double, warden(model=build_provider_model(double)) as w:
-        done = await w.run_goal("anything")
-    assert done.error is not None and done.error.code == "model_error"
-    assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
+@pytest.mark.parametrize(("wire", "name"), each_once(list(WIRES), [*SECOND]))
+async def test_an_answer_is_charged_even_if_the_second_request_fails(wire: str, name: str) -> None:
+    second, ledger = SECOND[name], Ledger()
 
+    def answer(asked: ModelRequest) -> ModelReply:
+        tool, cut = (PLAN_TOOL, '{"todoList": [{"id') if asked.forced == (PLAN_TOOL,) else ("note", '{"text": "te')
+        return second if asked.is_repeated else ModelReply(calls=((tool, cut),))
 
-@every_wire
-async def test_a_content_filter_is_an_error_and_nothing_is_repeated(wire: str) -> None:
-    async with serve_double(wire, MANNERS["content filter"]) as double:
-        with pytest.raises(ModelError, match="content filter"):
-            await build_provider_model(double).reply(STEP, (NOTE,))
-    assert len(double.requests) == 1
+    for is_goal in (False, True):
+        manner = Manner("test", "x", answer)
+        async with serve_double(wire, manner) as double, warden(ledger, model=build_provider_model(double)) as w:
+            done = await (w.run_goal("anything") if is_goal else w.execute_plan(plan(model_step("a", "note"))))
+            again = await w.get_execution(done.thread_id)
+        assert (done.status, ledger.lines) == ("suspended" if second.breaks_off else "failed", [])
+        assert second.breaks_off or (done.error is not None and done.error.code == "model_error")
+        assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
+        assert again.usage == done.usage

@@ -90,12 +90,6 @@ async def test_after_a_broken_revision_the_model_is_asked_once_more(arguments: o
     assert "the arguments of revise_plan" in double.requests[1].text and execution.status == "completed"
 
 
-async def test_a_revision_that_is_not_allowed_changes_nothing() -> None:
-    forbidden = ModelReply(text="Done.", calls=((REVISE_TOOL, {"operations": [{"op": "remove", "id": "think"}]}),))
-    execution, ledger, _ = await run(forbidden)
-    assert ledger.lines == ["note old"] and revisions(execution) == []
-
-
 async def test_in_text_mode_a_revision_is_json() -> None:
     text = 'The note was wrong. {"revise": [{"op": "remove", "id": "a"}]}'
     execution, ledger, double = await run(ModelReply(text=text), mode="text")

@@ -1,35 +1,19 @@
 """A final answer can be listened to while it is being written; what counts is still the whole of it."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import anyio
 import pytest
-from pydantic import JsonValue
 
-from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.common.errors import ModelError
-from planwarden.agent.common.ids import RandomIds
-from planwarden.agent.core.bindings import Earlier, Reference
-from planwarden.agent.core.events import ModelReplied
-from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider import transport as provider_transport
-from planwarden.agent.models.scripted import ScriptedModel
-from planwarden.agent.ports.model import StreamingModel
-from planwarden.agent.runtime.perform import Performer
-from planwarden.server.settings.catalogue import build_registry
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.models import build_model
-from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.storage.clock import ManualClock
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import WIRES, serve_double
+from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +60,7 @@ async def test_a_stalled_stream_fails_with_one_sentence(wire: str) -> None:
     assert double.request_count == 3
 
 
-@every_wire
+@pytest.mark.parametrize("wire", first_only(*WIRES))
 async def test_cancelling_a_stream_closes_it_at_once(wire: str) -> None:
     heard: list[str] = []
     async with serve_double(wire, saying(ModelReply(text=ANSWER, stalls=True))) as double:
@@ -96,37 +80,6 @@ async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: 
         with pytest.raises(ModelError, match="too large"):
             await build_provider_model(double).reply_streaming(RECORD, (), heard.append)
     assert max(map(len, heard)) <= 100_000 and double.request_count == 1
-
-
-def test_provider_models_can_stream_and_other_models_need_not() -> None:
-    script: JsonValue = {"replies": []}
-    assert isinstance(build_model("ollama:m", {}), StreamingModel)
-    assert not isinstance(CallerModel(), StreamingModel) and not isinstance(ScriptedModel(script), StreamingModel)
-
-
-async def find_nothing(wanted: frozenset[Reference]) -> Earlier:
-    return dict.fromkeys(wanted, "it is not there")
-
-
-async def parse_here(needed: ParsingNeeded) -> None:
-    needed.parse()
-
-
-async def test_only_the_final_answer_is_streamed() -> None:
-    heard: list[str] = []
-    tools = build_registry(Settings(home=Path("/nonexistent")), ())
-    policy = OperatorPolicy()
-    context = ApprovalContext(
-        tools=tools, policy=policy, clock=ManualClock(0.0), ids=RandomIds(), grants=GrantCache(policy)
-    )
-    async with serve_double("openai-chat", saying(ModelReply(text=ANSWER))) as double:
-        performer = Performer(context, build_provider_model(double), max_steps=50, parse_large=parse_here)
-        thought = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
-        await performer.prompt(thought, dict, heard.append, find_earlier=find_nothing)
-        assert heard == []
-        [replied] = await performer.prompt(RECORD, dict, heard.append, find_earlier=find_nothing)
-    assert isinstance(replied, ModelReplied) and replied.content == ANSWER and heard
-    assert [asked.is_streamed for asked in double.requests] == [False, True]
 
 
 async def test_a_double_streams_the_calls_of_a_host_that_offers_tools() -> None:

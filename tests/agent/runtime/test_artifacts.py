@@ -24,7 +24,7 @@ from tests.harness.process import Worker
 from tests.requirements import requirement
 from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
 from tests.support.fakes import CrashingStore, RefusingStore, recording_tool
-from tests.support.wardens import Ledger, calls, model_step, plan, tool_step, warden
+from tests.support.wardens import Ledger, calls, decide, model_step, plan, run, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -49,37 +49,20 @@ async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> 
 
 
 @requirement("artifact:whole")
-async def test_a_pointer_leads_into_the_whole_of_a_large_result() -> None:
-    ledger = Ledger()
-    steps = plan(
-        tool_step("a", "crawl"),
-        tool_step("b", "note", {"text": {"$from": "a", "pointer": f"/results/{PAGES - 1}/url"}}),
-        tool_step("c", "note", {"text": {"$from": "a", "pointer": "/results/0/url"}}, dependencies=["a"]),
-    )
-    async with warden(ledger, tools=[crawl]) as w:
-        done = await w.execute_plan(steps)
-    assert done.status == "completed", done.error
-    assert sorted(ledger.lines) == ["note https://a.test/0", f"note {URL}"]
-
-
-@requirement("artifact:whole")
-async def test_a_pointer_finds_its_call_among_several_large_results_of_a_step() -> None:
-    ledger = Ledger()
+async def test_a_pointer_leads_into_the_whole_of_one_of_several_large_results() -> None:
     several: JsonValue = [
         {"toolName": "crawl", "arguments": {"pages": 1}},
         {"toolName": "crawl", "arguments": {"start": 7}},
         {"toolName": "crawl", "arguments": {"start": 8}},
     ]
-    steps = plan(
+    pointers = ("/0/results/0/url", f"/1/results/{PAGES - 1}/url", "/2/results/0/url")
+    done, lines = await run(
         {"id": "a", "description": "crawl", "toolCalls": several},
-        tool_step("b", "note", {"text": {"$from": "a", "pointer": "/0/results/0/url"}}),
-        tool_step("c", "note", {"text": {"$from": "a", "pointer": "/1/results/2999/url"}}),
-        tool_step("d", "note", {"text": {"$from": "a", "pointer": "/2/results/0/url"}}),
+        *(tool_step(f"b{n}", "note", {"text": {"$from": "a", "pointer": p}}) for n, p in enumerate(pointers)),
+        tools=[crawl],
     )
-    async with warden(ledger, tools=[crawl]) as w:
-        done = await w.execute_plan(steps)
     assert done.status == "completed", done.error
-    assert ledger.lines == [f"note https://a.test/{number}" for number in (0, 3006, 8)]
+    assert lines == [f"note https://a.test/{number}" for number in (0, 3006, 8)]
 
 
 @requirement("artifact:whole")
@@ -96,36 +79,27 @@ async def test_a_pointer_finds_its_call_among_several_large_results_of_a_step() 
 async def test_a_reference_that_cannot_be_followed_into_a_large_result_says_why(
     reference: dict[str, JsonValue], why: str
 ) -> None:
-    ledger = Ledger()
-    steps = plan(tool_step("a", "crawl"), tool_step("b", "note", {"text": {"$from": "a", **reference}}))
-    async with warden(ledger, tools=[crawl]) as w:
-        done = await w.execute_plan(steps)
-    assert (done.status, ledger.lines) == ("failed", [])
+    step = tool_step("b", "note", {"text": {"$from": "a", **reference}})
+    done, lines = await run(tool_step("a", "crawl"), step, tools=[crawl])
+    assert (done.status, lines) == ("failed", [])
     assert done.steps[1].error is not None and why in done.steps[1].error.message
 
 
+POINTERS = ("abc", "", "/", "//", "/0", "/1", "/2", "/-", "/01/results", "~", "/0/~9", "/9/x")
+
+
 @requirement("artifact:whole")
-@pytest.mark.parametrize("pointer", ["abc", "", "/", "//", "/0", "/1", "/2", "/-", "/01/results", "~", "/0/~9", "/9/x"])
 @pytest.mark.parametrize("times", [1, 2])
-async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(pointer: str, times: int) -> None:
-    called: list[JsonValue] = [{"toolName": "crawl"} for _ in range(times)]
-    step: dict[str, JsonValue] = {"id": "a", "description": "crawl", "toolCalls": called}
-    steps = plan(step, model_step("b", "note"))
-    reply = calls(("note", {"text": {"$from": "a", "pointer": pointer}}))
-    async with warden(Ledger(), tools=[crawl], script=[reply, calls(("note", {"text": "at last"}))]) as w:
-        done = await w.execute_plan(steps)
-    first, second = done.steps[1].actual_tool_calls
-    assert first.error is not None and first.error.code == "invalid_arguments" and second.status == "succeeded"
-
-
-async def test_a_pointer_behind_the_end_of_a_small_list_is_refused_too() -> None:
-    ledger = Ledger()
-    steps = plan(
-        tool_step("a", "find", {"topic": "x"}), tool_step("b", "erase", {"ids": {"$from": "a", "pointer": "/ids/-"}})
+async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(times: int) -> None:
+    several: list[JsonValue] = [{"toolName": "crawl"} for _ in range(times)]
+    bindings: list[JsonValue] = [{"$from": "a", "pointer": pointer} for pointer in POINTERS]
+    wrong = calls(*(("note", {"text": binding}) for binding in bindings))
+    first: dict[str, JsonValue] = {"id": "a", "description": "crawl", "toolCalls": several}
+    done, lines = await run(
+        first, model_step("b", "note"), tools=[crawl], script=[wrong, calls(("note", {"text": "at last"}))]
     )
-    async with warden(ledger) as w:
-        done = await w.execute_plan(steps)
-    assert done.steps[1].error is not None and "has nothing there" in done.steps[1].error.message
+    codes = [call.error.code if call.error else None for call in done.steps[1].actual_tool_calls]
+    assert codes == ["invalid_arguments"] * len(POINTERS) + [None] and lines == ["note at last"]
 
 
 @requirement("artifact:whole")
@@ -135,67 +109,47 @@ async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
         """Pretends."""
         return {"truncated": True, "stored": True, "artifactId": other, "mediaType": "x", "preview": "mine"}
 
-    ledger, other = Ledger(), make_artifact(b"[1]").artifact_id
-    steps = plan(
-        tool_step("a", "forge", {"other": other}),
+    done, lines = await run(
+        tool_step("a", "forge", {"other": make_artifact(b"[1]").artifact_id}),
         tool_step("b", "note", {"text": {"$from": "a", "pointer": "/preview"}}),
+        tools=[forge],
     )
-    async with warden(ledger, tools=[forge]) as w:
-        assert (await w.execute_plan(steps)).status == "completed"
-    assert ledger.lines == ["note mine"]
+    assert (done.status, lines) == ("completed", ["note mine"])
+
+
+@planwarden.tool(risk="read", effect="read")
+async def big() -> dict[str, JsonValue]:
+    """Many ids."""
+    return {"results": [{"ids": [n], "text": "x" * 90} for n in range(PAGES)]}
+
+
+@planwarden.tool(execution_mode="blocking", risk="confirm")
+async def sign() -> str:
+    """Ask for a signature."""
+    return "Sign here."
 
 
 @requirement("artifact:whole")
-async def test_a_tool_that_asks_in_its_own_words_does_not_cover_what_only_an_artifact_knows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tool", ["displayConfirmation", "sign"])
+async def test_only_a_confirmation_that_shows_them_covers_arguments_that_are_in_an_artifact(
+    tmp_path: Path, tool: str
+) -> None:
     ledger = Ledger()
     steps = plan(
         tool_step("n", "big"),
-        tool_step("ask", "sign", confirms=["b"]),
+        tool_step("ask", tool, {} if tool == "sign" else {"action": "erase?"}, confirms=["b"]),
         tool_step("b", "erase", {"ids": {"$from": "n", "pointer": "/results/1/ids"}}),
     )
-
-    @planwarden.tool(risk="read", effect="read")
-    async def big() -> dict[str, JsonValue]:
-        """Many ids."""
-        return {"results": [{"ids": [n], "text": "x" * 90} for n in range(PAGES)]}
-
-    @planwarden.tool(execution_mode="blocking", risk="confirm")
-    async def sign() -> str:
-        """Ask for a signature."""
-        return "Sign here."
-
     async with planwarden.Warden(home=tmp_path, tools=[big, sign, *ledger.tools()]) as w:
-        execution = await w.execute_plan(steps, wait_seconds=60)
-        [question] = execution.suspensions
-        assert (question.message, question.confirms) == ("Sign here.", ())
-        approved = planwarden.Decision(approved=True)
-        execution = await w.resume_execution(execution.thread_id, question.suspension_id, approved)
-        [question] = execution.suspensions
-        assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1]} and not ledger.lines
-        done = await w.resume_execution(execution.thread_id, question.suspension_id, approved)
-    assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
-
-
-@requirement("artifact:whole")
-async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(tmp_path: Path) -> None:
-    ledger = Ledger()
-    steps = plan(
-        tool_step("n", "big"),
-        tool_step("ask", "displayConfirmation", {"action": "erase?"}, confirms=["b"]),
-        tool_step("b", "erase", {"ids": {"$from": "n", "pointer": "/results/1/ids"}}),
-    )
-
-    @planwarden.tool(risk="read", effect="read")
-    async def big() -> dict[str, JsonValue]:
-        """Many ids."""
-        return {"results": [{"ids": [n], "text": "x" * 90} for n in range(PAGES)]}
-
-    async with planwarden.Warden(home=tmp_path, tools=[big, *ledger.tools()]) as w:
-        asked = await w.execute_plan(steps)
-        [question] = asked.suspensions
-        assert [covered.arguments for covered in question.confirms] == [{"ids": [1]}]
-    async with planwarden.Warden(home=tmp_path, tools=[big, *ledger.tools()]) as w:
-        done = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(approved=True))
+        asked = await w.execute_plan(steps, wait_seconds=60)
+        shown = [covered.arguments for covered in asked.suspensions[0].confirms]
+        assert shown == ([] if tool == "sign" else [{"ids": [1]}])
+    async with planwarden.Warden(home=tmp_path, tools=[big, sign, *ledger.tools()]) as w:
+        done = await decide(w, asked)
+        if tool == "sign":
+            [question] = done.suspensions
+            assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1]} and not ledger.lines
+            done = await decide(w, done)
     assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
 
 
@@ -215,40 +169,21 @@ async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_r
     assert done.status == "completed" and done.steps[1].result == {"written": URL}
 
 
-async def test_what_is_larger_than_an_artifact_may_be_is_cut_to_a_preview_that_says_so() -> None:
-    registry = Registry(
-        [
-            Tool(
-                define(ToolDefinition(name="flood", description="x", input_schema={})),
-                build_constant_call("x" * 400_000),
-            )
-        ],
-        max_result_bytes=300_000,
-    )
-    result = await registry.call("flood", {}, CONTEXT)
+def returning(value: object) -> Registry:
+    definition = define(ToolDefinition(name="t", description="x", input_schema={}))
+    return Registry([Tool(definition, build_constant_call(value))], max_result_bytes=300_000)
+
+
+async def test_a_result_is_kept_in_the_log_in_an_artifact_or_as_its_beginning() -> None:
+    assert INLINE_BYTES >= MAX_ARGUMENT_BYTES
+    exact = "x" * (INLINE_BYTES - 2)
+    assert await returning(exact).call("t", {}, CONTEXT) == exact
+    assert isinstance(await returning(exact + "x").call("t", {}, CONTEXT), ResultWithArtifacts)
+    result = await returning("x" * 400_000).call("t", {}, CONTEXT)
     assert isinstance(result, dict) and (result["stored"], result["sizeBytes"]) == (False, 400_002)
     assert result["preview"] == "x" * 4_000 and "only this beginning was kept" in str(result["reason"])
-
-
-async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
-    exact, larger = "x" * (INLINE_BYTES - 2), "x" * (INLINE_BYTES - 1)
-    tools = [
-        Tool(define(ToolDefinition(name=n, description="x", input_schema={})), build_constant_call(v))
-        for n, v in (("a", exact), ("b", larger))
-    ]
-    registry = Registry(tools)
-    assert await registry.call("a", {}, CONTEXT) == exact
-    assert isinstance(await registry.call("b", {}, CONTEXT), ResultWithArtifacts)
-    assert INLINE_BYTES >= MAX_ARGUMENT_BYTES
-
-
-async def test_a_question_that_is_too_large_to_be_kept_is_refused() -> None:
-    asked = Suspend(message="?", resume_payload="x" * 2_000_000)
-    registry = Registry(
-        [Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), build_constant_call(asked))]
-    )
     with pytest.raises(ToolError, match="form or payload of more than 1048576 bytes"):
-        await registry.call("ask", {}, CONTEXT)
+        await returning(Suspend(message="?", resume_payload="x" * 2_000_000)).call("t", {}, CONTEXT)
 
 
 async def test_a_tool_may_attach_content_of_another_kind() -> None:
@@ -267,16 +202,13 @@ async def test_a_tool_may_attach_content_of_another_kind() -> None:
         await registry.call("draw", {}, CONTEXT)
 
 
-# --- the store ---
-
-
 def _damage(path: Path, change: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"UPDATE artifacts SET {change}")
 
 
 @requirement("artifact:damage")
-@pytest.mark.parametrize("change", ["data = x'5b5d'", "media_type = 'text/plain'", "data = zeroblob(length(data))"])
+@pytest.mark.parametrize("change", ["media_type = 'text/plain'", "data = zeroblob(length(data))"])
 async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tmp_path: Path, change: str) -> None:
     ledger = Ledger()
     steps = plan(
@@ -290,17 +222,9 @@ async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tm
         _damage(tmp_path / "planwarden.db", change)
         with pytest.raises(StoreError, match=f"artifact '{name}' is damaged"):
             await w.service.read_artifact(asked.thread_id, name, principal="local")
-        suspension_id = asked.suspensions[0].suspension_id
-        done = await w.resume_execution(asked.thread_id, suspension_id, planwarden.Decision(approved=True))
+        done = await decide(w, asked)
     assert (done.status, ledger.lines) == ("failed", [])
     assert done.steps[2].error is not None and "is damaged" in done.steps[2].error.message
-
-
-async def test_executions_without_artifacts_cost_no_row(tmp_path: Path) -> None:
-    async with planwarden.Warden(home=tmp_path, tools=Ledger().tools()) as w:
-        await w.execute_plan(plan(tool_step("a", "find", {"topic": "x"})))
-    with closing(sqlite3.connect(tmp_path / "planwarden.db")) as connection:
-        assert connection.execute("SELECT count(*) FROM artifacts").fetchone() == (0,)
 
 
 async def test_a_full_disk_keeps_the_large_result_until_there_is_space() -> None:

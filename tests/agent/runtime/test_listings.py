@@ -1,19 +1,19 @@
 """Tools that this process does not know yet, because the server that has them was never asked here."""
 
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 
 import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.core.state import new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, tool_step, warden
+from tests.support.wardens import YES, Ledger, calls, confirm, model_step, plan, says, tool_step, warden
 
-pytestmark = [pytest.mark.anyio, requirement("downstream:adopted")]
+pytestmark = pytest.mark.anyio
 
 
 class LateListings:
@@ -32,78 +32,62 @@ class LateListings:
         await self.answered.wait()
 
 
-class Late:
-    """An execution that was asked to go on, in a process that lost its listing since."""
+def list_tools(w: planwarden.Warden, ledger: Ledger) -> None:
+    async def note(arguments: dict[str, JsonValue], _: object) -> object:
+        ledger.lines.append(f"late {arguments}")
+        return None
 
-    def __init__(self, warden: planwarden.Warden, listings: LateListings, ledger: Ledger) -> None:
-        self.warden = warden
-        self.listings = listings
-        self._ledger = ledger
-
-    def list_tools(self) -> None:
-        async def note(arguments: dict[str, JsonValue], _: object) -> object:
-            self._ledger.lines.append(f"late {arguments}")
-            return None
-
-        definition = ToolDefinition(
-            name="late_note", description="Write.", input_schema={"type": "object"}, effect="effect", risk="read"
-        )
-        self.warden.tools.replace_group("late", [Tool(define(definition), note)])
-
-    async def go_on(self, *steps: dict[str, JsonValue]) -> planwarden.Execution:
-        """Runs the steps after a question, and answers it when the tool is not known any more."""
-        self.list_tools()
-        asked = await self.warden.execute_plan(plan(confirm("ask"), *steps))
-        self.warden.tools.replace_group("late", [])
-        self.warden.tools.listings = self.listings
-        yes = planwarden.Decision(approved=True)
-        execution = await self.warden.resume_execution(
-            asked.thread_id, asked.suspensions[0].suspension_id, yes, wait_seconds=0
-        )
-        await self.listings.asked.wait()
-        return execution
-
-    async def wait(self, execution: planwarden.Execution) -> planwarden.Execution:
-        engine = self.warden.service.engine
-        await engine.wait(await engine.find(execution.execution_id), 60)
-        return await self.warden.get_execution(execution.thread_id)
+    definition = ToolDefinition(name="late_note", description="Write.", input_schema={}, effect="effect", risk="read")
+    w.tools.replace_group("late", [Tool(define(definition), note)])
 
 
-@asynccontextmanager
-async def open_late(ledger: Ledger, script: list[JsonValue] | None = None) -> AsyncGenerator[Late]:
-    with anyio.fail_after(60):
-        async with warden(ledger, script=script) as made:
-            yield Late(made, LateListings(), ledger)
-
-
-@pytest.mark.parametrize("by", ["plan", "model"])
-async def test_a_call_and_a_prompt_wait_for_the_listing_of_their_tools(by: str) -> None:
-    ledger = Ledger()
-    script: list[JsonValue] = [calls(("late_note", {})), says("done")]
+@requirement("downstream:adopted")
+@pytest.mark.parametrize(
+    ("by", "then", "status"),
+    [
+        ("plan", "listed", "completed"),
+        ("model", "listed", "completed"),
+        ("plan", "gone", "failed"),
+        ("plan", "cancelled", "cancelled"),
+    ],
+)
+async def test_a_call_and_a_prompt_wait_for_the_listing_of_their_tools(by: str, then: str, status: str) -> None:
+    ledger, listings = Ledger(), LateListings()
     step = tool_step("a", "late_note") if by == "plan" else model_step("a", "late_note")
-    async with open_late(ledger, None if by == "plan" else script) as late:
-        execution = await late.go_on(step)
-        assert ledger.lines == []
-        late.list_tools()
-        late.listings.answered.set()
-        ended = await late.wait(execution)
-        assert ended.status == "completed", ended
-    assert ledger.lines == ["late {}"]
+    script: list[JsonValue] | None = None if by == "plan" else [calls(("late_note", {})), says("done")]
+    with anyio.fail_after(60):
+        async with warden(ledger, script=script) as w:
+            list_tools(w, ledger)
+            asked = await w.execute_plan(plan(confirm("ask"), step))
+            w.tools.replace_group("late", [])
+            w.tools.listings = listings
+            suspension_id = asked.suspensions[0].suspension_id
+            await w.resume_execution(asked.thread_id, suspension_id, YES, wait_seconds=0)
+            await listings.asked.wait()
+            assert ledger.lines == []
+            if then == "cancelled":
+                await w.cancel_execution(asked.thread_id)
+            else:
+                if then == "listed":
+                    list_tools(w, ledger)
+                listings.answered.set()
+            engine = w.service.engine
+            await engine.wait(await engine.find(asked.execution_id), 60)
+            ended = await w.get_execution(asked.thread_id)
+    assert (ended.status, ledger.lines) == (status, ["late {}"] if then == "listed" else [])
+    if then == "gone":
+        error = ended.steps[1].error
+        assert error is not None and "there is no tool 'late_note'" in error.message
 
 
-async def test_a_call_fails_when_the_listing_came_without_its_tool() -> None:
-    async with open_late(Ledger()) as late:
-        execution = await late.go_on(tool_step("a", "late_note"))
-        late.listings.answered.set()
-        ended = await late.wait(execution)
-        assert ended.status == "failed" and ended.steps[1].error is not None
-        assert "there is no tool 'late_note'" in ended.steps[1].error.message
-
-
-async def test_an_execution_that_waits_for_a_listing_can_be_cancelled() -> None:
-    ledger = Ledger()
-    async with open_late(ledger) as late:
-        execution = await late.go_on(tool_step("a", "late_note"))
-        cancelled = await late.warden.cancel_execution(execution.thread_id)
-        assert cancelled.status == "cancelled"
-    assert ledger.lines == []
+async def test_a_change_is_not_missed_whether_it_comes_before_or_after_the_waiting_begins() -> None:
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(tool_step("erase", "erase", {"ids": [1]})), wait_seconds=60)
+        engine = w.service.engine
+        now = await engine.find(asked.execution_id)
+        seen = new_execution(now.execution_id, now.thread_id, now.principal)
+        with anyio.fail_after(60):
+            assert await engine.wait_for_change(seen) == now
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(w.cancel_execution, asked.thread_id)
+                assert (await engine.wait_for_change(now)).version > now.version

@@ -23,7 +23,6 @@ from planwarden.storage.sqlite import database
 from tests.requirements import requirement
 from tests.support.paths import DOCS
 from tests.support.wardens import plan, tool_step, warden
-from tests.tools.downstream.support import Place, build_entry, run_call
 
 pytestmark = pytest.mark.anyio
 
@@ -140,14 +139,54 @@ async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
             pass
 
 
+POLICY = "The operator's policy changed after it was asked."
+ARGUMENTS = "changed after it was approved and does not take its arguments any more"
+
+
 @requirement("docs:changes")
-async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) -> None:
+@pytest.mark.parametrize(
+    ("tool", "settings", "outcome", "sentence"),
+    [
+        ({"mark": "differently"}, "", "runs", ""),
+        ({}, "[execution]\nmaxIterations = 1\n", "runs", ""),
+        ({}, "[approvals]\nremind_after_s = [5]\n", "runs", ""),
+        ({}, "[retention]\ndays = 1\n", "runs", ""),
+        ({"says": "Send it to everybody."}, "", "asked again", "send changed after it was shown: "),
+        ({"says": "Send it to everybody."}, "", "asked again", "the earlier definition is no longer known here"),
+        ({}, "[tools.send]\ntimeout_s = 5\n", "asked again", POLICY),
+        ({}, "[approvals]\nquorum = 2\n", "asked again", POLICY),
+        ({}, "[approvals]\ntrust_caller = true\n", "asked again", POLICY),
+        ({"parameters": "text: str, to: str"}, "", "stale_definition", ARGUMENTS),
+        ({"name": "post"}, "", "unknown_tool", "there is no tool 'send'; available: "),
+    ],
+)
+async def test_a_call_that_waits_runs_is_asked_about_again_or_fails_as_the_guide_says(
+    home: Home, tool: dict[str, str], settings: str, outcome: str, sentence: str
+) -> None:
     execution = await home.asked()
-    home.tool(says="Send a text to everybody.")
+    home.tool(**tool)
+    home.settings(settings)
+    if outcome == "asked again":
+        assert says(sentence) in (await revised(home, execution.thread_id)).found[0]
+    done = await home.decided(execution.thread_id)
+    if outcome in ("runs", "asked again"):
+        assert (done.status, home.ledger) == ("completed", [f"{tool.get('mark', 'sent')} hello"])
+    else:
+        assert (done.status, home.ledger) == ("failed", []) and done.error is not None
+        assert done.error.code == outcome and says(sentence) in done.error.message
+
+
+@requirement("docs:changes")
+async def test_a_new_risk_holds_for_what_waits_and_a_question_about_a_tool_that_is_gone_can_be_rejected(
+    home: Home,
+) -> None:
+    execution = await home.asked()
+    home.settings('[tools.send]\nrisk = "critical"\n')
     question = await revised(home, execution.thread_id)
-    assert question.found[0].startswith(says("send changed after it was shown: "))
-    assert says("the earlier definition is no longer known here") in question.found[0]
-    assert (await home.decided(execution.thread_id)).status == "completed"
+    assert (question.risk, question.needs) == ("critical", "signed")
+    home.settings()
+    home.tool(name="post")
+    assert (await home.decided(execution.thread_id, NO)).status == "rejected" and home.ledger == []
 
 
 @requirement("docs:changes")
@@ -161,101 +200,23 @@ async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call
 
 
 @requirement("docs:changes")
-async def test_a_tool_that_does_not_take_the_approved_arguments_any_more_is_not_run(home: Home) -> None:
-    execution = await home.asked()
-    home.tool(parameters="text: str, to: str")
-    execution = await home.decided(execution.thread_id)
-    assert (execution.status, home.ledger) == ("failed", [])
-    assert execution.error is not None and execution.error.code == "stale_definition"
-    assert says("changed after it was approved and does not take its arguments any more") in execution.error.message
-
-
-@requirement("docs:changes")
-async def test_another_body_under_the_same_definition_runs_without_a_word(home: Home) -> None:
-    execution = await home.asked()
-    home.tool(mark="sent differently")
-    assert (await home.decided(execution.thread_id)).status == "completed"
-    assert home.ledger == ["sent differently hello"]
-
-
-@requirement("docs:changes")
-async def test_a_tool_that_is_gone_fails_its_step_and_the_question_can_be_rejected(home: Home) -> None:
-    first, second = await home.asked(), await home.asked()
-    home.tool(name="post")
-    execution = await home.decided(first.thread_id)
-    assert execution.error is not None and execution.error.code == "unknown_tool"
-    assert says("there is no tool 'send'; available: ") in execution.error.message
-    assert (await home.decided(second.thread_id, NO)).status == "rejected"
-    assert home.ledger == []
-
-
-@requirement("docs:changes")
-async def test_a_tool_of_a_server_that_is_gone_fails_its_step(tmp_path: Path) -> None:
-    place = Place(tmp_path, settings="")
-    place.serve(d="good")
-    place.offer(build_entry("note"))
-    store = MemoryStore()
-    async with place.warden(store) as warden:
-        execution = await run_call(warden, "d_note", {"text": "x"})
-    place.configure({})
-    async with place.warden(store) as warden:
-        execution = await decided(warden, execution.thread_id)
-    assert execution.error is not None and execution.error.code == "unknown_tool"
-    assert "note x" not in place.ledger
-
-
-@requirement("docs:changes")
-@pytest.mark.parametrize(
-    "settings", ["[tools.send]\ntimeout_s = 5\n", "[approvals]\nquorum = 2\n", "[approvals]\ntrust_caller = true\n"]
-)
-async def test_a_question_is_asked_again_under_a_new_policy(home: Home, settings: str) -> None:
-    execution = await home.asked()
-    home.settings(settings)
-    question = await revised(home, execution.thread_id)
-    assert question.found[0].startswith(says("The operator's policy changed after it was asked."))
-    assert (await home.decided(execution.thread_id)).status == "completed"
-
-
-@requirement("docs:changes")
-async def test_a_new_risk_holds_for_what_waits(home: Home) -> None:
-    execution = await home.asked()
-    home.settings('[tools.send]\nrisk = "critical"\n')
-    question = await revised(home, execution.thread_id)
-    assert (question.risk, question.needs) == ("critical", "signed")
-
-
-@requirement("docs:changes")
-@pytest.mark.parametrize(
-    "settings", ["[execution]\nmaxIterations = 1\n", "[approvals]\nremind_after_s = [5]\n", "[retention]\ndays = 1\n"]
-)
-async def test_settings_that_decide_nothing_do_not_touch_a_question(home: Home, settings: str) -> None:
-    execution = await home.asked()
-    home.settings(settings)
-    assert (await home.decided(execution.thread_id)).status == "completed"
-
-
-@requirement("docs:changes")
-async def test_a_question_to_the_caller_stays_the_callers_under_another_model(home: Home) -> None:
+async def test_a_question_to_the_caller_stays_the_callers_and_the_next_prompt_goes_to_the_configured_model(
+    home: Home,
+) -> None:
     script = home.folder / "script.json"
     reply: JsonValue = {"reply": {"content": "by the script"}}
     script.write_text(json.dumps({"replies": [reply, reply]}), encoding="utf-8")
+    think: dict[str, JsonValue] = {"id": "a", "description": "think"}
     async with home.opened("caller") as warden:
         execution = await warden.run_goal("think")
     async with home.opened(f"scripted:{script}") as warden:
         [question] = (await warden.get_execution(execution.thread_id)).suspensions
         assert (question.addressee, question.kind) == ("caller", "plan")
-        answer: JsonValue = {"todoList": [{"id": "a", "description": "think"}]}
-        execution = await warden.submit_answer(execution.thread_id, question.suspension_id, answer)
-    assert (execution.status, execution.steps[0].result) == ("completed", "by the script")
-
-
-@requirement("docs:changes")
-async def test_the_next_prompt_goes_to_whatever_model_is_configured_then(home: Home) -> None:
-    steps = [tool_step("ask", "displayConfirmation", {"action": "go on?"}), {"id": "a", "description": "think"}]
-    script = home.folder / "script.json"
-    script.write_text(json.dumps({"replies": [{"reply": {"plan": {"todoList": steps}}}]}), encoding="utf-8")
-    async with home.opened(f"scripted:{script}") as warden:
-        execution = await warden.run_goal("think")
+        todo: JsonValue = {
+            "todoList": [think, tool_step("ask", "displayConfirmation", {"action": "?"}), {**think, "id": "b"}]
+        }
+        execution = await warden.submit_answer(execution.thread_id, question.suspension_id, todo)
+    assert execution.steps[0].result == "by the script"
     async with home.opened("caller") as warden:
         execution = await decided(warden, execution.thread_id)
     assert [(found.addressee, found.kind) for found in execution.suspensions] == [("caller", "step")]

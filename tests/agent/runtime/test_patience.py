@@ -1,11 +1,9 @@
 """Patience with providers in a running engine: durable waits, restarts, cancelling, giving up and beginning again."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mcp import Client
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
@@ -15,10 +13,9 @@ from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.mcp.support import served
-from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
+from tests.storage.suite import BackEnd
 from tests.support.fakes import UnreachableModel
-from tests.support.wardens import Ledger, calls, model_step, plan, says, statuses, tool_step, warden
+from tests.support.wardens import Ledger, calls, model_step, pass_time, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -46,62 +43,32 @@ def patience(seconds: float) -> Settings:
 async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_it_was() -> None:
     clock, ledger, model = ManualClock(), Ledger(), unreachable(2)
     async with warden(ledger, store=(store := MemoryStore(clock)), model=model) as w:
-        engine = w.service.engine
         waiting = await w.run_goal("write it down")
         for _purpose in ("plan", "step", "synthesize"):
             for wait_s in (60, 120):
                 assert waiting.status == "suspended" and waiting.suspensions == () and waiting.awaiting is None
                 header = await store.header(waiting.execution_id)
                 assert header is not None and header.owner is None
-                clock.advance(wait_s - 1)
-                await engine.tick()
-                assert (await w.get_execution(waiting.thread_id)).status == "suspended"
-                clock.advance(1)
-                await engine.tick()
-                await engine.wait(await engine.find(waiting.execution_id), 60)
-                waiting = await w.get_execution(waiting.thread_id)
+                assert (await pass_time(w, clock, waiting, wait_s - 1)).status == "suspended"
+                waiting = await pass_time(w, clock, waiting, 1)
     assert (waiting.status, waiting.output, ledger.lines) == ("completed", "Noted.", ["note now"])
     assert waiting.usage.model_calls == 3 and set(model.attempts.values()) == {3}
-
-
-@requirement("patience:said")
-async def test_the_view_and_its_text_say_until_when_it_waits_and_why(tmp_path: Path) -> None:
-    clock = ManualClock(1_800_000_000.0)
-    model = unreachable(math.inf)
-    async with (
-        served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock), model=model) as found,
-        Client(found.server) as client,
-    ):
-        started = await client.call_tool("execute_plan", {"plan": plan(model_step("a", "note"))})
-        engine = found.warden.service.engine
-        assert started.structured_content is not None
-        execution = await engine.find(started.structured_content["executionId"])
-        clock.advance(60)
-        await engine.tick()
-        await engine.wait(execution, 60)
-        result = await client.call_tool("get_execution", {"threadId": execution.thread_id})
-    expected = (
-        "It waits for the provider until 2027-01-15T08:03:00Z, then attempt 3; "
-        'the last error was "the provider cannot be reached (2)". Call get_execution then.'
-    )
-    assert result.structured_content is not None and result.structured_content["nextAction"] == expected
-    assert f"Next: {expected}" in getattr(result.content[0], "text", "")
 
 
 @requirement("patience:restart", "patience:said")
 @pytest.mark.parametrize("seconds", [0.0, 90.0])
 async def test_after_its_patience_it_is_incomplete_and_execute_plan_goes_on_with_what_is_left(seconds: float) -> None:
-    clock, ledger, model = ManualClock(), Ledger(), unreachable(math.inf, [calls(("note", {"text": "now"}))])
+    clock, ledger = ManualClock(1_800_000_000.0), Ledger()
+    model = unreachable(math.inf, [calls(("note", {"text": "now"}))])
     steps = plan(tool_step("a", "note", {"text": "first"}), model_step("b", "note"))
     async with warden(ledger, store=MemoryStore(clock), model=model, settings=patience(seconds)) as w:
-        engine = w.service.engine
         lost = await w.execute_plan(steps)
-        for wait_s in (60, 30) if seconds else ():
-            assert lost.status == "suspended"
-            clock.advance(wait_s)
-            await engine.tick()
-            await engine.wait(await engine.find(lost.execution_id), 60)
-            lost = await w.get_execution(lost.thread_id)
+        for wait_s, until, attempt in ((60, "08:01:00", 2), (30, "08:01:30", 3)) if seconds else ():
+            assert lost.status == "suspended" and lost.next_action == (
+                f"It waits for the provider until 2027-01-15T{until}Z, then attempt {attempt}; the last error was "
+                f'"the provider cannot be reached ({attempt - 1})". Call get_execution then.'
+            )
+            lost = await pass_time(w, clock, lost, wait_s)
         assert lost.status == "incomplete" and lost.error is not None and lost.error.code == "model_error"
         times = "3 times" if seconds else "once"
         assert f"asked {times} without an answer" in lost.error.message and "execute_plan" in lost.next_action
@@ -133,32 +100,8 @@ async def test_a_person_is_asked_while_another_step_waits_and_seconds_do_not_run
         asked = await w.execute_plan(steps, options={"budgets": {"seconds": 30}})
         assert asked.awaiting == "human" and "Another step waits for the provider until" in asked.next_action
         assert statuses(asked) == {"ask": "suspended", "write": "suspended"}
-        clock.advance(60)
-        engine = w.service.engine
-        await engine.tick()
-        await engine.wait(await engine.find(asked.execution_id), 60)
-        written = await w.get_execution(asked.thread_id)
+        written = await pass_time(w, clock, asked, 60)
     assert statuses(written) == {"ask": "suspended", "write": "completed"} and ledger.lines == ["note now"]
-
-
-@pytest.fixture(params=BACK_END_NAMES)
-def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
-    make: Callable[[Path], BackEnd] = BACK_ENDS[request.param]
-    return make(tmp_path)
-
-
-@requirement("patience:durable", "patience:restart")
-async def test_any_process_wakes_what_waits_after_a_restart_over_every_store(back_end: BackEnd) -> None:
-    ledger = Ledger()
-    async with warden(ledger, store=back_end.connect(), model=unreachable(math.inf)) as w:
-        waiting = await w.run_goal("write it down")
-        assert waiting.status == "suspended"
-    back_end.clock.advance(61)
-    async with warden(ledger, store=back_end.connect(), model=unreachable(0)) as w:
-        await w.service.engine.tick()
-        done = await w.service.engine.wait(await w.service.engine.find(waiting.execution_id), 60)
-    await back_end.close()
-    assert (done.status, ledger.lines) == ("completed", ["note now"])
 
 
 def test_the_patience_is_read_from_the_settings_and_a_day_by_default(tmp_path: Path) -> None:
@@ -168,20 +111,14 @@ def test_the_patience_is_read_from_the_settings_and_a_day_by_default(tmp_path: P
 
 
 @requirement("patience:asked", "patience:durable")
-async def test_a_wait_that_the_provider_asked_for_is_kept_by_another_process(back_end: BackEnd) -> None:
+@pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
+async def test_any_process_wakes_what_waits_and_keeps_a_wait_that_the_provider_asked_for(back_end: BackEnd) -> None:
     ledger = Ledger()
     model = UnreachableModel(ScriptedModel({"replies": SCRIPT}), failures=1, asked_s=7_200.0)
     async with warden(ledger, store=back_end.connect(), model=model) as w:
         waiting = await w.run_goal("write it down")
         assert waiting.status == "suspended"
     async with warden(ledger, store=back_end.connect(), model=unreachable(0)) as w:
-        engine = w.service.engine
-        back_end.clock.advance(7_199)
-        await engine.tick()
-        assert (await w.get_execution(waiting.thread_id)).status == "suspended"
-        back_end.clock.advance(1)
-        await engine.tick()
-        await engine.wait(await engine.find(waiting.execution_id), 60)
-        done = await w.get_execution(waiting.thread_id)
+        assert (await pass_time(w, back_end.clock, waiting, 7_199)).status == "suspended"
+        done = await pass_time(w, back_end.clock, waiting, 1)
     assert (done.status, ledger.lines) == ("completed", ["note now"])
-    await back_end.close()

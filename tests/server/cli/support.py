@@ -183,6 +183,15 @@ class PtyTerminal:
     def type(self, line: str) -> None:
         os.write(self.descriptor, f"{line}\n".encode())
 
+    def play(self, *script: str) -> int:
+        """Types the lines that begin with `> `, waits for each of the others, and returns the exit code."""
+        for line in script:
+            if line.startswith("> "):
+                self.type(line.removeprefix("> "))
+            else:
+                self.expect(line)
+        return self.finish()
+
     def finish(self) -> int:
         """Reads until the process ends, and returns its exit code."""
         while select.select([self.descriptor], [], [], ANSWER_S)[0] and self._read_more():

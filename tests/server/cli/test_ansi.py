@@ -1,7 +1,6 @@
 """The screen of a real terminal: rows that fit, colours, frames, and the list of steps while they run."""
 
 import io
-import os
 import re
 import sys
 import unicodedata
@@ -15,9 +14,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.terminal import live
 from planwarden.server.cli.terminal.ansi import AnsiScreen
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
-from planwarden.server.cli.terminal.wrapping import Span, break_rows, count_cells, cut_to_cells
-from tests.requirements import requirement
-from tests.server.cli.support import ERASE, Cli, clean_environment
+from planwarden.server.cli.terminal.wrapping import Span, break_rows, count_cells
 from tests.server.cli.test_terminal_drawing import RecordedStream, ran
 from tests.support.wardens import plan, tool_step
 
@@ -57,29 +54,6 @@ def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple
     shown = [(letter, span.style) for row in rows for span in row for letter in span.text if not letter.isspace()]
     assert shown == [(letter, span.style) for span in written for letter in span.text if not letter.isspace()]
     assert len(rows) >= sum(span.text.count("\n") for span in written) + 1
-
-
-@given(LETTERS, st.integers(0, 30))
-def test_a_text_is_cut_to_the_longest_beginning_that_fits(text: str, cells: int) -> None:
-    cut = cut_to_cells(text, cells)
-    assert text.startswith(cut) and count_cells(cut) <= cells
-    assert cut == text or count_cells(text[: len(cut) + 1]) > cells
-
-
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        ("one two three", ["one two", "three"]),
-        ("  one two", ["  one", "two"]),
-        ("abcdefghijklm no", ["abcdefgh", "ijklm no"]),
-        ("one abcdefghijklm", ["one", "abcdefgh", "ijklm"]),
-        ("日本語日本語", ["日本語日", "本語"]),
-        ("", [""]),
-        ("a\n\nb", ["a", "", "b"]),
-    ],
-)
-def test_rows_end_between_words_where_they_can(text: str, rows: list[str]) -> None:
-    assert ["".join(span.text for span in row) for row in break_rows([Span(text, "plain")], 8)] == rows
 
 
 def test_what_follows_a_mark_hangs_below_its_text_and_a_frame_has_straight_sides(
@@ -167,28 +141,3 @@ def test_the_last_state_of_a_run_stays_on_the_screen_however_long_it_took(
     assert ("\x1b[2K" in text) is (timer is EarlyTimer), "what changes is cleared first"
     show(drawn, execution)
     assert paper.getvalue().count("✓") == text.count("✓"), "what is settled is not drawn again"
-
-
-@pytest.mark.slow
-@requirement("start:commands")
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
-def test_commands_that_run_nothing_draw_on_a_terminal_without_rich(cli: Cli) -> None:
-    import pty
-    import subprocess
-
-    cli.run_to_question(ERASE)
-    code = "import sys\nfrom planwarden.server.main import main\nmain(sys.argv[1:])\nsys.exit('rich' in sys.modules)"
-    ours, theirs = pty.openpty()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code, "--home", str(cli.home), "list"],
-            stdout=theirs,
-            env=clean_environment({"TERM": "xterm-256color"}),
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0
-        assert b"\x1b[1;33m?" in os.read(ours, 65_536)
-    finally:
-        os.close(theirs)
-        os.close(ours)

@@ -1,77 +1,155 @@
-"""`doctor` is right about a home that is missing and about broken files, and tells of nothing that it cannot know."""
+"""`doctor` is right about what is missing, broken or open to others, and tells of nothing that it cannot know."""
 
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
 from planwarden.server.api.stalls import FILE
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, run_in_process, step
-from tests.server.cli.test_commands import statuses_of
 from tests.server.cli.test_downstream import server, servers
 from tests.storage.suite import Scribe
 
-
-def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(cli: Cli, tmp_path: Path) -> None:
-    place = tmp_path / "typo"
-    config = cli.write("servers.json", servers(d=server(cli, "good")))
-    missing = Cli(place, cli.capture)
-    for words in (("doctor",), ("doctor", "--mcp-config", config)):
-        result = missing.main(*words)
-        assert result.code == 1 and "Broken: home." in result.out
-        assert str(place) in result.out and f"planwarden --home {place} init" in result.out
-        assert not place.exists()
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
+MODE = "others can read {home}/planwarden.db (mode 0644): chmod 600 {home}/planwarden.db"
 
 
-def test_the_default_home_that_is_not_there_yet_breaks_nothing(
+def statuses_of(document: dict[str, JsonValue]) -> dict[str, str]:
+    """Returns the status of each check of a health report, by name."""
+    listed = document["checks"]
+    assert isinstance(listed, list)
+    return {str(check["name"]): str(check["status"]) for check in listed if isinstance(check, dict)}
+
+
+def find_broken(document: dict[str, JsonValue]) -> list[str]:
+    return [name for name, status in statuses_of(document).items() if status == "broken"]
+
+
+def writing(name: str, text: str | bytes) -> Callable[[Path], object]:
+    """Returns what puts a file into the home."""
+    return lambda home: (home / name).write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def writing_servers(text: str) -> Callable[[Path], object]:
+    """Returns what breaks the list of servers while the settings name a tool of one of them."""
+
+    def write(home: Path) -> None:
+        settings = (home / "planwarden.toml").read_text()
+        writing("planwarden.toml", f'{settings}\n[tools."d_echo"]\nrisk = "read"\n')(home)
+        writing("planwarden.json", text)(home)
+
+    return write
+
+
+def open_database(home: Path) -> None:
+    (home / "planwarden.db").chmod(0o644)
+
+
+FAULTS = [
+    pytest.param(writing("planwarden.toml", "[tools\n"), {"settings": "broken", "store": "ok"}, "Broken: settings."),
+    pytest.param(writing("tools.py", "raise RuntimeError('no')\n"), {"tools": "broken"}, "RuntimeError: no"),
+    pytest.param(
+        writing("planwarden.db", b"something else" * 100),
+        {"store": "broken", "schedules": "broken", "grants": "broken"},
+        "Broken: store, schedules, grants.",
+    ),
+    pytest.param(
+        writing("planwarden.json", '{"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}}'),
+        {"server planwarden": "off"},
+        "is planwarden itself and is left out",
+    ),
+    *(
+        pytest.param(writing_servers(text), {"downstream": "broken", "settings": "ok"}, "planwarden.json")
+        for text in ('{"mcpServers": ', "[]", '{"mcpServers": {"d": {"command": 3}}}')
+    ),
+    pytest.param(
+        writing(FILE, json.dumps([1, 2, 3.5, 3.4, 1_700_000_000.0]) + "\n"),
+        {"stalls": "warning"},
+        "stood still 2 time(s), at most 3.50 s",
+    ),
+    pytest.param(open_database, {"privacy": "broken"}, MODE, marks=posix_only),
+]
+
+
+@pytest.mark.parametrize(("break_it", "expected", "said"), FAULTS)
+def test_a_fault_is_named_by_its_own_check_and_the_others_go_on(
+    cli: Cli, break_it: Callable[[Path], object], expected: dict[str, str], said: str
+) -> None:
+    cli.run_to_question(ERASE)
+    break_it(cli.home)
+    report, shown = cli.main("doctor", "--json"), cli.main("doctor")
+    statuses, broken = statuses_of(report.json), "broken" in expected.values()
+    assert {name: statuses[name] for name in expected} == expected
+    assert find_broken(report.json) == [name for name, status in expected.items() if status == "broken"]
+    assert (report.code, shown.code, report.json["healthy"]) == (broken, broken, not broken)
+    assert said.format(home=cli.home) in shown.out
+
+
+def test_a_healthy_home_is_healthy(cli: Cli) -> None:
+    cli.run_to_question(ERASE)
+    result, report = cli.main("doctor"), cli.main("doctor", "--json")
+    assert (result.code, report.code, report.json["healthy"]) == (0, 0, True)
+    statuses = statuses_of(report.json)
+    assert {statuses[name] for name in ("settings", "privacy", "store", "sqlite", "model", "tools")} == {"ok"}
+    [facts] = [check["facts"] for check in report.json["checks"] if check["name"] == "store"]
+    assert (facts["integrity"], facts["executions"], facts["pendingSuspensions"], facts["running"]) == ("ok", 1, 1, 0)
+    assert "Everything that planwarden needs is there." in result.out
+
+
+@posix_only
+def test_an_empty_folder_that_others_can_read_is_a_warning(cli: Cli) -> None:
+    cli.home.chmod(0o755)
+    report = cli.main("doctor", "--json")
+    assert (report.code, statuses_of(report.json)["privacy"]) == (0, "warning")
+    assert f"chmod 700 {cli.home}" in cli.main("doctor").out
+
+
+def test_a_wrong_model_and_a_wrong_search_service_are_broken(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANWARDEN_SEARCH", "nowhere")
+    report = cli.main("--model", "scripted:missing.json", "doctor", "--json")
+    # A tool may need the model.
+    assert (report.code, {*find_broken(report.json)}) == (1, {"model", "search", "tools"})
+
+
+def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli.capture is not None
+    place = tmp_path / "typo"
+    config = cli.write("servers.json", servers(d=server(cli, "good")))
+    for words in (("doctor",), ("doctor", "--mcp-config", config)):
+        result = Cli(place, cli.capture).main(*words)
+        assert result.code == 1 and "Broken: home." in result.out
+        assert f"planwarden --home {place} init" in result.out and not place.exists()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    result = run_in_process(cli.capture, "doctor")
-    assert result.code == 0 and "`planwarden init` makes it" in result.out
-    assert not (tmp_path / "data").exists()
-    monkeypatch.setenv("PLANWARDEN_HOME", str(tmp_path / "named"))
+    default = run_in_process(cli.capture, "doctor")
+    assert default.code == 0 and "`planwarden init` makes it" in default.out and not (tmp_path / "data").exists()
+    monkeypatch.setenv("PLANWARDEN_HOME", str(place))
     assert run_in_process(cli.capture, "doctor").code == 1
 
 
-def test_a_home_that_is_a_file_is_broken(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="one folder is one that nobody can write to on Linux")
+def test_a_home_that_is_a_file_or_cannot_be_written_to_is_broken(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = Cli(tmp_path / "file", cli.capture).main("doctor", "--json")
-    assert result.code == 1 and statuses_of(result.json)["home"] == "broken"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the folder is one that nobody can write to on Linux")
-def test_a_home_that_cannot_be_written_to_is_broken(cli: Cli) -> None:
-    report = Cli(Path("/proc/self"), cli.capture).main("doctor")
-    assert report.code == 1 and "/proc/self cannot be written to: " in report.out and "Broken: home" in report.out
+    for place, said in ((tmp_path / "file", "is not a folder"), (Path("/proc/self"), "cannot be written to: ")):
+        report = Cli(place, cli.capture).main("doctor")
+        assert report.code == 1 and f"{place} {said}" in report.out and "Broken: home" in report.out
 
 
 def test_what_depends_on_broken_settings_is_not_checked(cli: Cli) -> None:
     cli.write("planwarden.json", servers(d=server(cli, "good")))
     (cli.home / "planwarden.toml").write_text("[tools\n")
     report = cli.main("doctor", "--json")
-    status = statuses_of(report.json)
-    assert report.code == 1 and [name for name in status if status[name] == "broken"] == ["settings"]
+    assert find_broken(report.json) == ["settings"]
     unchecked = {check["name"] for check in report.json["checks"] if "not checked" in check["message"]}
     assert unchecked == {"model", "tools", "rules", "plans", "search", "notify", "downstream"}
-
-
-@pytest.mark.parametrize("text", ['{"mcpServers": ', "[]", '{"mcpServers": {"d": {"command": 3}}}'])
-def test_a_broken_list_of_servers_is_named_and_the_settings_are_not_blamed(cli: Cli, text: str) -> None:
-    path = cli.home / "planwarden.toml"
-    path.write_text(path.read_text() + '\n[tools."d_echo"]\nrisk = "read"\n')
-    (cli.home / "planwarden.json").write_text(text)
-    report = cli.main("doctor", "--json")
-    status = statuses_of(report.json)
-    assert report.code == 1 and [name for name in status if status[name] == "broken"] == ["downstream"]
-    assert status["settings"] == status["model"] == "ok"
-    assert "planwarden.json" in cli.main("doctor").out
 
 
 def test_servers_that_ask_for_every_call_are_named_with_how_to_trust_them(cli: Cli) -> None:
@@ -84,13 +162,6 @@ def test_servers_that_ask_for_every_call_are_named_with_how_to_trust_them(cli: C
     after = cli.main("doctor")
     assert after.out.count("asks a person before every call") == 1 and command not in after.out
     assert "calls of 2 ask a person" in after.out
-
-
-def test_stalls_of_the_event_loop_are_named(cli: Cli) -> None:
-    (cli.home / FILE).write_text(json.dumps([1, 2, 3.5, 3.4, 1_700_000_000.0]) + "\n")
-    report = cli.main("doctor", "--json")
-    assert (report.code, statuses_of(report.json)["stalls"]) == (0, "warning")
-    assert "stood still 2 time(s), at most 3.50 s" in cli.main("doctor").out
 
 
 async def _write_unproven(path: Path) -> None:
@@ -115,12 +186,9 @@ def test_replay_checks_every_log_and_names_the_first_event_that_does_not_replay(
     broken = cli.main("doctor", "--replay")
     assert broken.code == 1 and "Broken: replay." in broken.out
     assert "1 of 2 unfinished execution(s) do not replay: execution unproven from event 4 (StepCompleted)" in broken.out
-    checks = {check["name"]: check for check in cli.main("doctor", "--replay", "--json").json["checks"]}
-    [fault] = checks["replay"]["facts"]["faults"]
-    assert (fault["executionId"], fault["threadId"], fault["sequence"], fault["event"]) == (
-        "unproven",
-        "t9",
-        4,
-        "StepCompleted",
-    )
+    [check] = [row for row in cli.main("doctor", "--replay", "--json").json["checks"] if row["name"] == "replay"]
+    [fault] = check["facts"]["faults"]
+    assert [fault[key] for key in ("executionId", "threadId", "sequence", "event")] == [
+        *("unproven", "t9", 4, "StepCompleted")
+    ]
     assert cli.main("doctor", "--all").code == 2

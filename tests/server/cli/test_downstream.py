@@ -1,30 +1,36 @@
-"""Downstream servers on the command line, and `planwarden call`, which runs one tool as a plan of one step."""
+"""Downstream servers at the command line: `call`, the health of servers, and `trust`, which lets reading tools run."""
 
 import json
 import sys
-from collections.abc import Generator
+import tomllib
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
+from planwarden.agent.common.errors import UsageError
+from planwarden.server.settings.additions import add_to_text, replace_text
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal, step
+from tests.server.cli.support import Cli, Open, step
 from tests.tools.downstream.support import DOUBLE
+
+MINE = """\
+# My settings. Keep this line.
+[tools]
+python = ["tools.py"]   # beside this file
+
+[approvals]   # who may do what
+trust_caller = false
+"""
+READS = {"risk": "read", "effect": "read"}
+needs_terminal = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
 
 
 @pytest.fixture
 def cli(cli: Cli) -> Cli:
-    cli.write("planwarden.json", servers(d=server(cli, "good")))
+    (cli.home / "planwarden.toml").write_text(MINE)
+    cli.write("planwarden.json", servers(d=server(cli, "good"), liar=server(cli, "liar")))
     return cli
-
-
-@pytest.fixture
-def terminals() -> Generator[list[PtyTerminal]]:
-    opened: list[PtyTerminal] = []
-    yield opened
-    for one in opened:
-        one.close()
 
 
 def server(cli: Cli, manner: str) -> dict[str, JsonValue]:
@@ -35,113 +41,175 @@ def servers(**configured: dict[str, JsonValue]) -> JsonValue:
     return {"mcpServers": {**configured}}
 
 
-def trust(cli: Cli, text: str = "[servers.d]\ntrusted = true\n") -> None:
-    with (cli.home / "planwarden.toml").open("a", encoding="utf-8") as file:
-        file.write(text)
+def settings(cli: Cli) -> str:
+    return (cli.home / "planwarden.toml").read_text()
 
 
 @requirement("call:gated")
-def test_one_tool_is_called_with_typed_arguments_and_its_result_is_printed(cli: Cli) -> None:
-    trust(cli)
+def test_one_tool_is_called_with_typed_arguments_and_a_dangerous_one_waits_for_a_person(cli: Cli) -> None:
+    cli.set_risk("d_echo", "read")
     result = cli.main("call", "d_echo", "--arg", "text=42")
     assert result.code == 0 and '"said": "42"' in result.out
     assert cli.main("call", "find", "--json-args", '{"topic": "old"}', "--json").json["status"] == "completed"
-    assert cli.main("call", "calculator", "--arg", "expression=6*7").code == 0
-
-
-@requirement("call:gated")
-def test_a_dangerous_call_waits_for_a_person_and_the_answer_runs_it(cli: Cli) -> None:
-    result = cli.main("call", "d_note", "--arg", "text=x", "--json")
-    assert result.code == 3 and "note x" not in cli.ledger
-    thread = result.json["threadId"]
-    assert result.json["suspensions"][0]["toolCall"]["arguments"] == {"text": "x"}
+    asked = cli.main("call", "d_note", "--arg", "text=x", "--json")
+    assert asked.code == 3 and asked.json["suspensions"][0]["toolCall"]["arguments"] == {"text": "x"}
     assert cli.main("call", "d_note", "--arg", "text=y", "--yes").code == 3
     cli.set_risk("d_note", "confirm")
     assert cli.main("call", "d_note", "--arg", "text=y", "--yes").code == 0
     assert [line for line in cli.ledger if line.startswith("note")] == ["note y"]
-    shown = cli.main("show", thread, "--observations", "0", "--json").json
+    shown = cli.main("show", asked.json["threadId"], "--observations", "0", "--json").json
     assert "AGENT_SUSPENDED" in [seen["type"] for seen in shown["observations"]]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
+@needs_terminal
 @requirement("call:gated")
-def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[PtyTerminal]) -> None:
-    terminals.append(start_on_terminal(cli, "call", "d_note", "--arg", "text=x"))
-    terminals[0].expect("Tool: d_note")
-    terminals[0].expect("Enter leaves it open]")
-    terminals[0].type("y")
-    assert terminals[0].finish() == 0
+def test_the_person_at_the_terminal_decides_about_the_server_that_was_asked_for_its_tools(
+    cli: Cli, terminal: Open
+) -> None:
+    person = terminal("call", "d_note", "--arg", "text=x")
+    assert person.play("Tool: d_note", "Enter leaves it open]", "> y") == 0
     assert cli.ledger.count("note x") == 1
-    # The server that was asked for its tools is the one that is called after the answer.
+    # The server is not started again for the call.
     assert sum(line.startswith("start") for line in cli.ledger) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
+def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, tmp_path: Path) -> None:
+    for words, why in (
         (["d_gone"], "there is none"),
         (["nobody"], "there is none"),
         (["d_echo", "--arg", "text"], "is not NAME=VALUE"),
         (["d_echo", "--json-args", "[1]"], "is not a JSON object"),
         (["d_echo", "--json-args", "{"], "not valid JSON"),
-    ],
-)
-def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, words: list[str], why: str) -> None:
-    result = cli.main("call", *words)
-    assert result.code == 2 and why in result.err
-    assert cli.main("list", "--json").json.get("executions", []) == []
-
-
-def test_wrong_arguments_are_refused_with_the_reason(cli: Cli) -> None:
-    result = cli.main("call", "d_echo", "--arg", "wrong=1", "--json")
-    assert result.code == 2 and '"text" is a required property' in json.dumps(result.json).replace('\\"', '"')
-
-
-@requirement("downstream:alone")
-def test_tools_shows_sources_and_the_health_of_servers(cli: Cli) -> None:
-    broken = {**server(cli, "breaks")}
-    cli.write("planwarden.json", servers(d=server(cli, "good"), bad=broken))
-    result = cli.main("tools", "--json")
-    health = {found["name"]: found["health"] for found in result.json["servers"]}
-    assert health == {"d": "ready", "bad": "down"}
-    assert {"d", "builtin"} <= {tool["source"] for tool in result.json["tools"]}
-    text = cli.main("tools", "echo").out
-    assert "d_echo" in text and "exit code 7" in text and "bad" in text
-
-
-@requirement("downstream:alone")
-def test_run_says_of_a_server_that_is_down_what_check_says(cli: Cli) -> None:
-    cli.write("planwarden.json", servers(bad=server(cli, "breaks")))
-    path = cli.write("plan.json", {"todoList": [step("a", "bad_note", {"text": "x"})]})
-    checked, ran = cli.main("check", path), cli.main("run", path)
-    assert (ran.code, ran.out, ran.err) == (2, "", checked.err)
-    assert "'bad_note' is not available: server 'bad' is down: " in ran.err and "exit code 7" in ran.err
-
-
-@requirement("downstream:alone")
-def test_doctor_starts_each_server_and_says_what_to_do(cli: Cli) -> None:
-    cli.write("planwarden.json", servers(d=server(cli, "good"), bad=server(cli, "breaks")))
-    result = cli.main("doctor", "--json")
-    checks = {check["name"]: check for check in result.json["checks"]}
-    assert result.code == 1 and checks["server d"]["status"] == "ok" and checks["server d"]["facts"]["tools"] == 10
-    assert checks["server bad"]["status"] == "broken" and "its log is" in checks["server bad"]["message"]
-    assert checks["downstream"]["status"] == "ok"
-    cli.write("planwarden.json", servers())
-    assert cli.main("doctor").code == 0
-
-
-def test_mcp_config_selects_another_file_and_printed_commands_repeat_it(cli: Cli, tmp_path: Path) -> None:
+        (["d_echo", "--arg", "wrong=1"], '"text" is a required property'),
+    ):
+        result = cli.main("call", *words)
+        assert result.code == 2 and why in result.err
+    assert cli.main("list", "--executions", "--json").json["executions"] == []
     other = tmp_path / "other.json"
     other.write_text(json.dumps(servers(o=server(cli, "good"))), encoding="utf-8")
-    result = cli.main("call", "--mcp-config", str(other), "o_note", "--arg", "text=x")
-    assert result.code == 3 and f"--mcp-config {other}" in result.out
+    elsewhere = cli.main("call", "--mcp-config", str(other), "o_note", "--arg", "text=x")
+    assert elsewhere.code == 3 and f"--mcp-config {other}" in elsewhere.out
     assert cli.main("call", "--mcp-config", str(other), "d_note").code == 2
     assert cli.main("tools", "--mcp-config", "missing.json").code == 2
 
 
-def test_a_plan_can_name_tools_of_a_server_that_was_never_listed(cli: Cli) -> None:
-    trust(cli)
-    call: JsonValue = {"toolName": "d_echo", "arguments": {"text": "x"}}
-    plan: JsonValue = {"todoList": [{"id": "a", "description": "x", "requiredTools": ["d_echo"], "toolCalls": [call]}]}
-    assert cli.main("run", cli.write("plan.json", plan)).code == 0
+@requirement("downstream:alone")
+def test_a_server_that_is_down_is_named_with_its_reason_by_each_command_and_hinders_no_other(cli: Cli) -> None:
+    cli.write("planwarden.json", servers(d=server(cli, "good"), bad=server(cli, "breaks")))
+    result, text = cli.main("tools", "--json"), cli.main("tools", "echo").out
+    assert {row["name"]: row["health"] for row in result.json["servers"]} == {"d": "ready", "bad": "down"}
+    assert {"d", "builtin"} <= {tool["source"] for tool in result.json["tools"]}
+    assert "d_echo" in text and "exit code 7" in text and "bad" in text
+    path = cli.write("plan.json", {"todoList": [step("a", "bad_note", {"text": "x"})]})
+    checked, ran = cli.main("check", path), cli.main("run", path)
+    assert (ran.code, ran.out, ran.err) == (2, "", checked.err)
+    assert "'bad_note' is not available: server 'bad' is down: " in ran.err and "exit code 7" in ran.err
+    report = cli.main("doctor", "--json")
+    checks = {check["name"]: check for check in report.json["checks"]}
+    assert report.code == 1 and checks["server d"]["status"] == "ok" and checks["server d"]["facts"]["tools"] == 10
+    assert checks["server bad"]["status"] == "broken" and "its log is" in checks["server bad"]["message"]
+    assert checks["downstream"]["status"] == "ok"
+    down = cli.main("trust", "bad", "--yes")
+    assert down.code == 1 and "'bad'" in down.err
+
+
+def test_what_only_reads_runs_without_asking_after_trust_and_comments_stay(cli: Cli) -> None:
+    assert cli.main("call", "d_echo", "--arg", "text=x").code == 3
+    asked = cli.main("trust", "d")
+    assert asked.code == 2 and "nobody can be asked here" in asked.err and settings(cli) == MINE
+    assert '[tools."d_echo"]' in asked.out
+    named = cli.main("trust", "d", "echo", "d_meta", "--yes", "--json")
+    assert named.json["allowed"] == ["d_echo", "d_meta"]
+    assert set(tomllib.loads(settings(cli))["tools"]) == {"python", "d_echo", "d_meta"}
+    (cli.home / "planwarden.toml").write_text(MINE)
+    result = cli.main("trust", "d", "--yes", "--json")
+    assert result.code == 0 and {"d_echo", "d_meta"} < set(result.json["allowed"])
+    assert not {"d_note", "d_die"} & set(result.json["allowed"])
+    assert settings(cli).startswith(MINE) and tomllib.loads(settings(cli))["tools"]["d_echo"] == READS
+    assert cli.main("call", "d_echo", "--arg", "text=x").code == 0
+    assert cli.main("call", "d_note", "--arg", "text=x").code == 3
+    before, again = settings(cli), cli.main("trust", "d", "--yes")
+    assert again.code == 0 and "nothing was written" in again.out and settings(cli) == before
+
+
+def test_an_effect_and_a_risk_that_the_operator_wrote_are_never_lowered_also_when_they_are_named(cli: Cli) -> None:
+    cli.write(
+        "planwarden.json",
+        servers(d=server(cli, "good"), liar=server(cli, "liar"), off={**server(cli, "good"), "disabled": True}),
+    )
+    own = MINE + '\n[tools."d_echo"]\nrisk = "critical"\n'
+    (cli.home / "planwarden.toml").write_text(own)
+    effects = [("liar", "wipe", name) for name in ("liar_both", "both", "tame", "plain")]
+    for words, said in (
+        *((words, "does not say that it only reads") for words in effects),
+        *((words, "nothing was written") for words in effects),
+        (("d", "echo"), 'has risk = "critical" in planwarden.toml'),
+        (("lair",), "did you mean 'liar'?"),
+        (("d", "d_ecko"), "did you mean 'd_echo'?"),
+        (("off",), "is disabled"),
+    ):
+        refused = cli.main("trust", *words, "--yes")
+        assert refused.code == 2 and said in refused.err and settings(cli) == own, words
+    assert cli.main("trust", "liar", "--yes", "--json").json["allowed"] == ["liar_wipe"]
+    assert cli.main("trust", "d", "--yes").code == 0
+    assert tomllib.loads(settings(cli))["tools"]["d_echo"] == {"risk": "critical"}
+
+
+@pytest.mark.slow
+@needs_terminal
+def test_a_person_confirms_what_is_written(cli: Cli, terminal: Open) -> None:
+    shown = ("says that these tools only read", '[tools."d_echo"]', "Let plans call them without asking anybody?")
+    for typed, code in (("", 1), ("y", 0)):
+        assert terminal("trust", "d", "echo").play(*shown, f"> {typed}") == code
+        assert (settings(cli) == MINE) is (typed == "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# only a comment",
+        MINE,
+        MINE.replace("\n", "\r\n"),
+        '[tools."x"]   # mine\nremind_after_s = [60]\n\n[approvals]\ncritical = "second"\n',
+        "[tools.x]\ncapabilities = ['a']\n",
+        "[ tools . 'x' ]\n",
+        "tools.python = ['tools.py']\n[tools.y]\nrisk = 'read'\n",
+        "[tools]\ny = {risk = 'read'}\n[approvals]\n",
+    ],
+)
+def test_the_text_says_afterwards_what_it_said_and_the_addition(text: str) -> None:
+    after = add_to_text(text, {"x": READS}, "why")
+    expected = tomllib.loads(text)
+    expected.setdefault("tools", {}).setdefault("x", {}).update(READS)
+    assert tomllib.loads(after) == expected
+    assert [line for line in text.splitlines() if line not in after.splitlines()] == []
+    assert after.count("\r\n") == (after.count("\n") if "\r\n" in text else 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tools = {python = ['tools.py']}\n",
+        "[tools]\nx = {capabilities = ['a']}\n",
+        "[tools]\nx.capabilities = ['a']\n",
+        "[approvals]\napprovers = ['''\n[tools.x]\n''']\n[tools]\nx.capabilities = []\n",
+    ],
+)
+def test_what_lines_cannot_be_added_to_is_left_to_the_person_with_the_lines(text: str) -> None:
+    with pytest.raises(UsageError, match=r'nothing was changed. Write there:\n\[tools."x"\]\nrisk = "read"'):
+        add_to_text(text, {"x": READS}, "why")
+
+
+def test_a_file_that_somebody_changed_in_between_is_not_overwritten(tmp_path: Path) -> None:
+    path, link = tmp_path / "real.toml", tmp_path / "planwarden.toml"
+    path.write_text("a = 1\n")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    with pytest.raises(UsageError, match="was changed meanwhile"):
+        replace_text(link, "", "b = 2\n")
+    replace_text(link, "a = 1\n", "b = 2\n")
+    assert path.read_text() == "b = 2\n" and link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640 or sys.platform == "win32"
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []

@@ -14,7 +14,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.keeping import ProposedInput, propose_inputs
 from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, step
-from tests.server.cli.test_commands import statuses_of
+from tests.server.cli.test_doctor import statuses_of
 
 FIND = """
 title: Find ids
@@ -40,30 +40,35 @@ def save(cli: Cli, name: str, text: str = FIND, folder: str = "plans") -> Path:
     return path
 
 
-def test_plans_are_listed_with_what_they_take_and_what_cannot_be_used(cli: Cli) -> None:
+def test_plans_are_listed_and_shown_with_what_they_take_and_what_cannot_be_used(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "No saved plans" in cli.main("plans").out
-    save(cli, "find-ids.yaml")
-    broken = save(cli, "broken.yaml", "title: [")
-    listed = cli.main("plans")
-    assert listed.code == 0 and "find-ids  Find ids" in listed.out
-    assert "takes topic: string, limit: integer = 3" in listed.out
-    assert f"{broken}: not valid YAML: line " in listed.out
+    path, broken = save(cli, "find-ids.yaml"), save(cli, "broken.yaml", "title: [")
+    save(cli, "of-repository.yaml", folder="repository/.planwarden/plans")
+    with (cli.home / "planwarden.toml").open("a") as file:
+        file.write('\n[plans]\nfolders = [".planwarden/plans"]\n')
     document = cli.main("plans", "--json").json
     [plan] = document["plans"]
     assert (plan["name"], plan["source"], len(plan["version"])) == ("find-ids", "home", 64)
     assert [entry["file"] for entry in document["unusable"]] == [str(broken)] and document["hidden"] == []
-
-
-def test_a_plan_is_shown_with_its_inputs_steps_and_version(cli: Cli) -> None:
-    path = save(cli, "find-ids.yaml")
-    shown = cli.main("plans", "show", "find-ids")
+    monkeypatch.chdir(cli.home / "repository")
+    listed = cli.main("plans").out
+    assert "find-ids       Find ids" in listed and "takes topic: string, limit: integer = 3" in listed
+    assert f"{broken}: not valid YAML: line " in listed and "of-repository  Find ids  from .planwarden/plans" in listed
+    shown = cli.main("plans", "show", "find-ids").out
     for expected in ("find-ids  Find ids", "Looks them up.", "topic: string", "What to look for", "look  Look it up"):
-        assert expected in shown.out
-    assert str(path) in shown.out and f"--home {cli.home} run find-ids" in shown.out
+        assert expected in shown
+    assert str(path) in shown and f"--home {cli.home} run find-ids" in shown
     document = cli.main("plans", "show", "find-ids", "--json").json
-    assert document["plan"]["todoList"][0]["id"] == "look" and document["version"][:12] in shown.out
-    refused = cli.main("plans", "show", "find_id")
-    assert refused.code == 2 and "did you mean 'find-ids'?" in refused.err
+    assert document["plan"]["todoList"][0]["id"] == "look" and document["version"][:12] in shown
+    for words, said in (
+        (("plans", "show", "find_id"), "did you mean 'find-ids'?"),
+        (("run", "broken"), "plans/broken.yaml': not valid YAML"),
+        (("run", "nothing"), "there is no saved plan 'nothing'"),
+    ):
+        refused = cli.main(*words)
+        assert refused.code == 2 and said in refused.err
 
 
 @requirement("plans:version")
@@ -100,60 +105,19 @@ def test_inputs_come_from_a_file_and_from_the_command_line(cli: Cli) -> None:
     assert len(cli.ledger) == 2
 
 
-def test_any_file_of_a_plan_runs_too_yaml_and_json_with_inputs(cli: Cli) -> None:
-    path = save(cli, "elsewhere.yaml", folder="other")
-    ran = cli.main("run", str(path), "--input", "topic=x", "--json")
-    assert (ran.code, ran.json["goal"]) == (0, "Find ids") and "savedPlan" not in ran.json
-    plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"})]}
-    assert cli.main("run", cli.write("plan.json", plan)).code == 0
-    refused = cli.main("run", cli.write("plan.json", plan), "--input", "topic=x")
-    assert refused.code == 2 and "takes no inputs" in refused.err
-    assert cli.ledger == ["find x", "find old"]
-
-
-def test_a_name_is_a_saved_plan_first_and_a_file_of_that_name_otherwise(
+def test_a_name_is_a_saved_plan_first_and_any_file_of_a_plan_runs_too(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(cli.home)
     (cli.home / "both").write_text(json.dumps({"todoList": [step("find", "find", {"topic": "file"})]}))
     assert cli.main("run", "both").code == 0
+    refused = cli.main("run", "both", "--input", "topic=x")
+    assert refused.code == 2 and "takes no inputs" in refused.err
+    ran = cli.main("run", str(save(cli, "both.yaml", folder="other")), "--input", "topic=other", "--json")
+    assert (ran.code, ran.json["goal"]) == (0, "Find ids") and "savedPlan" not in ran.json
     save(cli, "both.yaml")
     assert cli.main("run", "both", "--input", "topic=saved").code == 0
-    assert cli.ledger == ["find file", "find saved"]
-
-
-def test_an_unusable_plan_is_refused_with_the_reason_also_where_a_folder_has_another(cli: Cli) -> None:
-    save(cli, "find-ids.yaml", "todoList: [")
-    save(cli, "find-ids.yaml", folder="more")
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write(f'\n[plans]\nfolders = ["{cli.home}/more"]\n')
-    refused = cli.main("run", "find-ids", "--input", "topic=x")
-    assert refused.code == 2 and "plans/find-ids.yaml': not valid YAML" in refused.err
-    unknown = cli.main("run", "nothing")
-    assert unknown.code == 2 and "there is no saved plan 'nothing'" in unknown.err
-    assert cli.ledger == []
-
-
-@requirement("key:once")
-def test_a_key_goes_on_with_its_run_when_the_file_is_gone(cli: Cli) -> None:
-    path = save(cli, "find-ids.yaml")
-    first = cli.main("run", "find-ids", "--input", "topic=x", "--key", "k", "--json")
-    path.unlink()
-    again = cli.main("run", "find-ids", "--input", "topic=x", "--key", "k", "--json")
-    assert again.json["executionId"] == first.json["executionId"] and cli.ledger == ["find x"]
-    other = cli.main("run", "find-ids", "--input", "topic=x", "--key", "other")
-    assert other.code == 2 and "there is no saved plan 'find-ids'" in other.err
-
-
-def test_folders_are_relative_to_the_working_directory(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write('\n[plans]\nfolders = [".planwarden/plans"]\n')
-    save(cli, "of-repository.yaml", folder="repository/.planwarden/plans")
-    assert cli.main("plans", "--json").json["plans"] == []
-    monkeypatch.chdir(cli.home / "repository")
-    listed = cli.main("plans")
-    assert "of-repository  Find ids  from .planwarden/plans" in listed.out
-    assert cli.main("run", "of-repository", "--input", "topic=x").code == 0
+    assert cli.ledger == ["find file", "find other", "find saved"]
 
 
 def test_check_says_whether_a_plan_can_run_here(cli: Cli) -> None:
@@ -223,16 +187,9 @@ def test_a_finished_run_becomes_a_plan_whose_goal_values_are_inputs(cli: Cli) ->
     assert cli.main("run", "letters").code == 0
     assert cli.main("run", "letters", "--input", "topic=new ones").code == 0
     assert cli.ledger == ["find old letters", "find old letters", "find new ones"]
-    again = cli.main("plans", "keep", thread, "letters")
-    assert again.code == 2 and "there is a plan 'letters' already" in again.err
-
-
-def test_a_kept_plan_keeps_its_inputs_with_the_values_of_the_run(cli: Cli) -> None:
-    save(cli, "find-ids.yaml")
-    thread = str(cli.main("run", "find-ids", "--input", "topic=x", "--json").json["threadId"])
-    assert cli.main("plans", "keep", thread, "find-x", "--json").json["inputs"] == ["topic", "limit"]
-    assert cli.main("run", "find-x").code == 0
-    assert cli.ledger == ["find x", "find x"]
+    run_again = cli.main("run", "letters", "--input", "topic=mine", "--json").json["threadId"]
+    assert cli.main("plans", "keep", run_again, "mine", "--json").json["inputs"] == ["topic"]
+    assert cli.main("run", "mine").code == 0 and cli.ledger[3:] == ["find mine"] * 2
 
 
 def test_what_cannot_be_kept_is_refused_and_nothing_is_written(cli: Cli) -> None:

@@ -4,17 +4,13 @@ import asyncio
 import json
 import logging
 import os
-import re
-import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
-from anyio.streams.text import TextReceiveStream
 from benchmarks.providers import PAGE, section
 
 import planwarden
@@ -28,7 +24,6 @@ from tests.agent.models.runs import (
     ledger_of,
     make_home,
     obedient,
-    run_command,
 )
 from tests.requirements import requirement
 from tests.server.cli.support import CommandResult, run_in_process
@@ -98,37 +93,6 @@ def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator,
     assert section(WAYS[name], run) in PAGE.read_text(encoding="utf-8"), "run `make providers`"
 
 
-@asynccontextmanager
-async def run_double_process(*words: str) -> AsyncGenerator[dict[str, str]]:
-    """Runs `python -m tests.support.doubles`, and yields the environment that it prints."""
-    async with await anyio.open_process(
-        [sys.executable, "-m", "tests.support.doubles", *words], stderr=None
-    ) as process:
-        assert process.stdout is not None
-        result = ""
-        async for text in TextReceiveStream(process.stdout):
-            result += text
-            if result.count("\n") == 3:
-                break
-        try:
-            yield dict(re.findall(r"export (\w+)=(\S+)", result))
-        finally:
-            process.kill()
-
-
-@requirement("provider:run-goal")
-@pytest.mark.anyio
-@pytest.mark.slow
-async def test_a_double_that_was_started_by_hand_works_as_a_provider(tmp_path: Path) -> None:
-    home, plan = make_home(tmp_path / "home"), tmp_path / "plan.json"
-    plan.write_text('{"todoList": [{"id": "a", "description": "note", "requiredTools": ["write_note"]}]}')
-    with anyio.fail_after(90):
-        async with run_double_process("anthropic", "prose first", str(plan)) as environment:
-            code, out, err = await run_command(home, environment, "run-goal", GOAL)
-    assert (code, err, ledger_of(home)) == (0, "", ["write_note the text"])
-    assert "not accepted: nothing called write_note; told once to call it" in out
-
-
 @requirement("provider:bad-settings")
 @pytest.mark.parametrize(
     ("environment", "why"),
@@ -154,7 +118,9 @@ def test_an_impossible_setting_is_one_sentence_before_anything_starts(
 
 
 @requirement("provider:bad-settings")
-def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operator) -> None:
+def test_an_unknown_model_a_wrong_key_and_an_endpoint_that_nobody_serves_are_one_sentence_each(
+    operator: Operator,
+) -> None:
     with run_in_thread(serve_double("anthropic", MANNERS["obedient"])) as double:
         provider, _, _ = double.wire.setting.partition(":")
         unknown = {"PLANWARDEN_MODEL": f"{provider}:nope", **double.environment}
@@ -170,14 +136,10 @@ def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operat
         code, sentence = operator.run_refused(wrong)
     assert code == 1 and f"the key was refused (401); check {double.wire.key_variable}" in sentence
     assert "xxxx" not in sentence
-
-
-@requirement("provider:bad-settings")
-def test_an_endpoint_that_nobody_serves_is_one_sentence(operator: Operator) -> None:
     with (operator.home / "planwarden.toml").open("a") as file:
         file.write("[execution]\nmodelPatienceS = 0\n")
-    environment = {"PLANWARDEN_MODEL": "ollama:m", "PLANWARDEN_MODEL_URL": "http://127.0.0.1:9/v1"}
-    code, sentence = operator.run_refused(environment)
+    nobody = {"PLANWARDEN_MODEL": "ollama:m", "PLANWARDEN_MODEL_URL": "http://127.0.0.1:9/v1"}
+    code, sentence = operator.run_refused(nobody)
     assert code == 1 and sentence.startswith("model_error: the provider was asked once without an answer")
     assert "ollama:m cannot be reached at http://127.0.0.1:9/v1 (4 attempts)" in sentence
 

@@ -3,9 +3,7 @@
 import asyncio
 import io
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -18,34 +16,23 @@ from tests.requirements import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
 
 
-def read_stored(home: Path, thread_id: str) -> dict[str, JsonValue]:
-    """Returns the thread's execution as another process reads it."""
-
-    async def read() -> dict[str, JsonValue]:
-        async with planwarden.Warden(home) as warden:
-            return to_json(await warden.get_execution(thread_id))
-
-    return asyncio.run(read())
-
-
-def test_a_plan_that_needs_nobody_runs_to_its_end(cli: Cli) -> None:
+def test_a_plan_that_needs_nobody_runs_to_its_end_and_json_is_one_document_equal_to_the_wire(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"}), step("rest", "wait", {"seconds": 0.01})]}
     result = cli.main("run", cli.write("plan.json", plan))
     assert (result.code, result.err) == (0, "")
     assert 'find(topic="old") → ids: [1, 2, 3]' in result.out
     assert "✓ 2 of 2 steps completed · 1 tool call" in result.out
-    assert cli.ledger == ["find old"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(plan).encode())))
+    piped = cli.main("run", "-", "--json")
+    assert piped.code == 0 and "find" in piped.err and cli.ledger == ["find old"] * 2
 
+    async def read_stored() -> dict[str, JsonValue]:
+        async with planwarden.Warden(cli.home) as warden:
+            return to_json(await warden.get_execution(piped.json["threadId"]))
 
-def test_a_goal_is_planned_and_run_with_the_configured_model(cli: Cli) -> None:
-    plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"})]}
-    replies: list[JsonValue] = [
-        {"when": {"purpose": "plan"}, "reply": {"plan": plan}},
-        {"when": {"purpose": "synthesize"}, "reply": {"content": "Three are old."}},
-    ]
-    script = cli.write("script.json", {"replies": replies})
-    result = cli.main("run-goal", "find what is old", "--model", f"scripted:{script}", "--json")
-    assert (result.code, result.json["output"], cli.ledger) == (0, "Three are old.", ["find old"])
+    assert piped.json == asyncio.run(read_stored())
 
 
 @requirement("key:once")
@@ -60,16 +47,6 @@ def test_a_run_started_again_with_its_key_goes_on_with_the_first_one(cli: Cli) -
     assert "Key 'monday' has started this before; nothing new was started." in after.out
     assert "2 of 2 steps completed" in after.out
     assert cli.ledger == ["find old", "erase [1, 2] none"]
-
-
-@requirement("key:conflict", "key:valid")
-def test_a_key_of_another_plan_and_one_that_cannot_be_used_are_refused(cli: Cli) -> None:
-    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"})]})
-    first = cli.main("run", path, "--key", "k", "--json")
-    other = cli.main("run", cli.write("other.json", {"todoList": [ERASE]}), "--key", "k", "--json")
-    assert (other.code, other.json["error"]["code"]) == (2, "key_conflict")
-    assert other.json["error"]["details"]["threadId"] == first.json["threadId"]
-    assert cli.main("run", path, "--key", "x" * 201).code == 2 and cli.ledger == ["find old"]
 
 
 @requirement("rehearsal:record", "rehearsal:nothing-done")
@@ -101,68 +78,17 @@ def test_a_checked_plan_shows_whom_it_will_ask_and_runs_nothing(cli: Cli) -> Non
 
 
 @requirement("key:warning")
-def test_a_plan_run_again_while_it_waits_is_said_to_be_another_one(cli: Cli) -> None:
-    path = cli.write("plan.json", {"todoList": [ERASE]})
-    first = cli.main("run", path, "--json")
-    again = cli.main("run", path)
-    assert f"execution '{first.json['executionId']}'" in again.out and "runs the same plan" in again.out
-
-
-@pytest.mark.slow
-@requirement("key:processes")
-def test_a_run_started_by_several_processes_at_once_with_one_key_happens_once(cli: Cli) -> None:
-    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "once"})]})
-    words = [
-        sys.executable,
-        "-m",
-        "planwarden.server.main",
-        "--home",
-        str(cli.home),
-        "run",
-        path,
-        "--key",
-        "k",
-        "--json",
-    ]
-    started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
-    printed = [process.communicate(timeout=120) for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], printed
-    assert len({json.loads(out)["executionId"] for out, _ in printed}) == 1
-    assert cli.ledger == ["find once"]
-
-
-def test_a_goal_without_a_model_is_refused_with_what_to_do(cli: Cli) -> None:
-    result = cli.main("run-goal", "find what is old")
-    assert result.code == 2 and "--model" in result.err and cli.ledger == []
-
-
-def test_json_is_one_document_equal_to_the_wire(cli: Cli) -> None:
-    result = cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}), "--json")
-    assert result.code == 0
-    assert result.json == read_stored(cli.home, result.json["threadId"])
-    assert "find" in result.err
-
-
-def test_a_plan_can_come_from_standard_input(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = json.dumps({"todoList": [step("find", "find", {"topic": "piped"})]}).encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(plan)))
-    assert cli.main("run", "-").code == 0
-    assert cli.ledger == ["find piped"]
-
-
-def test_an_open_question_is_printed_with_the_commands_that_answer_it(cli: Cli) -> None:
+def test_an_open_question_is_printed_with_the_commands_that_can_answer_it(cli: Cli) -> None:
     result = cli.main("run", cli.write("plan.json", {"todoList": [ERASE]}))
     [question] = cli.main("list", "--json").json["suspensions"]
     assert result.code == 3
     assert f"planwarden --home {cli.home} approve {question['suspensionId'][:8]}" in result.out
+    again = cli.main("run", str(cli.home / "plan.json"))
+    assert f"execution '{question['executionId']}'" in again.out and "runs the same plan" in again.out
+    critical = cli.main("run", cli.write("plan.json", {"todoList": [step("wipe", "wipe")]}))
+    assert f"planwarden --home {cli.home} inbox\n" in critical.out and f"{cli.home} approve" not in critical.out
+    assert critical.code == 3 and f"planwarden --home {cli.home} reject" in critical.out
     assert cli.ledger == []
-
-
-def test_a_critical_question_is_printed_with_the_inbox_where_a_person_can_sign_it(cli: Cli) -> None:
-    result = cli.main("run", cli.write("plan.json", {"todoList": [step("wipe", "wipe")]}))
-    assert result.code == 3
-    assert f"planwarden --home {cli.home} inbox\n" in result.out and f"{cli.home} approve" not in result.out
-    assert f"planwarden --home {cli.home} reject" in result.out
 
 
 def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -> None:
@@ -210,29 +136,18 @@ def test_yes_does_not_answer_what_needs_a_person(cli: Cli, asked: JsonValue) -> 
     assert cli.main("list", "--json").json["total"] == 1
 
 
-def test_a_plan_that_needs_a_model_is_refused_before_anything_runs(cli: Cli) -> None:
+def test_what_needs_a_model_is_refused_before_anything_runs_and_a_scripted_one_does_it(cli: Cli) -> None:
     plan: JsonValue = {
         "todoList": [step("find", "find", {"topic": "x"}), {"id": "think", "description": "think about it"}]
     }
-    result = cli.main("run", cli.write("plan.json", plan))
-    assert result.code == 2
-    assert "'think'" in result.err and "--model scripted:FILE" in result.err and result.err.count("\n") == 1
-    assert cli.ledger == []
-
-
-def test_a_scripted_model_does_a_step(cli: Cli) -> None:
+    path, goal = cli.write("plan.json", plan), cli.main("run-goal", "find what is old")
+    refused = cli.main("run", path)
+    assert refused.code == 2 and refused.err.count("\n") == 1
+    assert "'think'" in refused.err and "--model scripted:FILE" in refused.err
+    assert goal.code == 2 and "--model" in goal.err and cli.ledger == []
     script = cli.write("model.json", {"replies": [{"reply": {"content": "It is fine."}}]})
-    plan: JsonValue = {"todoList": [{"id": "think", "description": "think about it"}]}
-    result = cli.main("--model", f"scripted:{script}", "run", cli.write("plan.json", plan))
-    assert result.code == 0
-    assert '"It is fine."' in result.out
-
-
-def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
-    plan: JsonValue = {"todoList": [step("sum", "calculator", {"expression": "1 +"})]}
-    result = cli.main("run", cli.write("plan.json", plan))
-    assert result.code == 1
-    assert "✗ sum" in result.out and "tool_error" in result.out
+    done = cli.main("--model", f"scripted:{script}", "run", path)
+    assert done.code == 0 and '"It is fine."' in done.out
 
 
 @pytest.mark.parametrize(
@@ -249,15 +164,16 @@ def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli, conten
     path = cli.home / "plan.json"
     if content is not None:
         path.write_text(content)
-    result = cli.main("run", str(path))
+    result, failed = cli.main("run", str(path)), cli.main("run", str(path), "--json")
     assert (result.code, result.out) == (2, "")
     assert expected in result.err and result.err.count("\n") == 1
+    assert expected in failed.json["error"]["message"]
 
 
-def test_errors_with_json_are_the_wires_error_object(cli: Cli) -> None:
-    result = cli.main("show", "nothing", "--json")
-    assert result.code == 2
-    assert result.json["error"]["code"] == "unknown_thread"
+def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
+    plan: JsonValue = {"todoList": [step("sum", "calculator", {"expression": "1 +"})]}
+    result = cli.main("run", cli.write("plan.json", plan))
+    assert result.code == 1 and "✗ sum" in result.out and "tool_error" in result.out
 
 
 @pytest.mark.parametrize("extra", [(), ("--json",)])

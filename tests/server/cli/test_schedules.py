@@ -1,7 +1,6 @@
 """`planwarden schedule`, and what `doctor` says of schedules and hooks."""
 
 import json
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -12,21 +11,15 @@ import planwarden
 from planwarden.server.views.schedule import NOT_ATTENDED
 from planwarden.storage.clock import SystemClock
 from tests.requirements import requirement
-from tests.server.cli.support import Cli
+from tests.server.cli.support import ERASE, Cli, step
 
-PLAN: dict[str, Any] = {
+PLAN: dict[str, JsonValue] = {
     "inputs": {
         "type": "object",
         "properties": {"topic": {"type": "string"}, "many": {"type": "integer", "default": 3}},
         "required": ["topic"],
     },
-    "todoList": [
-        {
-            "id": "a",
-            "description": "Find",
-            "toolCalls": [{"toolName": "find", "arguments": {"topic": {"$from": "inputs", "pointer": "/topic"}}}],
-        }
-    ],
+    "todoList": [step("a", "find", {"topic": {"$from": "inputs", "pointer": "/topic"}})],
 }
 ADD = ("schedule", "add", "remind", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin", "--input", "topic=7")
 
@@ -46,6 +39,8 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(cli: Cli) -> None
     added = cli.main(*ADD)
     assert added.code == 0 and "remind  0 9 * * 1  Europe/Berlin  active" in added.out
     assert "next: Mon 20" in added.out and "09:00 CE" in added.out and 'topic = "7"' in added.out
+    doctor = cli.main("doctor").out
+    assert "1, 0 of them paused; the next tick is at 20" in doctor and "plan 'remind'" in doctor
     [row] = cli.main("schedule", "list", "--json").json["schedules"]
     schedule_id = row["scheduleId"]
     assert (row["plan"], row["inputs"], row["overlap"], row["missed"], row["owner"]) == (
@@ -68,9 +63,8 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(cli: Cli) -> None
 
 
 @requirement("schedule:commands", "schedule:refusals")
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_cannot_be_scheduled_is_refused_in_a_sentence_and_not_stored(cli: Cli) -> None:
+    for words, said in (
         (("--cron", "0 9 * *"), "'0 9 * *' is not a cron expression; write minute, hour"),
         (("--cron", "0 0 30 2 *"), "'0 0 30 2 *' never ticks"),
         (("--timezone", "Europe/Berln"), "there is no time zone 'Europe/Berln' (did you mean 'Europe/Berlin'?)"),
@@ -78,46 +72,37 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(cli: Cli) -> None
         (("--input", "other=1"), "inputs"),
         (("--input", "topic"), "--input 'topic' is not NAME=VALUE"),
         (("--input", "topic=8"), "--input names 'topic' twice"),
-        (("--overlap", "never"), "there is no --overlap 'never'"),
+        (("--overlap", "never"), "'never'"),
         (("--owner", " "), "'owner' must have 1 to 200 characters"),
         (("--owner", "a\x01"), "'owner' has a control character"),
-    ],
-)
-def test_what_cannot_be_scheduled_is_refused_in_a_sentence_and_not_stored(
-    cli: Cli, words: tuple[str, ...], said: str
-) -> None:
-    result = cli.main(*ADD, *words)
-    assert result.code == 2 and len(result.err.strip().splitlines()) == 1
-    assert said in result.err or words[0] == "--overlap"
-    assert cli.main("schedule", "list", "--json").json == {"schedules": []}
-
-
-@requirement("schedule:commands")
-def test_a_plan_or_a_schedule_that_is_not_there_is_named(cli: Cli) -> None:
+    ):
+        result = cli.main(*ADD, *words)
+        assert result.code == 2 and len(result.err.strip().splitlines()) == 1 and said in result.err
     assert "there is no saved plan 'remid' (did you mean 'remind'?)" in cli.main(*ADD[:2], "remid", *ADD[3:]).err
     for word in ("pause", "resume", "remove", "run-now"):
         result = cli.main("schedule", word, "abc")
         assert result.code == 2 and "there is no schedule 'abc'; `planwarden schedule list`" in result.err
-    assert not (cli.home / "planwarden.db").exists() or cli.main("schedule", "list").code == 0
+    assert cli.main("schedule", "list", "--json").json == {"schedules": []}
 
 
 @requirement("schedule:commands")
-def test_run_now_runs_the_plan_with_its_inputs_and_is_listed_as_a_tick(cli: Cli) -> None:
+def test_run_now_runs_the_plan_with_its_inputs_or_says_why_it_cannot(cli: Cli) -> None:
     schedule_id = cli.main(*ADD, "--json").json["scheduleId"]
     done = cli.main("schedule", "run-now", schedule_id[:8], "--json")
     assert done.code == 0 and done.json["scheduleId"] == schedule_id and done.json["status"] == "completed"
     assert cli.ledger == ["find 7"]
     [row] = cli.main("schedule", "list", "--json").json["schedules"]
     [tick] = row["recent"]
-    assert (
-        (tick["outcome"], tick["threadId"])
-        == ("started", done.json["threadId"])
-        == (
-            "started",
-            row["lastThreadId"],
-        )
-    )
+    assert tick["outcome"] == "started" and tick["threadId"] == row["lastThreadId"] == done.json["threadId"]
     assert f"started: thread {done.json['threadId'][:8]}" in cli.main("schedule", "list").out
+    save(cli, "gone", PLAN)
+    schedule_id = cli.main(*ADD[:2], "gone", *ADD[3:], "--json").json["scheduleId"]
+    (cli.home / "plans" / "gone.json").unlink()
+    result, doctor = cli.main("schedule", "run-now", schedule_id), cli.main("doctor", "--json")
+    assert result.code == 1 and "Nothing was started: unknown_plan: " in result.out + result.err
+    [check] = [check for check in doctor.json["checks"] if check["name"] == "schedules"]
+    assert doctor.code == 1 and check["status"] == "broken"
+    assert f"schedule {schedule_id[:8]} starts the plan 'gone', which is not there" in check["message"]
 
 
 @requirement("schedule:commands", "schedule:overlap")
@@ -125,11 +110,9 @@ def test_run_now_runs_the_plan_with_its_inputs_and_is_listed_as_a_tick(cli: Cli)
 def test_run_now_starts_nothing_beside_a_run_that_waits(
     cli: Cli, overlap: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(cli, "clean", {"todoList": [{"id": "a", "description": "x", "toolCalls": [
-        {"toolName": "erase", "arguments": {"ids": [1]}}]}]})  # fmt: skip
-    schedule_id = cli.main("schedule", "add", "clean", "--cron", "0 9 * * 1", "--overlap", overlap, "--json").json[
-        "scheduleId"
-    ]
+    save(cli, "clean", {"todoList": [ERASE]})
+    added = cli.main("schedule", "add", "clean", "--cron", "0 9 * * 1", "--overlap", overlap, "--json")
+    schedule_id = added.json["scheduleId"]
     assert cli.main("schedule", "run-now", schedule_id).code == 3
     later = SystemClock().now() + 5
 
@@ -140,18 +123,6 @@ def test_run_now_starts_nothing_beside_a_run_that_waits(
     again = cli.main("schedule", "run-now", schedule_id, "--json")
     assert again.code == code and "not finished" in again.json["reason"]
     assert cli.ledger == [] and len(cli.main("list", "--json").json["suspensions"]) == 1
-
-
-@requirement("schedule:commands")
-def test_run_now_says_why_a_plan_cannot_start(cli: Cli) -> None:
-    schedule_id = cli.main(*ADD, "--json").json["scheduleId"]
-    (cli.home / "plans" / "remind.json").unlink()
-    result = cli.main("schedule", "run-now", schedule_id)
-    assert result.code == 1 and "Nothing was started: unknown_plan: " in result.out + result.err
-    doctor = cli.main("doctor", "--json")
-    [check] = [check for check in doctor.json["checks"] if check["name"] == "schedules"]
-    assert doctor.code == 1 and check["status"] == "broken"
-    assert f"schedule {schedule_id[:8]} starts the plan 'remind', which is not there" in check["message"]
 
 
 def test_add_list_and_doctor_say_when_no_server_runs_that_would_start_it(cli: Cli) -> None:
@@ -169,14 +140,6 @@ def test_add_list_and_doctor_say_when_no_server_runs_that_would_start_it(cli: Cl
     anyio.run(look_while_a_server_runs)
     assert NOT_ATTENDED in cli.main("schedule", "list").out
     assert NOT_ATTENDED not in cli.main("schedule", "pause", added.out.split()[7]).out
-
-
-@requirement("schedule:commands")
-def test_doctor_says_when_the_next_tick_is(cli: Cli) -> None:
-    assert not {"schedules", "hooks"} & {check["name"] for check in cli.main("doctor", "--json").json["checks"]}
-    cli.main(*ADD)
-    out = cli.main("doctor").out
-    assert "1, 0 of them paused; the next tick is at 20" in out and "plan 'remind'" in out
 
 
 @requirement("hook:doctor")

@@ -11,7 +11,6 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in, read_flat_fields
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
@@ -44,10 +43,8 @@ def ran(
     *,
     script: Sequence[JsonValue] | None = None,
     decide: bool | None = None,
-    rows: Sequence[int] | None = None,
 ) -> ExecutionState:
-    """Runs a plan until it ends or waits, and returns its state; `rows` are those that an approval chooses."""
-    chosen: JsonValue = None if rows is None else {"items": list[JsonValue](rows)}
+    """Runs a plan until it ends or waits, and returns its state."""
 
     async def work() -> ExecutionState:
         async with warden(Ledger(), script=script) as w:
@@ -55,7 +52,7 @@ def ran(
             while decide is not None and execution.suspensions:
                 [question] = execution.suspensions
                 reason = None if decide else "no need"
-                decision = planwarden.Decision(approved=decide, reason=reason, content=chosen)
+                decision = planwarden.Decision(approved=decide, reason=reason)
                 execution = await w.resume_execution(
                     execution.thread_id, question.suspension_id, decision, principal="local"
                 )
@@ -102,16 +99,6 @@ def test_a_decision_is_shown_with_its_assurance() -> None:
     assert words(rejected, "b") == ["b  use erase"]
 
 
-def test_a_row_that_was_left_out_is_shown_as_rejected_with_what_it_would_have_done() -> None:
-    execution = ran(
-        plan(tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8])), decide=True, rows=[0]
-    )
-    assert words(execution, "wipe")[1:] == [
-        "erase(ids=[7]) → erased: 1 (approved by local (embedder, python))",
-        "erase(ids=[8]) → rejected by local (embedder, python)",
-    ]
-
-
 def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
     async def work() -> tuple[str, ExecutionState]:
         async with warden(Ledger()) as w:
@@ -147,12 +134,16 @@ def test_values_are_summarized(value: JsonValue, shown: str) -> None:
     assert value_summary(value) == shown
 
 
-def test_a_stream_without_unicode_gets_ascii() -> None:
+def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii() -> None:
     paper = RecordedStream("ascii")
     screen = PlainScreen(paper)
     screen.lines([TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1)])
     screen.prompt("Approve? [y · n] ")
     assert paper.getvalue() == "+ done -> well | yes...\n    indented\nApprove? [y | n] "
+    terminal, _ = type_lines("y")
+    assert not terminal.can_ask
+    terminal.keyboard.close()
+    assert not terminal.can_ask
 
 
 def test_plain_lines_appear_once_per_step() -> None:
@@ -225,25 +216,3 @@ def test_a_form_that_is_not_flat_is_answered_in_json(
 def test_a_result_can_be_typed_as_json_or_as_text(typed: str, expected: tuple[bool, JsonValue]) -> None:
     terminal, _ = type_lines(typed)
     assert ask_for_json(terminal, "result: ") == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0, "0 s ago"),
-        (59, "59 s ago"),
-        (60, "1 min ago"),
-        (7_199, "1 h ago"),
-        (3 * 86_400, "3 d ago"),
-        (90 * 86_400, "on 1970-01-01"),
-    ],
-)
-def test_ages_use_the_largest_unit_that_fits(seconds: int, shown: str) -> None:
-    assert format_age(0, seconds) == shown
-
-
-def test_with_a_closed_keyboard_nobody_can_be_asked() -> None:
-    terminal, _ = type_lines("y")
-    assert not terminal.can_ask
-    terminal.keyboard.close()
-    assert not terminal.can_ask

@@ -85,19 +85,18 @@ def test_the_forms_that_block_are_what_is_written(user: Path) -> None:
     assert "matcher" not in claude
     [hook] = claude["hooks"]
     assert (hook["type"], hook["tool"], hook["onFailure"]) == ("mcp_tool", "guard_call", "block")
-    for path, event in ((".codex/hooks.json", "PreToolUse"), (".gemini/settings.json", "BeforeTool")):
+    # A host that runs a call when its own limit is over gets a limit that is never reached.
+    for path, event, least in (
+        (".codex/hooks.json", "PreToolUse", 3_600),
+        (".gemini/settings.json", "BeforeTool", 3_600_000),
+    ):
         [group] = json.loads((user / path).read_text())["hooks"][event]
         [command] = group["hooks"]
-        assert command["command"].endswith("|| exit 2")
+        assert "guard hook" in command["command"] and command["command"].endswith("|| exit 2")
+        assert command["timeout"] > least
     [cursor] = json.loads((user / ".cursor/hooks.json").read_text())["hooks"]["preToolUse"]
     assert cursor["failClosed"] is True
     assert json.loads((user / ".config/opencode/opencode.json").read_text())["permission"]["bash"] == "ask"
-
-
-def test_the_home_of_the_person_who_installs_is_in_the_command(user: Path, tmp_path: Path) -> None:
-    home = tmp_path / "a home"
-    assert main(["guard", "install", "codex", "--home", str(home), "--yes"]) == DONE
-    assert str(home) in (user / ".codex/hooks.json").read_text()
 
 
 def test_codex_settings_with_hooks_get_the_hook_themselves(user: Path) -> None:
@@ -113,13 +112,14 @@ def test_codex_settings_with_hooks_get_the_hook_themselves(user: Path) -> None:
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"hooks": 1}', '{"a": 1, "a": 2}', "\xff"])
-def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, text: str) -> None:
+def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = user / ".claude" / "settings.json"
     path.parent.mkdir()
-    path.write_bytes(text.encode("latin-1"))
-    assert main(["guard", "install", "claude-code", "--yes"]) == USAGE
-    assert path.read_bytes() == text.encode("latin-1")
+    for content in (b"[]", b"{", b'{"hooks": 1}', b'{"a": 1, "a": 2}', b"\xff"):
+        path.write_bytes(content)
+        assert main(["guard", "install", "claude-code", "--yes"]) == USAGE
+        assert path.read_bytes() == content
+    assert main(["guard", "status"]) == FAILED and "settings.json" in capsys.readouterr().out
 
 
 def test_a_link_of_a_project_is_not_followed(user: Path) -> None:
@@ -169,15 +169,6 @@ def test_the_status_runs_each_hook_with_broken_ones_in_its_place(
         assert found[host]["unknown"]
 
 
-def test_the_status_says_what_is_missing(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["guard", "install", "claude-code", "--yes"]) == DONE
-    capsys.readouterr()
-    assert main(["guard", "status"]) == FAILED
-    assert "blocks every call" in capsys.readouterr().out
-    (user / ".claude.json").write_text('{"mcpServers": {"planwarden": {"command": "planwarden"}}}')
-    assert main(["guard", "status"]) == DONE
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -189,8 +180,9 @@ def test_the_status_says_what_is_missing(user: Path, capsys: pytest.CaptureFixtu
 def test_the_status_says_what_in_the_folder_switches_claude_codes_hook_off(
     user: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
 ) -> None:
-    (user / ".claude.json").write_text('{"mcpServers": {"planwarden": {"command": "planwarden"}}}')
     assert main(["guard", "install", "claude-code", "--yes"]) == DONE
+    assert main(["guard", "status"]) == FAILED and "blocks every call" in capsys.readouterr().out
+    (user / ".claude.json").write_text('{"mcpServers": {"planwarden": {"command": "planwarden"}}}')
     assert main(["guard", "status"]) == DONE
     file = user / "project" / name
     file.parent.mkdir(exist_ok=True)
@@ -251,21 +243,3 @@ def test_the_status_says_that_codex_may_open_a_shell_and_type_into_it(
     (user / ".codex" / "config.toml").write_text("[features]\nunified_exec_tty = false\n")
     main(["guard", "status"])
     assert "unified_exec_tty" not in capsys.readouterr().out
-
-
-def test_a_host_that_runs_a_call_when_its_own_limit_is_over_gets_one_that_is_never_reached(user: Path) -> None:
-    for host, name, key, least in (
-        ("codex", ".codex/hooks.json", "PreToolUse", 3_600),
-        ("gemini", ".gemini/settings.json", "BeforeTool", 3_600_000),
-    ):
-        assert main(["guard", "install", host, "--yes"]) == DONE
-        [hook] = json.loads((user / name).read_text())["hooks"][key][0]["hooks"]
-        assert hook["timeout"] > least
-        assert "guard hook" in hook["command"]
-
-
-def test_a_damaged_file_is_said(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (user / ".gemini").mkdir()
-    (user / ".gemini" / "settings.json").write_text("{")
-    assert main(["guard", "status"]) == FAILED
-    assert "settings.json" in capsys.readouterr().out

@@ -24,7 +24,6 @@ from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Era
 
 pytestmark = pytest.mark.anyio
-
 Document = dict[str, Any]
 
 
@@ -78,14 +77,17 @@ def decision(said: Document) -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("guard:once")
-async def test_a_hook_is_told_to_deny_then_once_to_allow(tmp_path: Path, era: Era) -> None:
+async def test_a_hook_is_told_to_deny_then_once_to_allow_by_a_tool_that_no_list_has(tmp_path: Path, era: Era) -> None:
     async with hooked(tmp_path, era) as hook:
         asked = await hook.send()
         assert decision(asked) == "deny"
+        assert GUARD_TOOL not in [tool.name for tool in (await hook.client.session.list_tools()).tools]
         await hook.approve(asked)
         assert decision(await hook.send("rm -rf /")) == "deny"
         assert decision(await hook.send()) == "allow"
         assert decision(await hook.send()) == "deny"
+        assert await hook.send(tool_name="Read", tool_input='{"file_path": "/etc/hosts"}') == {}
+    assert GUARD_TOOL == INSTALLED_TOOL
 
 
 @requirement("guard:no-model")
@@ -99,35 +101,14 @@ async def test_a_model_that_calls_it_gets_nothing_and_takes_nothing(tmp_path: Pa
         assert decision(through_hook) == "deny"
 
 
-async def test_it_is_in_no_list_of_tools(tmp_path: Path) -> None:
-    async with hooked(tmp_path) as hook:
-        assert GUARD_TOOL not in [tool.name for tool in (await hook.client.session.list_tools()).tools]
-    assert GUARD_TOOL == INSTALLED_TOOL
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"host": "nobody"},
-        {"host": None},
-        {"tool_name": ""},
-        {"tool_name": None},
-        {"tool_input": ""},
-        {"tool_input": "garbage"},
-        {"tool_input": "[1]"},
-        {"tool_input": 1},
-        {"cwd": ""},
-        {"cwd": None},
-        {"tool_input": "[" * 100_000},
-    ],
-)
 @requirement("guard:fails-closed")
-async def test_odd_arguments_are_denied_in_the_hooks_own_form(tmp_path: Path, changes: Document) -> None:
+async def test_odd_arguments_are_denied_in_the_hooks_own_form(tmp_path: Path) -> None:
+    odd: dict[str, tuple[Any, ...]] = {
+        "host": ("nobody", None),
+        "tool_name": ("", None),
+        "tool_input": ("", "garbage", "[1]", 1, "[" * 100_000),
+        "cwd": ("", None),
+    }
     async with hooked(tmp_path) as hook:
-        assert decision(await hook.send(**changes)) == "deny"
-
-
-async def test_what_the_hook_need_not_judge_is_an_empty_object(tmp_path: Path) -> None:
-    async with hooked(tmp_path) as hook:
-        assert await hook.send(tool_name="Read", tool_input='{"file_path": "/etc/hosts"}') == {}
-        assert await hook.send(tool_name="mcp__planwarden__run_goal", tool_input="{}") == {}
+        for name, value in ((name, value) for name, values in odd.items() for value in values):
+            assert decision(await hook.send(**{name: value})) == "deny", name

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,191 @@ from planwarden.server.guard.own_things import MAX_FOLDERS, TOO_MUCH, OwnThings
 from tests.requirements import requirement
 
 
-def find_refusal(
-    root: Path, arguments: dict[str, JsonValue], tool: str = "Bash", host: str = "claude-code"
-) -> str | None:
-    home = root / "data" / "planwarden"
-    home.mkdir(parents=True, exist_ok=True)
-    project = root / "project"
-    project.mkdir(exist_ok=True)
-    (project / "link").unlink(missing_ok=True)
-    (project / "link").symlink_to(home)
-    event = {"tool_name": tool, "tool_input": arguments, "cwd": str(project)}
-    own = OwnThings(home, {"HOME": str(root), "XDG_DATA_HOME": str(root / "data")})
-    return own.find_refusal(read_event(host, json.dumps(event).encode()))
+class Machine:
+    """A user's home with planwarden's in it, hosts with hooks, and a project."""
+
+    def __init__(self, root: Path, home: str = ".local/share/planwarden", **environment: str) -> None:
+        self.root = root
+        self.home = root / home
+        self.project = root / "shop"
+        self.environment = {
+            "HOME": str(root),
+            "CODEX_HOME": str(root / "own" / "codex"),
+            "CLAUDE_CONFIG_DIR": str(root / "own" / "claude"),
+            "PATH": os.environ["PATH"],
+            **environment,
+        }
+        for path in (
+            *(self.home / "planwarden.toml", root / "own/codex/hooks.json", root / "own/claude/settings.json"),
+            *(root / ".gemini/settings.json", root / ".config/opencode/opencode.json"),
+            *(self.project / ".claude/settings.json", self.project / "notes.txt"),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("SECRET\n")
+        (self.project / "link").symlink_to(self.home)
+
+    def find_refusal(
+        self, arguments: dict[str, JsonValue], tool: str = "Bash", host: str = "claude-code", folder: str = "shop"
+    ) -> str | None:
+        event = {"tool_name": tool, "tool_input": arguments, "cwd": str(self.root / folder)}
+        call = read_event(host, json.dumps(event).encode())
+        return OwnThings(self.home, self.environment).find_refusal(call)
+
+    def run(self, command: str, shell: str = "bash") -> str:
+        ended = subprocess.run(
+            [shell, "-c", command],
+            cwd=self.project,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return ended.stdout
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Machine:
+    """A machine whose user keeps data in another place."""
+    return Machine(tmp_path, "data/planwarden", XDG_DATA_HOME=str(tmp_path / "data"))
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("~/.local/share/plan*/plan*", "~/.loc*/*/*/*.toml", "../.l*/s*/p*/planwarden.toml", "l*/planwarden.toml"),
+        *("~/.local/share/[op]lanwarden/planwarden.toml", "~/.local/share/?lanwarden/*", "li?k/../planwarden/*.toml"),
+        *("/proc/self/cwd/link/planwarden.toml", "/proc/self/root/ROOT/.local/share/planwarden/planwarden.toml"),
+        *("/proc/$$/cwd/link/planwarden.toml", "././././link/planwarden.toml", "DOTSlink/planwarden.toml"),
+    ],
+)
+def test_what_the_shell_finds_in_planwardens_home_is_refused(machine: Machine, pattern: str) -> None:
+    pattern = pattern.replace("ROOT", str(machine.root)[1:]).replace("DOTS", "./" * 2_030)
+    if "$$" not in pattern:
+        found = machine.run(f"cat {pattern}").strip()
+        assert found == "SECRET"
+    assert machine.find_refusal({"command": f"cat {pattern}"}) is not None
+
+
+@requirement("guard:own")
+def test_braces_and_the_homes_of_users_are_expanded_and_what_stands_for_too_much_is_refused(machine: Machine) -> None:
+    line = "cat ~/.local/{share,state}/{other,planwarden}/planwarden.toml"
+    assert machine.run(line) == "SECRET\n"
+    assert machine.find_refusal({"command": line}) is not None
+    machine.home = Path(os.path.expanduser("~root"))
+    assert machine.find_refusal({"command": "cat ~root/x"}) is not None
+    for words in ("/*" * 40, "/{a,b}" * 40, "/proc/*/task/*/fd/*/*", "/*/*/*/{a,b}"):
+        assert machine.find_refusal({"command": f"cat {words}"}) == TOO_MUCH
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("rm -rf ~/.local", "rm -r ../.local/share", "mv ~/.local /tmp/x", "mv ~/own ~/mine", "rm -rf ~/own/codex"),
+        *("rm -rf ~", "rm -rf ../*", "rm -rf ~/.[a-z]*", "rm -rf .claude", "rm -rf ../shop", "mv .claude old"),
+        *("find ~/.local -delete", "find ~ -name x -exec rm -rf {} +", "cd ~ && rm -rf own", "rm -rf -- ~/own/"),
+        *("cp settings.json ~/own/claude", "cp -r evil .claude", "cp -r evil ~/own/codex/", "tar -C ~/.gemini -xf x"),
+        *(
+            "echo x > .cl*/sett*.json",
+            "echo x > ~/own/claude/settings.json",
+            "echo x >> ~/own/codex/config.toml",
+            "tee ~/own/claude/agents/a.md",
+        ),
+        *(
+            "cp x ~/.gemini/extensions/e/gemini-extension.json",
+            "cp x .opencode/tool/x.ts",
+            "cp x .claude/skills/a/x.sh",
+        ),
+        *("cp x ~/own/codex/skills/x", "ln -s /tmp/x ~/.config/opencode/agent", "cp x .cursor/plugins/y"),
+    ],
+)
+def test_deleting_or_writing_above_or_into_the_code_of_a_host_is_refused(machine: Machine, command: str) -> None:
+    assert machine.find_refusal({"command": command}) is not None
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "command", ["rm -rf ~/own", "mv ~/.local ~/x", "rm -rf ../.l*", "rm -rf .claude", "rm -r ~/.gemini"]
+)
+def test_what_is_refused_would_have_taken_a_hook_or_the_home_away(machine: Machine, command: str) -> None:
+    watched = [
+        *(machine.home, machine.root / "own/codex/hooks.json", machine.root / "own/claude/settings.json"),
+        *(machine.project / ".claude/settings.json", machine.root / ".gemini/settings.json"),
+    ]
+    assert machine.find_refusal({"command": command}) is not None
+    machine.run(command)
+    assert not all(path.exists() for path in watched)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
+        *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
+        *("find src -name '*.pyc' -delete", "rg TODO", "grep -rn x .", "git clean -n", "docker run --rm -v ~:/x y"),
+        "curl -d '[" + ",".join(['{"a":[1,2],"b":{"c":"x/y"}}'] * 300) + "]' https://example.com/a?b=c",
+        "rm -f " + "a " * 8_000 + "; rm a" * 1_000,
+    ],
+)
+def test_ordinary_work_is_not_refused(machine: Machine, command: str) -> None:
+    assert machine.find_refusal({"command": command}) is None
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "grep -r SECRET ~",
+        "grep -rh SECRET ../.local",
+        "cd ~; grep -r SECRET",
+        "tar cf - ~/.local",
+        "cd ~ && grep -R SECRET .",
+    ],
+)
+def test_a_command_that_reads_all_below_a_parent_of_the_home_is_refused(machine: Machine, command: str) -> None:
+    assert "SECRET" in machine.run(command)
+    assert machine.find_refusal({"command": command}) is not None
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize(
+    ("host", "tool", "arguments", "folder"),
+    [
+        ("claude-code", "Grep", {"pattern": "x"}, ""),
+        ("claude-code", "Grep", {"pattern": "x", "path": "~"}, "shop"),
+        ("claude-code", "Grep", {"pattern": "x", "path": ".."}, "shop"),
+        ("claude-code", "Glob", {"pattern": "**/*.toml"}, ""),
+        ("claude-code", "Glob", {"pattern": "~/.l*/**"}, "shop"),
+        ("claude-code", "Glob", {"pattern": "share/**", "path": "../.local"}, "shop"),
+        ("codex", "grep_files", {"pattern": "x"}, ".local"),
+        ("gemini", "search_file_content", {"pattern": "x"}, ""),
+        ("gemini", "read_many_files", {"include": ["src/*", "../**"]}, "shop"),
+        ("gemini", "glob", {"pattern": "*", "dir_path": "/"}, "shop"),
+        ("opencode", "list", {}, ""),
+        ("cursor", "Grep", {"pattern": "x"}, ".local/share"),
+    ],
+)
+def test_a_tool_that_searches_below_a_parent_of_the_home_is_refused(
+    machine: Machine, host: str, tool: str, arguments: dict[str, JsonValue], folder: str
+) -> None:
+    assert machine.find_refusal(arguments, tool, host, folder) is not None
+    assert machine.find_refusal({"pattern": "x", "path": "shop"}, "Grep", folder="") is None
+    assert machine.find_refusal({"pattern": "src/**"}, "Glob") is None
+
+
+@requirement("guard:own")
+def test_a_tool_that_deletes_or_moves_a_folder_above_them_is_refused(machine: Machine) -> None:
+    for tool in ("mcp__files__delete_directory", "mcp__files__move_file", "Delete"):
+        assert machine.find_refusal({"path": str(machine.root / ".local")}, tool) is not None
+        assert machine.find_refusal({"path": "build"}, tool) is None
+    assert machine.find_refusal({"path": str(machine.root)}, "mcp__files__list_directory") is None
 
 
 @pytest.mark.parametrize(
@@ -56,8 +230,8 @@ def find_refusal(
     ],
 )
 @requirement("guard:own")
-def test_a_command_that_decides_is_refused(tmp_path: Path, command: str) -> None:
-    assert find_refusal(tmp_path, {"command": command}) is not None
+def test_a_command_that_decides_is_refused(elsewhere: Machine, command: str) -> None:
+    assert elsewhere.find_refusal({"command": command}) is not None
 
 
 @pytest.mark.parametrize(
@@ -71,11 +245,17 @@ def test_a_command_that_decides_is_refused(tmp_path: Path, command: str) -> None
             "planwarden --home x show",
         ),
         *("git commit -m 'let planwarden approve it'", "ls planwarden", "cd planwarden && ls", "grep -r planwarden ."),
-        *("echo planwarden approve", "npm test", "rm -rf build", "cat notes/settings.json", "pip show planwarden"),
+        *(
+            "echo planwarden approve",
+            "npm test",
+            "cat notes/settings.json",
+            "pip show planwarden",
+            'cat "/nowhere/../"',
+        ),
     ],
 )
-def test_a_command_that_only_names_it_is_not_refused(tmp_path: Path, command: str) -> None:
-    assert find_refusal(tmp_path, {"command": command}) is None
+def test_a_command_that_only_names_it_is_not_refused(elsewhere: Machine, command: str) -> None:
+    assert elsewhere.find_refusal({"command": command}) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +273,7 @@ def test_a_command_that_only_names_it_is_not_refused(tmp_path: Path, command: st
             "cat ~/data/?lanwarden/x",
             "cd ../data/planwarden && cat planwarden.toml",
         ),
-        *("cd ~/data; cd planwarden; ls .", 'cat "/nowhere/../"', "PLANWARDEN_HOME=/tmp/x planwarden list"),
+        *("cd ~/data; cd planwarden; ls .", "PLANWARDEN_HOME=/tmp/x planwarden list"),
         *(
             "cp --target-directory=../data/planwarden x",
             "ls '~/data'/planwarden ; cat ../data/planwarden",
@@ -101,12 +281,8 @@ def test_a_command_that_only_names_it_is_not_refused(tmp_path: Path, command: st
         ),
     ],
 )
-def test_a_command_that_names_the_home_is_refused(tmp_path: Path, command: str) -> None:
-    said = find_refusal(tmp_path, {"command": command})
-    if command == 'cat "/nowhere/../"':
-        assert said is None
-    else:
-        assert said is not None
+def test_a_command_that_names_the_home_is_refused(elsewhere: Machine, command: str) -> None:
+    assert elsewhere.find_refusal({"command": command}) is not None
 
 
 @pytest.mark.parametrize(
@@ -118,7 +294,7 @@ def test_a_command_that_names_the_home_is_refused(tmp_path: Path, command: str) 
         ("Edit", {"file_path": "link/planwarden.toml", "old_string": "a", "new_string": "b"}),
         ("mcp__files__write", {"where": {"to": ["HOME/x"]}}),
         ("mcp__files__write", {"uri": "file://HOME/x"}),
-        ("Write", {"file_path": "../project/.claude/settings.json", "content": ""}),
+        ("Write", {"file_path": "../shop/.claude/settings.json", "content": ""}),
         ("Write", {"file_path": ".claude/settings.local.json", "content": ""}),
         ("Write", {"file_path": "sub/.mcp.json", "content": ""}),
         ("Bash", {"command": "sed -i s/a/b/ .claude/settings.json"}),
@@ -129,20 +305,17 @@ def test_a_command_that_names_the_home_is_refused(tmp_path: Path, command: str) 
 )
 @requirement("guard:own")
 def test_a_tool_that_names_the_home_or_a_hook_is_refused(
-    tmp_path: Path, tool: str, arguments: dict[str, JsonValue]
+    elsewhere: Machine, tool: str, arguments: dict[str, JsonValue]
 ) -> None:
-    found = json.loads(json.dumps(arguments).replace("HOME", str(tmp_path / "data" / "planwarden")))
-    assert find_refusal(tmp_path, found, tool) is not None
+    named = json.loads(json.dumps(arguments).replace("HOME", str(elsewhere.home)))
+    assert elsewhere.find_refusal(named, tool) is not None
 
 
-def test_a_patch_is_looked_through(tmp_path: Path) -> None:
-    for line in (
-        "*** Update File: .codex/config.toml",
-        "*** Add File: ../data/planwarden/x",
-        "+++ b/.codex/hooks.json",
-    ):
+def test_a_patch_is_looked_through(elsewhere: Machine) -> None:
+    changes = "*** Update File: .codex/config.toml", "*** Add File: ../data/planwarden/x", "+++ b/.codex/hooks.json"
+    for line in changes:
         patch = f"*** Begin Patch\n{line}\n@@\n-a\n+b\n*** End Patch"
-        assert find_refusal(tmp_path, {"command": patch}, "apply_patch", "codex") is not None
+        assert elsewhere.find_refusal({"command": patch}, "apply_patch", "codex") is not None
 
 
 @pytest.mark.parametrize(
@@ -156,21 +329,18 @@ def test_a_patch_is_looked_through(tmp_path: Path) -> None:
         ("WebFetch", {"url": "https://example.com/.claude/x", "prompt": "planwarden"}),
     ],
 )
-def test_words_about_them_are_not_refused(tmp_path: Path, tool: str, arguments: dict[str, JsonValue]) -> None:
-    assert find_refusal(tmp_path, arguments, tool) is None
+def test_words_about_them_are_not_refused(elsewhere: Machine, tool: str, arguments: dict[str, JsonValue]) -> None:
+    assert elsewhere.find_refusal(arguments, tool) is None
 
 
-def test_more_words_than_can_be_looked_through_are_refused(tmp_path: Path) -> None:
-    assert (
-        find_refusal(tmp_path, {"command": "a/b " * 5_000 + "; " + " ".join(f"a/{n}" for n in range(5_000))})
-        is not None
-    )
-    many: JsonValue = [f"a/{n}" for n in range(5_000)]
-    assert find_refusal(tmp_path, {"paths": many}, "mcp__x__y") is not None
+def test_more_words_than_can_be_looked_through_are_refused(elsewhere: Machine) -> None:
+    many = [f"a/{number}" for number in range(5_000)]
+    assert elsewhere.find_refusal({"command": "a/b " * 5_000 + "; " + " ".join(many)}) is not None
+    assert elsewhere.find_refusal({"paths": [*many]}, "mcp__x__y") is not None
 
 
 def test_a_command_line_that_changes_its_folder_too_often_is_refused_before_every_word_is_looked_up_in_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elsewhere: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
     real = os.path.realpath
@@ -182,6 +352,6 @@ def test_a_command_line_that_changes_its_folder_too_often_is_refused_before_ever
     monkeypatch.setattr(os.path, "realpath", look)
     for count in (MAX_FOLDERS, 300, 1_900):
         changes = "; ".join(f"cd d{number}" for number in range(count))
-        assert find_refusal(tmp_path, {"command": changes}) == TOO_MUCH
-    assert find_refusal(tmp_path, {"command": "; ".join(f"cd d{number}" for number in range(10))}) is None
+        assert elsewhere.find_refusal({"command": changes}) == TOO_MUCH
+    assert elsewhere.find_refusal({"command": "; ".join(f"cd d{number}" for number in range(10))}) is None
     assert len(looks) < 1_000

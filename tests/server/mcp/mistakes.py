@@ -1,8 +1,9 @@
 """Mistakes that models make, as calls of MCP tools, and what each leads to."""
 
+import functools
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import JsonValue
 
@@ -12,6 +13,9 @@ Stage = Literal["nothing", "plan", "step", "human", "done"]
 
 THREAD, SUSPENSION, EXECUTION, BEGINNING = "{thread}", "{suspension}", "{execution}", "{beginning}"
 """Replaced by the ids of the stage; the last one by the first eight characters of its thread id."""
+IDS: Arguments = {"threadId": THREAD, "suspensionId": SUSPENSION}
+APPROVED: Arguments = {"decision": {"approved": True}}
+LONG = "x" * 20_000
 CALL: Arguments = {"toolName": "note", "arguments": {"text": "x"}}
 STEP: Arguments = {"id": "a", "description": "Note it", "toolCalls": [CALL]}
 THOUGHT: Arguments = {"id": "a", "description": "Think"}
@@ -43,324 +47,334 @@ class AskedAgain:
 
 @dataclass(frozen=True)
 class Mistake:
-    name: str
     tool: str
     arguments: Arguments
     outcome: Refused | Understood | AskedAgain
     stage: Stage = "nothing"
+
+    @property
+    def name(self) -> str:
+        """Return how a failing row is found."""
+        return f"{self.tool} {self.stage} {str(self.arguments)[:80]}"
 
 
 @dataclass
 class Table:
     rows: list[Mistake] = field(default_factory=list[Mistake])
 
-    def plan(self, name: str, plan: JsonValue, *words: str, code: str = "invalid_plan") -> None:
+    def plan(self, plan: JsonValue, *words: str, code: str = "invalid_plan") -> None:
         """A plan that is refused."""
-        self.rows.append(Mistake(name, "execute_plan", {"plan": plan}, Refused(words, code)))
+        self.call("execute_plan", {"plan": plan}, *words, code=code)
 
-    def step(self, name: str, step: Arguments, *words: str, code: str = "invalid_plan") -> None:
+    def step(self, step: Arguments, *words: str, code: str = "invalid_plan") -> None:
         """A plan of one step that is refused."""
-        self.plan(name, {"todoList": [step]}, *words, code=code)
+        self.plan({"todoList": [step]}, *words, code=code)
 
-    def meant(self, name: str, plan: JsonValue, **options: JsonValue) -> None:
+    def literals(self, arguments: JsonValue, *words: str) -> None:
+        """A plan that is refused for what it gives `note`."""
+        self.step({**STEP, "toolCalls": [{"toolName": "note", "arguments": arguments}]}, *words)
+
+    def meant(self, plan: JsonValue, **options: JsonValue) -> None:
         """A plan that is understood."""
-        self.rows.append(Mistake(name, "execute_plan", {"plan": plan, **options}, Understood()))
+        self.rows.append(Mistake("execute_plan", {"plan": plan, **options}, Understood()))
 
-    def options(self, name: str, options: JsonValue, *words: str) -> None:
-        self.rows.append(Mistake(name, "execute_plan", {"plan": PLAN, "options": options}, Refused(words)))
+    def options(self, options: JsonValue, *words: str) -> None:
+        self.call("execute_plan", {"plan": PLAN, "options": options}, *words)
 
-    def call(self, name: str, tool: str, arguments: Arguments, *words: str, code: str = "invalid_arguments") -> None:
-        self.rows.append(Mistake(name, tool, arguments, Refused(words, code)))
-
-    def on(
-        self, stage: Stage, name: str, tool: str, arguments: Arguments, *words: str, code: str = "invalid_arguments"
+    def call(
+        self, tool: str, arguments: Arguments, *words: str, code: str = "invalid_arguments", stage: Stage = "nothing"
     ) -> None:
-        self.rows.append(Mistake(name, tool, arguments, Refused(words, code), stage))
+        self.rows.append(Mistake(tool, arguments, Refused(words, code), stage))
 
-    def answer(self, stage: Stage, name: str, content: JsonValue, outcome: Refused | Understood | AskedAgain) -> None:
-        arguments = {"threadId": THREAD, "suspensionId": SUSPENSION, "content": content}
-        self.rows.append(Mistake(name, "submit_answer", arguments, outcome, stage))
+    def answer(self, stage: Stage, content: JsonValue, outcome: Refused | Understood | AskedAgain) -> None:
+        self.rows.append(Mistake("submit_answer", {**IDS, "content": content}, outcome, stage))
 
-    def decide(self, name: str, decision: JsonValue, *words: str, code: str = "invalid_arguments") -> None:
-        arguments = {"threadId": THREAD, "suspensionId": SUSPENSION, "decision": decision}
-        self.on("human", name, "resume_execution", arguments, *words, code=code)
+    def decide(self, decision: JsonValue, *words: str) -> None:
+        self.call("resume_execution", {**IDS, "decision": decision}, *words, stage="human")
 
 
 def _list_plans(table: Table) -> None:
-    table.meant("plan as text", json.dumps(PLAN))
-    table.meant("todoList as text", {"todoList": json.dumps([STEP])})
-    table.meant("a step as text", {"todoList": [json.dumps(STEP)]})
-    table.meant("toolCalls as text", {"todoList": [{**STEP, "toolCalls": json.dumps([CALL])}]})
-    table.meant("a call as text", {"todoList": [{**STEP, "toolCalls": [json.dumps(CALL)]}]})
-    table.meant("arguments as text", {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]}]})
-    table.meant("requiredTools as text", {"todoList": [{**STEP, "requiredTools": '["note"]'}]})
-    table.meant("dependencies as text", {"todoList": [{**STEP, "dependencies": "[]"}]})
-    table.meant(
-        "text in text in text", json.dumps({"todoList": json.dumps([{**STEP, "toolCalls": json.dumps([CALL])}])})
-    )
-    table.meant("options as text", PLAN, options='{"waitSeconds": 20, "budgets": "{\\"toolCalls\\": 5}"}')
-    table.meant(
-        "null for every optional key",
-        {
-            "todoList": [
-                {
-                    **STEP,
-                    **dict.fromkeys(
-                        (
-                            "stepType",
-                            "requiredTools",
-                            "expectedOutcome",
-                            "toolValidationMode",
-                            "dependencies",
-                            "confirms",
-                            "onReject",
-                        )
-                    ),
-                }
-            ]
-        },
-    )
-    table.meant("null for every optional argument", PLAN, goal=None, threadId=None, key=None, options=None)
-    table.meant("the older name of the list", {"steps": [STEP]})
-    table.meant("a status that a model claims", {"todoList": [{**STEP, "status": "completed", "result": "done"}]})
-    table.plan("plan as other text", "find the order, then note it", "not an object", '{"todoList": [')
-    table.plan("plan as text that is cut off", '{"todoList": [{"id": "a"', '{"todoList": [')
-    table.plan("plan as a list", [STEP], "a list", '{"todoList": [')
-    table.plan("plan in a plan", {"plan": PLAN}, "'plan' (write 'todoList')", '{"todoList": [')
-    table.plan("todo_list", {"todo_list": [STEP]}, "'todo_list' (write 'todoList')")
-    table.plan("tasks", {"tasks": [STEP]}, "'tasks' (write 'todoList')")
-    table.plan("an empty plan", {}, '{"todoList": [')
-    table.plan("no steps", {"todoList": []}, "no steps", '{"todoList": [')
-    table.plan("steps as an object", {"todoList": {"a": STEP}}, "'todoList' is an object, not a list", '[{"id"')
-    table.plan("a step in words", {"todoList": ["note it"]}, "todoList[0] must be an object", '{"id"')
-    table.plan(
-        "text that is nested too deeply", '{"todoList": ' + "[" * 100 + "]" * 100 + "}", "64", code="limit_exceeded"
-    )
-    table.plan("text of too many values", '{"todoList": [' + "0," * 60_000 + "0]}", "50000", code="limit_exceeded")
-    table.plan("text that is too long", '{"todoList": "' + " " * (1 << 20) + '"}', "1048576", code="limit_exceeded")
+    optional = "stepType requiredTools expectedOutcome toolValidationMode dependencies confirms onReject"
+    for plan in (
+        json.dumps(PLAN),
+        {"todoList": json.dumps([STEP])},
+        {"todoList": [json.dumps(STEP)]},
+        {"todoList": [{**STEP, "toolCalls": json.dumps([CALL])}]},
+        {"todoList": [{**STEP, "toolCalls": [json.dumps(CALL)]}]},
+        {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]}]},
+        {"todoList": [{**STEP, "requiredTools": '["note"]'}]},
+        {"todoList": [{**STEP, "dependencies": "[]"}]},
+        json.dumps({"todoList": json.dumps([{**STEP, "toolCalls": json.dumps([CALL])}])}),
+        {"todoList": [{**STEP, **dict.fromkeys(optional.split())}]},
+        {"steps": [STEP]},
+        {"todoList": [{**STEP, "status": "completed", "result": "done"}]},
+    ):
+        table.meant(plan)
+    table.meant(PLAN, options='{"waitSeconds": 20, "budgets": "{\\"toolCalls\\": 5}"}')
+    table.meant(PLAN, goal=None, threadId=None, key=None, options=None)
+    right = '{"todoList": ['
+    table.plan("find the order, then note it", "not an object", right)
+    table.plan('{"todoList": [{"id": "a"', right)
+    table.plan([STEP], "a list", right)
+    table.plan({}, right)
+    table.plan({"todoList": []}, "no steps", right)
+    table.plan({"todoList": [STEP], "steps": [STEP]}, "both")
+    table.plan({"plan": PLAN}, "'plan' (write 'todoList')", right)
+    table.plan({"todo_list": [STEP]}, "'todo_list' (write 'todoList')")
+    table.plan({"tasks": [STEP]}, "'tasks' (write 'todoList')")
+    table.plan({"todoList": {"a": STEP}}, "'todoList' is an object, not a list", '[{"id"')
+    table.plan({"todoList": ["note it"]}, "todoList[0] must be an object", '{"id"')
+    for count in (51, 100_000):
+        steps = [{**THOUGHT, "id": f"s{number}"} for number in range(count)]
+        table.plan({"todoList": steps}, f"{count} steps", code="limit_exceeded")
+    table.plan('{"todoList": ' + "[" * 100 + "]" * 100 + "}", "64", code="limit_exceeded")
+    table.plan('{"todoList": [' + "0," * 60_000 + "0]}", "50000", code="limit_exceeded")
+    table.plan('{"todoList": "' + " " * (1 << 20) + '"}', "1048576", code="limit_exceeded")
+    deep: JsonValue = functools.reduce(lambda inner, _: [inner], range(150), cast("JsonValue", 1))
+    table.plan({"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": {"text": deep}}]}]}, code="limit_exceeded")
+    table.answer("plan", {"content": deep}, Refused((), "limit_exceeded"))
+    # A refusal quotes little of what was sent.
+    table.literals({"text": {"$from": "a", "pointer": LONG}}, "pointer")
+    table.step({**STEP, "dependencies": [f"z{number}" for number in range(5_000)]}, "'z0'")
+    table.options({LONG: 1, "budgets": {LONG: 2}}, "xxx")
+    table.call("execute_plan", {"plan": PLAN, "threadId": LONG}, code="unknown_thread")
 
 
 def _list_steps(table: Table) -> None:
-    table.step("dependsOn", {**STEP, "dependsOn": []}, "'dependsOn' (write 'dependencies')", "requiredTools")
-    table.step("depends_on", {**STEP, "depends_on": []}, "'depends_on' (write 'dependencies')")
-    table.step("required_tools", {**THOUGHT, "required_tools": ["note"]}, "'required_tools' (write 'requiredTools')")
-    table.step("tools", {**THOUGHT, "tools": ["note"]}, "'tools' (write 'requiredTools')")
-    table.step(
-        "name for an id", {"name": "a", "description": "x"}, "1 fault(s): todoList[0] has no key 'name' (write 'id')"
-    )
-    table.step("title for a description", {"id": "a", "title": "x"}, "'title' (write 'description')")
-    table.step("tool_calls", {**THOUGHT, "tool_calls": [CALL]}, "'tool_calls' (write 'toolCalls')")
-    table.step("an unknown key", {**STEP, "colour": "red"}, "'colour'", "it takes id, description")
-    table.step(
-        "a saved plan as a step",
-        {"id": "a", "use": "remind", "inputs": {"customer": "Ada"}},
+    for wrong, right in (
+        ("dependsOn", "dependencies"),
+        ("depends_on", "dependencies"),
+        ("required_tools", "requiredTools"),
+        ("tools", "requiredTools"),
+        ("tool_calls", "toolCalls"),
+        ("on_reject", "onReject"),
+        ("if", "when"),
+        ("condition", "when"),
+        ("onlyIf", "when"),
+        ("for_each", "forEach"),
+        ("loop", "forEach"),
+        ("iterate", "forEach"),
+    ):
+        table.step({**STEP, wrong: ["note"]}, f"'{wrong}' (write '{right}')")
+    table.step({"name": "a", "description": "x"}, "1 fault(s): todoList[0] has no key 'name' (write 'id')")
+    table.step({"id": "a", "title": "x"}, "'title' (write 'description')")
+    table.step({**STEP, "colour": "red"}, "'colour'", "it takes id, description")
+    table.step({**STEP, "requireApproval": True}, "'requireApproval'", "it takes id")
+    used = (
         "todoList[0] has no key 'use'",
         "write the steps of that plan here, or start the plan by itself with run_plan",
     )
-    table.step("no id", {"description": "x"}, "todoList[0] has no 'id'")
-    table.step("no description", {"id": "a"}, "todoList[0] has no 'description'")
-    table.step("id is null", {"id": None, "description": "x"}, "todoList[0] has no 'id'")
-    table.step("an id in words", {"id": "find it", "description": "x"}, "todoList[0].id", "'find_order'")
-    table.plan("the same id twice", {"todoList": [STEP, STEP]}, "duplicate", "'a'")
-    table.step("waits for itself", {**STEP, "dependencies": ["a"]}, "circle", "a -> a")
-    table.step("depends on no step", {**STEP, "dependencies": ["b"]}, "'b'")
-    table.step(
-        "text for a list", {**THOUGHT, "requiredTools": "note"}, "requiredTools must be a list", '["find_order"]'
-    )
-    table.step("one dependency as text", {**STEP, "dependencies": "b"}, "dependencies must be a list", '["find"]')
-    table.step("a tool step without tools", {**THOUGHT, "stepType": "tool"}, "requiredTools", "toolCalls")
-    table.step("another type", {**STEP, "stepType": "action"}, "stepType must be 'tool' or 'reasoning'", "action")
-    table.step(
-        "name and args",
-        {**STEP, "toolCalls": [{"name": "note", "args": {"text": "x"}}]},
-        "'name' (write 'toolName')",
-        "'args' (write 'arguments')",
-    )
-    table.step(
-        "tool and input",
-        {**STEP, "toolCalls": [{"tool": "note", "input": {"text": "x"}}]},
-        "'tool' (write 'toolName')",
-        "'input' (write 'arguments')",
-    )
-    table.step("a call as a tool's name", {**STEP, "toolCalls": ["note"]}, "toolCalls[0] must be an object", "toolName")
-    table.step("one call without a list", {**STEP, "toolCalls": CALL}, "toolCalls must be a list", '[{"toolName"')
-    table.step(
-        "arguments as a list", {**STEP, "toolCalls": [{**CALL, "arguments": ["x"]}]}, "arguments must be an object"
-    )
-    table.step("another spelling of a tool", {**THOUGHT, "requiredTools": ["web-extract"]}, "did you mean 'webExtract'")
-    table.step("a mistyped tool", {**THOUGHT, "requiredTools": ["calculater"]}, "did you mean 'calculator'")
-    table.step(
-        "a tool with a prefix", {**THOUGHT, "requiredTools": ["planwarden_calculator"]}, "did you mean 'calculator'"
-    )
-    table.step(
-        "a literal of another type",
-        {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": 5}}]},
-        "nothing of the plan has run",
-        "step 'a', note",
-        "/text",
-        "string",
-    )
-    table.step(
-        "a literal that is missing",
-        {**STEP, "toolCalls": [{"toolName": "note", "arguments": {}}]},
-        '"text" is a required property',
-        "get_tool_schemas",
-    )
-    table.step(
-        "a literal of another name",
-        {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": "x", "words": "x"}}]},
-        "words",
-        "text",
-    )
-    table.step(
-        "a tool of nobody", {**THOUGHT, "requiredTools": ["teleport"]}, "'teleport'", "available: ", "calculator"
-    )
+    table.step({"id": "a", "use": "remind", "inputs": {"customer": "Ada"}}, *used)
+    table.step({"description": "x"}, "todoList[0] has no 'id'")
+    table.step({"id": "a"}, "todoList[0] has no 'description'")
+    table.step({"id": None, "description": "x"}, "todoList[0] has no 'id'")
+    table.step({"id": "find it", "description": "x"}, "todoList[0].id", "'find_order'")
+    table.step({"id": 7.5, "description": None}, "todoList[0].id must be text, not 7.5")
+    table.plan({"todoList": [STEP, STEP]}, "duplicate", "'a'")
+    table.step({**STEP, "dependencies": ["a"]}, "circle", "a -> a")
+    circle = [{**STEP, "dependencies": ["b"]}, {**STEP, "id": "b", "dependencies": ["a"]}]
+    table.plan({"todoList": circle}, "circle")
+    table.step({**STEP, "dependencies": ["b"]}, "'b'")
+    table.step({**THOUGHT, "requiredTools": "note"}, "requiredTools must be a list", '["find_order"]')
+    table.step({**STEP, "dependencies": "b"}, "dependencies must be a list", '["find"]')
+    table.step({**THOUGHT, "stepType": "tool"}, "requiredTools", "toolCalls")
+    table.step({**STEP, "stepType": "action"}, "stepType must be 'tool' or 'reasoning'", "action")
+    for name, arguments in (("name", "args"), ("tool", "input")):
+        call = {name: "note", arguments: {"text": "x"}}
+        words = (f"'{name}' (write 'toolName')", f"'{arguments}' (write 'arguments')")
+        table.step({**STEP, "toolCalls": [call]}, *words)
+    table.step({**STEP, "toolCalls": ["note"]}, "toolCalls[0] must be an object", "toolName")
+    table.step({**STEP, "toolCalls": CALL}, "toolCalls must be a list", '[{"toolName"')
+    table.literals(["x"], "arguments must be an object")
+    for written, right in (
+        ("web-extract", "webExtract"),
+        ("calculater", "calculator"),
+        ("planwarden_calculator", "calculator"),
+        ("mcp__planwarden__note", "note"),
+        ("mail.note", "note"),
+        ("functions.note", "note"),
+        ("default_api:note", "note"),
+    ):
+        table.step({**THOUGHT, "requiredTools": [written]}, repr(written), f"did you mean '{right}'")
+    table.step({**THOUGHT, "requiredTools": ["teleport"]}, "'teleport'", "available: ", "calculator")
+    table.literals({"text": 5}, "nothing of the plan has run", "step 'a', note: /text: 5 is not of type \"string\"")
+    table.literals({}, '"text" is a required property', "get_tool_schemas")
+    table.literals({"text": "x", "words": "x"}, "'words' was unexpected", "it takes 'text'")
+    many = {**STEP, "toolCalls": [{"toolName": "find", "arguments": {"topic": 5, "limits": 2}}]}
+    table.step(many, "/topic: 5 is not", "'limits' was unexpected", "it takes 'topic', 'limit'")
 
 
 def _list_arguments(table: Table) -> None:
-    table.call("thread_id", "get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "has no 'threadId'")
-    table.call("execution_id", "get_execution", {"execution_id": "x"}, "'execution_id' (write 'threadId')")
-    table.call("todoList beside the plan", "execute_plan", {"todoList": [STEP]}, "'todoList' (write 'plan.todoList')")
-    table.call("task for a goal", "run_goal", {"task": "x"}, "'task' (write 'goal')", "run_goal has no 'goal'")
-    table.call("goal is null", "run_goal", {"goal": None}, "run_goal has no 'goal'")
-    table.call("an empty goal", "run_goal", {"goal": "  "}, "'goal' is empty")
-    table.call("goal as an object", "run_goal", {"goal": {"text": "x"}}, "goal must be text, not an object")
-    table.call(
-        "one name without a list", "get_tool_schemas", {"names": "note"}, "names must be a list", '["find_order"]'
-    )
-    table.call("a huge number", "search_tools", {"limit": 10**400}, "limit must be at least 1 and at most 100")
-    table.call("a number as text", "search_tools", {"limit": "5"}, 'limit must be a whole number, not the text "5"')
-    table.call("nothing to run", "execute_plan", {}, "'plan'", "'threadId'")
-    table.call("a tool for plans", "note", {"text": "x"}, "execute_plan", code="unknown_tool")
-    table.call("another spelling", "runGoal", {"goal": "x"}, "did you mean 'run_goal'", code="unknown_tool")
-    table.call("a host's prefix", "mcp__planwarden__run_goal", {}, "did you mean 'run_goal'", code="unknown_tool")
-    table.options("options in words", "fast", "options must be an object", '{"waitSeconds": 10}')
-    table.options("unknown options", {"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
-    table.options("iterations as text", {"maxIterations": "3"}, "options.maxIterations must be a whole number")
-    table.options("too many iterations", {"maxIterations": 10**30}, "maxIterations must be")
-    table.call(
-        "an option beside the options",
-        "execute_plan",
-        {"plan": PLAN, "wait_seconds": 5},
-        "'wait_seconds' (write 'options.waitSeconds')",
-    )
-    table.options("wait as text", {"waitSeconds": "10"}, "options.waitSeconds must be a number")
-    table.options("a negative wait", {"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
-    table.options("another mode", {"toolMode": "loose"}, "'strict' or 'flexible'", "loose")
-    table.options("synthesize as text", {"synthesize": "yes"}, "options.synthesize must be true or false")
-    table.options("a budget as a number", {"budgets": 5}, "options.budgets must be an object", '{"toolCalls": 20}')
-    table.options("an unknown budget", {"budgets": {"tokens": 5}}, "'tokens' (write 'modelTokens')")
-    table.options("prompts as a list", {"prompts": ["x"]}, "options.prompts must be an object")
+    table.call("get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "has no 'threadId'")
+    table.call("get_execution", {"execution_id": "x"}, "'execution_id' (write 'threadId')")
+    table.call("execute_plan", {"todoList": [STEP]}, "'todoList' (write 'plan.todoList')")
+    table.call("run_goal", {"goal": "x", "mode": None, "thread_id": "y"}, "'mode', 'thread_id'", "threadId")
+    table.call("run_goal", {"task": "x"}, "'task' (write 'goal')", "run_goal has no 'goal'")
+    table.call("run_goal", {"goal": None}, "run_goal has no 'goal'")
+    table.call("run_goal", {"goal": "  "}, "'goal' is empty")
+    table.call("run_goal", {"goal": {"text": "x"}}, "goal must be text, not an object")
+    table.call("get_tool_schemas", {"names": "note"}, "names must be a list", '["find_order"]')
+    for limit in (0, 10**400):
+        table.call("search_tools", {"limit": limit}, "limit must be at least 1 and at most 100")
+    table.call("search_tools", {"limit": "5"}, 'limit must be a whole number, not the text "5"')
+    table.call("search_tools", {"limit": True}, "limit")
+    table.call("search_tools", {"cursor": "-1"}, "cursor")
+    table.call("list_suspensions", {"addressee": "clock"}, "addressee")
+    table.call("get_execution", {"threadId": "t", "observationsAfter": -1}, "observationsAfter")
+    table.call("submit_answer", {"threadId": "t", "suspensionId": "s", "content": {}, "waitSeconds": -1}, "waitSeconds")
+    table.call("execute_plan", {}, "'plan'", "'threadId'")
+    for name in ("note", "displayConfirmation"):
+        table.call(name, {"text": "x"}, "execute_plan", code="unknown_tool")
+    table.call("no_such_tool", {}, "run_goal", code="unknown_tool")
+    for name in ("runGoal", "mcp__planwarden__run_goal"):
+        table.call(name, {"goal": "x"}, "did you mean 'run_goal'", code="unknown_tool")
+    table.call("execute_plan", {"plan": PLAN, "wait_seconds": 5}, "'wait_seconds' (write 'options.waitSeconds')")
+    for key, words in (("", "'key' is empty"), ("x" * 201, "limit is 200"), (7, "key"), ("a\tb", "U+0009 at place 2")):
+        table.call("run_goal", {"goal": "a goal", "key": key}, words)
+    for name in ("run_goal", "create_plan", "execute_plan"):
+        given = {"threadId": THREAD, **({"plan": PLAN} if name == "execute_plan" else {"goal": "y"})}
+        table.call(name, given, THREAD, code="thread_busy", stage="plan")
+
+
+def _list_options(table: Table) -> None:
+    table.options("fast", "options must be an object", '{"waitSeconds": 10}')
+    for options in (5, [], True):
+        table.options(options, "waitSeconds")
+    table.options({"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
+    table.options({"maxIterations": "3"}, "options.maxIterations must be a whole number")
+    table.options({"maxIterations": 10**30}, "maxIterations must be")
+    table.options({"waitSeconds": "10"}, "options.waitSeconds must be a number")
+    table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
+    table.options({"waitSeconds": 301}, "waitSeconds")
+    table.options({"toolMode": "loose"}, "'strict' or 'flexible'", "loose")
+    table.options({"synthesize": "yes"}, "options.synthesize must be true or false")
+    table.options({"budgets": 5}, "options.budgets must be an object", '{"toolCalls": 20}')
+    table.options({"budgets": {"tokens": 5}}, "'tokens' (write 'modelTokens')")
+    table.options({"prompts": ["x"]}, "options.prompts must be an object")
+
+
+def _list_questions(table: Table) -> None:
+    for given, words in (
+        ({"message": ""}, "'message' is empty"),
+        ({"message": " \n"}, "'message' is empty"),
+        ({"message": "?", "details": {"a": {"$from": "b"}}}, "'$from'"),
+        ({"message": "?", "form": {"type": "string"}}, "type 'object'"),
+        ({"message": "?", "form": {"type": "object", "properties": 7}}, "not a usable"),
+        ({"message": "?", "form": {"type": "object", "$ref": "http://x/y"}}, "not a usable"),
+        ({"message": "?", "key": ""}, "'key' is empty"),
+        ({"message": "?", "waitSeconds": 301}, "at most 300"),
+        ({"message": "?", "to": "Ann"}, "to"),
+        ({"details": {}}, "message"),
+    ):
+        table.call("ask_person", given, words)
+    for given, words in (
+        ({"message": "x" * 4_001}, "the limit is 4000"),
+        ({"message": "?", "addressee": "x" * 201}, "the limit is 200"),
+        ({"message": "?", "details": {"a": "x" * 70_000}}, "'details' has more than"),
+        ({"message": "?", "form": {"type": "object", "title": "x" * 70_000}}, "'form' has more"),
+    ):
+        table.call("ask_person", given, words, code="limit_exceeded")
 
 
 def _list_ids(table: Table) -> None:
     code = "unknown_thread"
-    table.call("an unknown thread", "get_execution", {"threadId": "nope"}, "'nope'", code=code)
-    table.call("an empty thread id", "get_execution", {"threadId": ""}, "'threadId' is empty", code=code)
-    table.on("plan", "execution for thread", "get_execution", {"threadId": EXECUTION}, "executionId", THREAD, code=code)
-    table.on(
-        "plan", "question for thread", "get_execution", {"threadId": SUSPENSION}, "suspensionId", THREAD, code=code
-    )
-    table.on("plan", "the beginning of an id", "get_execution", {"threadId": BEGINNING}, "mean", THREAD, code=code)
-    table.on("plan", "an id with blanks", "get_execution", {"threadId": f" {THREAD} "}, "mean", THREAD, code=code)
-    code, rest = "unknown_suspension", {"content": PLAN}
-    for name, thread, suspension, words in (
-        ("thread for question", THREAD, THREAD, ("is a threadId, not a suspensionId",)),
-        ("execution for question", THREAD, EXECUTION, ("executionId", "not a suspensionId")),
-        ("question of no thread", EXECUTION, SUSPENSION, ("executionId", THREAD)),
-        ("an unknown question", THREAD, "nope", ("'nope'",)),
-        ("an empty question id", THREAD, "", ("'suspensionId' is empty",)),
-        ("the beginning of a question id", THREAD, f"{BEGINNING}", ("threadId",)),
+    table.call("get_execution", {"threadId": 5}, "threadId must be text, not 5")
+    table.call("get_execution", {"threadId": "nope"}, "'nope'", code=code)
+    table.call("get_execution", {"threadId": ""}, "'threadId' is empty", code=code)
+    for thread, words in ((EXECUTION, "executionId"), (SUSPENSION, "suspensionId"), (BEGINNING, "mean")):
+        table.call("get_execution", {"threadId": thread}, words, THREAD, code=code, stage="plan")
+    table.call("get_execution", {"threadId": f" {THREAD} "}, "mean", THREAD, code=code, stage="plan")
+    code = "unknown_suspension"
+    for thread, suspension, *words in (
+        (THREAD, THREAD, "is a threadId, not a suspensionId"),
+        (THREAD, EXECUTION, "executionId", "not a suspensionId"),
+        (EXECUTION, SUSPENSION, "executionId", THREAD),
+        (THREAD, "nope", "'nope'"),
+        (THREAD, "", "'suspensionId' is empty"),
+        (THREAD, BEGINNING, "threadId"),
     ):
-        given = {"threadId": thread, "suspensionId": suspension, **rest}
-        table.on("plan", name, "submit_answer", given, *words, code=code)
+        given = {"threadId": thread, "suspensionId": suspension, "content": PLAN}
+        table.call("submit_answer", given, *words, code=code, stage="plan")
+    of_step: Arguments = {"threadId": THREAD, "suspensionId": "a"}
+    words = ["'a' is the id of a step, not a suspensionId", f"open questions: '{SUSPENSION}'"]
+    table.call("submit_answer", {**of_step, "content": {"content": "x"}}, *words, code=code, stage="step")
+    table.call("resume_execution", {**of_step, **APPROVED}, *words, code=code, stage="human")
+    for thread in (EXECUTION, SUSPENSION):
+        given = {"threadId": thread, "suspensionId": SUSPENSION, **APPROVED}
+        table.call("resume_execution", given, THREAD, code=code, stage="human")
 
 
 def _list_answers(table: Table) -> None:
     note: Arguments = {"toolCalls": [CALL]}
-    table.answer("step", "an answer as text", json.dumps(note), Understood())
-    table.answer("step", "calls as text", {"toolCalls": json.dumps([CALL])}, Understood())
-    table.answer(
-        "step", "arguments of a call as text", {"toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]}, Understood()
-    )
-    table.answer("step", "null beside the calls", {**note, "content": None, "revise": None}, Understood())
-    table.answer("plan", "a plan as text in an answer", json.dumps(PLAN), Understood())
-    table.answer("step", "an answer in words", "noted", Refused(("content must be an object", '{"toolCalls": [')))
-    table.answer("step", "tool_calls in an answer", {"tool_calls": [CALL]}, Refused(("(write 'toolCalls')",)))
-    table.answer(
-        "step",
-        "name and args in an answer",
-        {"toolCalls": [{"name": "note", "args": {}}]},
-        Refused(("'name' (write 'toolName')", "'args' (write 'arguments')")),
-    )
-    table.answer("step", "an empty answer", {}, Refused(("'toolCalls'", "'content'", '"toolName"')))
-    table.answer("step", "text as a number", {"content": 3}, Refused(("content.content must be text, not 3",)))
-    table.answer("plan", "a plan in a plan", {"plan": PLAN}, AskedAgain(("'plan' (write 'todoList')",)))
-    table.answer(
-        "plan",
-        "a plan with wrong keys",
-        {"todoList": [{**THOUGHT, "required_tools": ["note"]}]},
-        AskedAgain(("'required_tools' (write 'requiredTools')",)),
-    )
-    table.answer(
-        "plan",
-        "a saved plan as a step of a model's plan",
-        {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]},
-        AskedAgain(("todoList[1] has no key 'use'", "run_plan")),
-    )
-    table.answer("human", "an answer for a person", {"approved": True}, Refused(("resume_execution",)))
-    table.on(
-        "step",
-        "answer for content",
-        "submit_answer",
-        {"threadId": THREAD, "suspensionId": SUSPENSION, "answer": note},
-        "'answer' (write 'content')",
-    )
+    for content in (
+        json.dumps(note),
+        {"toolCalls": json.dumps([CALL])},
+        {"toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]},
+        {**note, "content": None, "revise": None},
+    ):
+        table.answer("step", content, Understood())
+    table.answer("plan", json.dumps(PLAN), Understood())
+    for content, words in (
+        ("noted", ("content must be an object", '{"toolCalls": [')),
+        (None, ("content",)),
+        ({"tool_calls": [CALL]}, ("(write 'toolCalls')",)),
+        ({"toolCalls": [{"name": "note", "args": {}}]}, ("'name' (write 'toolName')", "'args' (write 'arguments')")),
+        ({"toolCalls": "x"}, ("toolCalls",)),
+        ({}, ("'toolCalls'", "'content'", '"toolName"')),
+        ({"content": 3}, ("content.content must be text, not 3",)),
+    ):
+        table.answer("step", content, Refused(words))
+    unknown: Arguments = {"todoList": [{**THOUGHT, "required_tools": ["note"]}]}
+    used: Arguments = {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]}
+    table.answer("plan", {"plan": PLAN}, AskedAgain(("'plan' (write 'todoList')",)))
+    table.answer("plan", unknown, AskedAgain(("'required_tools' (write 'requiredTools')",)))
+    table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
+    table.answer("human", {"approved": True}, Refused(("resume_execution",)))
+    table.call("submit_answer", {**IDS, "answer": note}, "'answer' (write 'content')", stage="step")
 
 
 def _list_decisions(table: Table) -> None:
-    table.decide("approved as text", {"approved": "true"}, "decision.approved must be true or false", 'text "true"')
-    table.decide(
-        "approved as yes", {"approved": "yes"}, "decision.approved must be true or false", "the person is asked"
-    )
-    table.decide("approved as a verb", {"approved": "approve"}, "decision.approved must be true or false")
-    table.decide("approved as a number", {"approved": 1}, "decision.approved must be true or false, not 1")
-    table.decide("approved as text in text", '{"approved": "true"}', "decision.approved must be true or false")
-    table.decide("a decision in words", "approve", "decision must be an object", "send {}, and the person")
-    table.decide("a decision as true", True, "decision must be an object, not true")
-    table.decide("another word for approved", {"approve": True}, "'approve' (write 'approved')", "reason")
-    table.decide(
-        "edited arguments as a list", {"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object"
-    )
-    table.on(
-        "human",
-        "approved beside the ids",
-        "resume_execution",
-        {"threadId": THREAD, "suspensionId": SUSPENSION, "approved": True},
-        "'approved' (write 'decision.approved')",
-    )
-    given = {"threadId": THREAD, "suspensionId": SUSPENSION, "decision": {"approved": True}}
-    table.on(
-        "done", "a decision about what was rejected", "resume_execution", given, "rejected", code="already_decided"
-    )
-    asks = Understood((), "suspended")
-    for name, decision in (
-        ("a decision as text", '{"approved": true}'),
-        ("an empty decision", {}),
-        ("a decision of null", None),
-        ("a decision with a reason only", {"reason": "it looks right"}),
-        ("rows without a decision", {"content": {"items": [0]}}),
-        ("edited arguments as text", {"approved": True, "modifiedArgs": '{"ids": [2]}'}),
+    wrong = "decision.approved must be true or false"
+    table.decide({"approved": "true"}, wrong, 'text "true"')
+    table.decide({"approved": "yes"}, wrong, "the person is asked")
+    table.decide({"approved": "approve"}, wrong)
+    table.decide({"approved": 1}, f"{wrong}, not 1")
+    table.decide('{"approved": "true"}', wrong)
+    table.decide("approve", "decision must be an object", 'not the text "approve"', "send {}, and the person")
+    table.decide(True, "decision must be an object, not true")
+    table.decide({"approve": True}, "'approve' (write 'approved')", "reason")
+    table.decide({"status": "approved"}, "'status'", "approved, reason")
+    table.decide({"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object")
+    for given in ({**IDS, "approved": True}, {**IDS, "approved": True, **APPROVED}):
+        table.call("resume_execution", given, "'approved' (write 'decision.approved')", stage="human")
+    table.call("resume_execution", {**IDS, **APPROVED}, "rejected", code="already_decided", stage="done")
+    for decision in (
+        '{"approved": true}',
+        {},
+        None,
+        {"reason": "it looks right"},
+        {"content": {"items": [0]}},
+        {"approved": True, "modifiedArgs": '{"ids": [2]}'},
     ):
-        table.rows.append(Mistake(name, "resume_execution", {**given, "decision": decision}, asks, "human"))
-    given = {**given, "decision": '{"approved": false, "reason": null}'}
-    table.rows.append(Mistake("a rejection as text", "resume_execution", given, Understood((), "rejected"), "human"))
-    table.rows.append(Mistake("the same decision twice", "resume_execution", given, Understood((), "rejected"), "done"))
+        given = {**IDS, "decision": decision}
+        table.rows.append(Mistake("resume_execution", given, Understood((), "suspended"), "human"))
+    given = {**IDS, "decision": '{"approved": false, "reason": null}'}
+    for stage in ("human", "done"):
+        table.rows.append(Mistake("resume_execution", given, Understood((), "rejected"), stage))
 
 
 def list_mistakes() -> list[Mistake]:
-    """All of them, each with another name."""
+    """Return all of them."""
     table = Table()
-    for add in (_list_plans, _list_steps, _list_arguments, _list_ids, _list_answers, _list_decisions):
+    for add in (
+        _list_plans,
+        _list_steps,
+        _list_arguments,
+        _list_options,
+        _list_questions,
+        _list_ids,
+        _list_answers,
+        _list_decisions,
+    ):
         add(table)
     return table.rows

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from mcp import Client
 from mcp.client import ClientRequestContext
+from mcp.client.extension import ClientExtension
+from mcp.client.session import ElicitationFnT
 from mcp.types import (
     CallToolResult,
     ElicitRequestFormParams,
@@ -21,6 +23,7 @@ from mcp.types import (
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
@@ -35,6 +38,7 @@ from planwarden.storage.secret_files import SecretFiles
 from tests.support.wardens import Ledger
 
 Era = Literal["legacy", "auto"]
+INBOX = "http://127.0.0.1:4711/inbox"
 ERAS: tuple[Era, ...] = ("legacy", "auto")
 """`mode` of the SDK's client: the handshake of 2025-11-25 and before, or 2026-07-28."""
 
@@ -136,6 +140,52 @@ def sender(ledger: Ledger) -> object:
         return "sent"
 
     return send
+
+
+@dataclass(frozen=True)
+class Desk(Served):
+    """A served warden with the tools of a ledger and `send`, and a client of it."""
+
+    client: Client
+    ledger: Ledger
+
+    async def ok(self, name: str, /, **arguments: Any) -> Document:
+        return await ok(self.client, name, **arguments)
+
+    async def refused(self, name: str, /, **arguments: Any) -> Document:
+        return await refused(self.client, name, **arguments)
+
+    async def call(self, name: str, /, **arguments: Any) -> CallToolResult:
+        return await self.client.call_tool(name, arguments)
+
+
+@asynccontextmanager
+async def open_desk(
+    home: Path,
+    era: Era = "auto",
+    *tools: object,
+    asks: ElicitationFnT | None = None,
+    extensions: Sequence[ClientExtension] = (),
+    inbox_url: str | None = None,
+    **options: Any,
+) -> AsyncGenerator[Desk]:
+    """Serve also these tools, with the options of `served`, to a client that answers forms with `asks`."""
+    ledger = Ledger()
+    async with (
+        served(home, tools=[*ledger.tools(), sender(ledger), *tools], **options) as found,
+        Client(found.server, mode=era, elicitation_callback=asks, extensions=extensions) as client,
+    ):
+        found.warden.service.inbox_url = inbox_url
+        yield Desk(found.server, found.warden, client, ledger)
+
+
+async def decide_on_page(found: Served, *, approved: bool = True) -> None:
+    """What a person does on the page, with the one open question."""
+    [question] = (await found.warden.list_suspensions()).suspensions
+    person = Authority(assurance="human", channel="inbox", principal="ann", digest=question.digest)
+    await found.warden.service.answer(
+        question.thread_id, question.suspension_id, Decision(approved=approved), person, principal=None
+    )
 
 
 async def ok(client: Client, name: str, /, **arguments: Any) -> Document:

@@ -1,11 +1,15 @@
 """What tests of tasks share: a client that takes tasks, and the requests of the extension as it sends them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 from mcp import Client
 from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
+from mcp.client.session import ElicitationFnT
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, Request, RequestParams, Result, SubscriptionFilter
 from mcp.types import SubscriptionsListenRequest as ListenRequest
@@ -13,7 +17,7 @@ from mcp.types import SubscriptionsListenRequestParams as ListenParams
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from planwarden.server.mcp.tasks.state import TASKS
-from tests.server.mcp.support import Document
+from tests.server.mcp.support import Desk, Document, nobody, open_desk
 
 TERMINAL = ("completed", "failed", "cancelled")
 
@@ -99,42 +103,87 @@ class TakesTasks(ClientExtension):
         raise AssertionError("these tests look at the task themselves")
 
 
-async def start(client: Client, name: str, /, **arguments: Any) -> Document:
-    """The task that a call became."""
+@dataclass(frozen=True)
+class Task:
+    """A task as one client sees it."""
+
+    client: Client
+    task_id: str
+    created: Document = field(default_factory=dict[str, Any])
+
+    def seen_by(self, client: Client) -> "Task":
+        return replace(self, client=client)
+
+    async def get(self) -> Document:
+        found = await self.client.session.send_request(GetTask(params=TaskParams(task_id=self.task_id)), AnyResult)
+        return found.document()
+
+    async def update(self, **responses: JsonValue | Mapping[str, str]) -> Document:
+        params = UpdateParams(task_id=self.task_id, input_responses=responses)
+        return (await self.client.session.send_request(UpdateTask(params=params), AnyResult)).document()
+
+    async def answer(self, response: JsonValue) -> Document:
+        """Answer the one question that the task asks."""
+        return await self.update(**{await self.key(): response})
+
+    async def cancel(self) -> Document:
+        request = CancelTask(params=TaskParams(task_id=self.task_id))
+        return (await self.client.session.send_request(request, AnyResult)).document()
+
+    async def until(self, *statuses: str) -> Document:
+        """Return the task as soon as it has one of the statuses; it is asked for as fast as the server answers."""
+        with anyio.fail_after(60):
+            while True:
+                found = await self.get()
+                if found["status"] in statuses:
+                    return found
+                await anyio.lowlevel.checkpoint()
+
+    async def key(self) -> str:
+        """Return the key of the one question that the task asks."""
+        [key] = (await self.until("input_required"))["inputRequests"]
+        return key
+
+    async def over(self) -> Document:
+        """Return the execution in the result of the completed task."""
+        return execution_of(await self.until(*TERMINAL))
+
+    async def listen(self, *others: str) -> None:
+        await listen(self.client, self.task_id, *others)
+
+
+def execution_of(task: Document) -> Document:
+    """Return the structured content of a task's result; its text has to be enough too."""
+    assert task["status"] == "completed", task
+    result = CallToolResult.model_validate(task["result"])
+    shown: Document = result.structured_content
+    [content] = result.content
+    assert shown["nextAction"] in content.model_dump()["text"]
+    return shown
+
+
+async def start(client: Client, name: str, /, **arguments: Any) -> Task:
+    """Return the task that a call became."""
     result = await client.session.call_tool(name, arguments, allow_claimed=True)
     assert isinstance(result, Created), result
-    return result.document()
+    created = result.document()
+    return Task(client, created["taskId"], created)
 
 
-async def get(client: Client, task_id: str) -> Document:
-    found = await client.session.send_request(GetTask(params=TaskParams(task_id=task_id)), AnyResult)
-    return found.document()
+def take_tasks(
+    home: Path,
+    *tools: object,
+    asks: ElicitationFnT | None = nobody,
+    extension: TakesTasks | None = None,
+    **options: Any,
+) -> AbstractAsyncContextManager[Desk]:
+    """Open a desk whose client takes tasks, and shows forms and addresses unless `asks` is `None`."""
+    return open_desk(home, "auto", *tools, asks=asks, extensions=[extension or TakesTasks()], **options)
 
 
-async def update(client: Client, task_id: str, **responses: JsonValue | Mapping[str, str]) -> Document:
-    params = UpdateParams(task_id=task_id, input_responses=responses)
-    return (await client.session.send_request(UpdateTask(params=params), AnyResult)).document()
-
-
-async def cancel(client: Client, task_id: str) -> Document:
-    found = await client.session.send_request(CancelTask(params=TaskParams(task_id=task_id)), AnyResult)
-    return found.document()
-
-
-async def until(client: Client, task_id: str, *statuses: str) -> Document:
-    """The task as soon as it has one of the statuses; asked for as fast as the server answers."""
-    with anyio.fail_after(60):
-        while True:
-            found = await get(client, task_id)
-            if found["status"] in statuses:
-                return found
-            await anyio.lowlevel.checkpoint()
-
-
-async def key_of(client: Client, task_id: str) -> str:
-    """The key of the one question that the task asks."""
-    [key] = (await until(client, task_id, "input_required"))["inputRequests"]
-    return key
+async def run(desk: Desk, steps: JsonValue, **arguments: Any) -> Task:
+    """Return the task that a plan became."""
+    return await start(desk.client, "execute_plan", plan=steps, **arguments)
 
 
 async def listen(client: Client, *task_ids: str) -> None:

@@ -1,201 +1,231 @@
-"""The view of the MCP App in a real browser: a page plays the host, presses buttons, and keeps what the view sends."""
+"""The view of the MCP App: the plan with its state and its questions, as a browser draws them inside of a host."""
 
-import html
 import json
-import subprocess
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
+import anyio
 import pytest
 from mcp import Client
-from mcp.client.extension import advertise
-from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
-from pydantic import JsonValue
 
-from planwarden.server.mcp.app.view import build_page
+from planwarden.server.mcp.app.plan import PLAN_KEY
+from planwarden.server.mcp.app.view import META_KEY
+from planwarden.server.settings.configuration import Settings
 from tests.requirements import requirement
-from tests.server.mcp.support import Document, ok, sender, served
-from tests.support.browser import CHROMIUM, NEEDS_CHROMIUM
-from tests.support.wardens import Ledger, confirm, plan, tool_step
+from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of, open_desk
+from tests.support.app_page import APPS, HostPage, open_view
+from tests.support.axe import find_violations, read_axe
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.scene import launch_browser
+from tests.support.wardens import confirm, plan, tool_step
 
-pytestmark = [pytest.mark.slow, *NEEDS_CHROMIUM]
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
 
-APPS = [advertise(EXTENSION_ID, {"mimeTypes": [APP_MIME_TYPE]})]
-NASTY = "<img src=x onerror=alert(1)><script>parent.hacked=1</script>\u202e[Approve]\x1b[2J\nRun this call?"
+pytestmark = pytest.mark.anyio
 
-HOST = """<!DOCTYPE html><meta charset="utf-8">
-<style>body{{margin:0}}iframe{{border:0;width:100%;height:{height}px}}</style>
-<iframe id="view" srcdoc="{view}"></iframe><pre id="log" hidden></pre>
-<script>
-const result = {result}, steps = {steps}, later = {later}, sent = [], seen = {{}};
-const frame = document.getElementById("view");
-const write = () => {{ document.getElementById("log").textContent = JSON.stringify({{ sent, seen }}); }};
-const post = (message) => frame.contentWindow.postMessage({{ jsonrpc: "2.0", ...message }}, "*");
-const look = (name) => {{
-  const view = frame.contentDocument;
-  seen[name] = {{
-    text: view.body.innerText,
-    status: view.getElementById("status").textContent,
-    focused: view.activeElement.textContent === "Approve",
-    buttons: [...view.querySelectorAll("#questions button")].map((button) => button.textContent),
-    unlabelled: [...view.querySelectorAll("input, select")].filter((input) => !input.labels.length).length,
-    images: view.images.length,
-    ground: frame.contentWindow.getComputedStyle(view.body).backgroundColor,
-    hacked: window.hacked === 1,
-  }};
-  write();
-}};
-const press = (index) => {{
-  const step = steps[index];
-  if (!step) return;
-  const view = frame.contentDocument;
-  look(step.before || "before");
-  for (const [name, value] of Object.entries(step.fill || {{}})) view.getElementsByName(name)[0].value = value;
-  [...view.querySelectorAll("button")].find((button) => button.textContent === step.press).click();
-  setTimeout(() => {{ look(step.after || "after"); press(index + 1); }}, 150);
-}};
-window.addEventListener("message", (event) => {{
-  if (event.source !== frame.contentWindow) return;
-  const message = event.data;
-  sent.push(message);
-  write();
-  if (message.method === "ui/initialize")
-    post({{ id: message.id, result: {{
-      protocolVersion: "2026-01-26", hostContext: {{ theme: "{theme}" }}, hostCapabilities: {{}}, hostInfo: {{}},
-    }} }});
-  else if (message.method === "ui/notifications/initialized") {{
-    post({{ method: "ui/notifications/tool-input", params: {{ arguments: {{}} }} }});
-    post({{ method: "ui/notifications/tool-result", params: result }});
-    setTimeout(() => {{ look("first"); press(0); }}, 200);
-  }} else if (message.method === "tools/call") post({{ id: message.id, result: later[message.params.name] }});
-  else if (message.id !== undefined) post({{ id: message.id, result: {{}} }});
-}});
-</script>"""
+NASTY = (
+    "</svg><img src=x onerror=alert(1)><script>parent.hacked=1</script>\u202e[Approve]\x1b[2J]]>&amp;\nRun this call?"
+)
+ASKED = plan(confirm("ask", "go on?"), tool_step("two", "note", {"text": "x"}))
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
-async def _drawn(
-    folder: Path, result: Document, *steps: Document, later: Document | None = None, theme: str = "light"
-) -> tuple[list[Document], dict[str, Document]]:
-    """What the view sent to its host, and how it looked at each step."""
-    text = HOST.format(
-        view=html.escape(build_page(), quote=True),
-        result=_script(result),
-        steps=_script(list(steps)),
-        later=_script(later or {}),
-        theme=theme,
-        height=900,
+def _plan(result: "CallToolResult") -> Document:
+    assert result.meta is not None
+    return result.meta[PLAN_KEY]
+
+
+@requirement("app:plan")
+async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_the_model_nothing_more(
+    tmp_path: Path, era: Era
+) -> None:
+    steps = plan(
+        tool_step("one", "note", {"text": "x"}), confirm("ask", "go on?"), tool_step("two", "note", {"text": "x"})
     )
-    dumped = await anyio.to_thread.run_sync(_browse, folder, text, ["--virtual-time-budget=5000", "--dump-dom"])
-    log = json.loads(html.unescape(dumped.partition('id="log" hidden="">')[2].partition("</pre>")[0]))
-    return log["sent"], log["seen"]
+    async with open_desk(tmp_path, era, extensions=APPS) as host, Client(host.server, mode=era) as plain:
+        started = await host.call("execute_plan", plan=steps, goal="Two notes")
+        shown = _plan(started)
+        assert shown["title"] == "Two notes" and shown["state"] == "The plan waits for a person."
+        assert (shown["tone"], shown["progress"], shown["isOver"]) == ("busy", "1 of 3 steps", False)
+        assert shown["place"] == "Step 2 of 3, ask: waits for a person."
+        assert shown["results"] == [{"step": "one", "text": '{"written": "x"}'}] and shown["graph"].startswith("<svg")
+        thread: Document = {"threadId": started.structured_content["threadId"]}
+        for name in ("get_execution", "app_show"):
+            assert _plan(await host.call(name, **thread)) == shown
+        read, told = await host.call("get_execution", **thread), await plain.call_tool("get_execution", thread)
+        assert (read.content, read.structured_content) == (told.content, told.structured_content)
+        assert PLAN_KEY not in (told.meta or {})
 
 
-def _browse(folder: Path, text: str, words: list[str]) -> str:
-    file = folder / "host.html"
-    file.write_text(text, encoding="utf-8")
+@requirement("app:plan")
+async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, extensions=APPS) as host:
+        asked = await host.ok("execute_plan", plan=ASKED)
+        first = await host.call("app_show", threadId=asked["threadId"])
+        seen: Document = {"seen": _plan(first)["seen"], **ids_of(asked)}
+        again = await host.call("app_show", **seen)
+        assert again.meta is None or not again.meta.keys() & {PLAN_KEY, META_KEY}
+        assert len(json.dumps(again.structured_content)) < 100
+        await host.call("resume_execution", **ids_of(asked), decision={"approved": False})
+        changed = await host.call("app_show", **seen)
+        assert changed.meta is not None and changed.meta[META_KEY] == []
+        assert _plan(changed)["outcome"]["tone"] == "bad" and _plan(changed)["outcome"]["text"].startswith("Rejected. ")
+        assert _plan(changed)["isOver"] is True
+        for wrong in ({"threadId": "none"}, {"threadId": "none", "seen": seen["seen"]}):
+            assert (await host.refused("app_show", **wrong))["code"] == "unknown_thread"
+
+
+@requirement("app:plan")
+@pytest.mark.parametrize("count", [300, 700])
+async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) -> None:
+    words = NASTY * 150
+    steps = [tool_step(f"step_{n}", "note", {"text": "y" * 2_000}, description=words) for n in range(count)]
+    settings = Settings(home=tmp_path, max_steps=1_000)
+    async with open_desk(tmp_path, extensions=APPS, settings=settings) as host:
+        started = await host.call("execute_plan", plan=plan(confirm("ask", "go on?"), *steps), goal=words)
+        assert len(json.dumps(_plan(started))) < 500_000
+
+
+@requirement("app:nonce")
+async def test_another_process_of_the_same_home_takes_the_decision_of_a_view(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, extensions=APPS, on_disk=True) as first:
+        asked = await first.ok("execute_plan", plan=ASKED)
+        shown = await first.call("get_execution", threadId=asked["threadId"])
+    assert shown.meta is not None
+    [question] = shown.meta[META_KEY]
+    press: Document = {**ids_of(asked), "nonce": question["nonce"], "content": {"decision": "approve"}}
+    async with open_desk(tmp_path, extensions=APPS, on_disk=True) as second:
+        assert (await second.ok("app_decide", **press, waitSeconds=30))["status"] == "completed"
+        assert second.ledger.lines == ["note x"]
+
+
+@asynccontextmanager
+async def drawing(
+    desk: Desk, thread_id: str, theme: str = "light", before: Callable[[str], Awaitable[object]] | None = None
+) -> AsyncGenerator[HostPage]:
+    """The view of an execution in a browser; what it calls, the client of the desk calls."""
     assert CHROMIUM is not None
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={folder / 'chromium'}",
-        *words,
-    ]
-    done = subprocess.run([*command, file.as_uri()], capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    shown = await desk.call("get_execution", threadId=thread_id)
+    with anyio.fail_after(120):
+        async with launch_browser(CHROMIUM) as browser:
+            yield await open_view(await browser.new_page(), desk.client, shown, theme=theme, before=before)
 
 
-def _script(value: JsonValue) -> str:
-    return json.dumps(value).replace("<", "\\u003c")
+async def _sent(drawn: HostPage, method: str) -> list[Document]:
+    """The parameters of the messages with this method that the view sent to its host."""
+    sent: list[Document] = await drawn.page.evaluate("window.sent")
+    return [message["params"] for message in sent if message.get("method") == method]
 
 
-def _wire(result: Any) -> Document:
-    return json.loads(result.model_dump_json(by_alias=True, exclude_none=True))
+async def _buttons(drawn: HostPage) -> list[str]:
+    return await drawn.view.locator("#questions button").all_inner_texts()
 
 
+@pytest.mark.slow
+@DRIVES_CHROMIUM[1]
+@DRIVES_CHROMIUM[3]
 @requirement("app:view", "app:nonce")
-async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=[sender(ledger)]) as found,
-        Client(found.server, extensions=APPS) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann", "urgent": True})))
-        shown = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
-        done: Document = {"structuredContent": {"status": "completed"}, "_meta": {}, "content": []}
-        press: Document = {"press": "Approve", "fill": {"arg_copies": "3", "reason": "fine"}}
-        sent, seen = await _drawn(tmp_path, _wire(shown), press, later={"app_decide": done})
-        [call] = [message["params"] for message in sent if message.get("method") == "tools/call"]
-        assert call["name"] == "app_decide"
-        assert call["arguments"]["content"] == {
-            "decision": "approve",
-            "reason": "fine",
-            "arg_to": "Ann",
-            "arg_copies": 3,
-            "arg_urgent": True,
-        }
-        result = await client.call_tool("app_decide", call["arguments"])
-        assert not result.is_error and ledger.lines == ["send Ann 3 True"]
-    first, after = seen["first"], seen["after"]
-    assert first["buttons"] == ["Reject", "Approve"] and first["focused"] is False and first["unlabelled"] == 0
-    assert 'to = "Ann"' in first["text"] and "One question is open" in first["status"]
-    assert "You approved it here. Nothing is open here." in after["status"] and after["buttons"] == []
-    told = [message["params"] for message in sent if message.get("method") == "ui/update-model-context"]
-    assert len(told) == 1 and call["arguments"]["nonce"] not in str(told)
-    assert any(message.get("method") == "ui/notifications/size-changed" for message in sent)
+@pytest.mark.parametrize("is_stale", [False, True])
+async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is_refused_and_shown_afresh(
+    tmp_path: Path, is_stale: bool
+) -> None:
+    async with open_desk(tmp_path, extensions=APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann", "urgent": True})))
+
+        async def revise(name: str) -> None:
+            if is_stale and name == "app_decide":
+                edit = {"approved": True, "modifiedArgs": {"to": "Eve"}}
+                await desk.call("resume_execution", **ids_of(asked), decision=edit)
+
+        async with drawing(desk, asked["threadId"], before=revise) as drawn:
+            view = drawn.view
+            assert await _buttons(drawn) == ["Reject", "Approve"]
+            assert await view.evaluate("document.activeElement.textContent") != "Approve"
+            unlabelled = "[...document.querySelectorAll('input, select')].filter((input) => !input.labels.length)"
+            assert await view.evaluate(f"{unlabelled}.length") == 0
+            assert 'to = "Ann"' in await view.inner_text("body") and "One question is open" in await drawn.status()
+            await view.locator("[name=arg_copies]").fill("3")
+            await view.locator("[name=reason]").fill("fine")
+            await view.get_by_role("button", name="Approve").click()
+            if is_stale:
+                await view.locator("#questions", has_text="Eve").wait_for()
+                assert drawn.called[drawn.called.index("app_decide") :][:2] == ["app_decide", "app_show"]
+                assert await _buttons(drawn) == ["Reject", "Approve"]
+            else:
+                await view.locator("#questions button").first.wait_for(state="detached")
+                assert "approved" in (await drawn.status()).lower()
+                [told] = await _sent(drawn, "ui/update-model-context")
+            [call] = [call for call in await _sent(drawn, "tools/call") if call["name"] == "app_decide"]
+            assert await _sent(drawn, "ui/notifications/size-changed")
+        typed: Document = {"reason": "fine", "arg_to": "Ann", "arg_copies": 3, "arg_urgent": True}
+        assert call["arguments"]["content"] == {"decision": "approve", **typed}
+        assert is_stale or call["arguments"]["nonce"] not in str(told)
+        assert desk.ledger.lines == ([] if is_stale else ["send Ann 3 True"])
 
 
+@pytest.mark.slow
+@DRIVES_CHROMIUM[1]
+@DRIVES_CHROMIUM[3]
 @requirement("app:view")
 async def test_text_made_to_deceive_stays_text(tmp_path: Path) -> None:
-    async with (
-        served(tmp_path) as found,
-        Client(found.server, extensions=APPS) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=plan(confirm("a", NASTY)))
-        shown = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
-        sent, seen = await _drawn(tmp_path, _wire(shown))
-    first = seen["first"]
-    assert (first["images"], first["hacked"], first["buttons"]) == (0, False, ["Reject", "Approve"])
-    assert "<img src=x onerror=alert(1)>" in first["text"] and "\u202e" not in first["text"]
-    lines = [line for line in first["text"].splitlines() if line.strip()]
+    async with open_desk(tmp_path, extensions=APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=plan(confirm("a", NASTY)))
+        async with drawing(desk, asked["threadId"]) as drawn:
+            text = await drawn.view.inner_text("body")
+            assert await drawn.view.locator("img").count() == 0 and await drawn.page.evaluate("window.hacked") is None
+            assert await _buttons(drawn) == ["Reject", "Approve"] and drawn.called == []
+    assert "<img src=x onerror=alert(1)>" in text and "\u202e" not in text
+    lines = [line for line in text.splitlines() if line.strip()]
     assert lines.index("Confirm?") < next(i for i, line in enumerate(lines) if line.startswith("The agent says"))
-    assert not any(message.get("method") == "tools/call" for message in sent)
 
 
+@pytest.mark.slow
+@DRIVES_CHROMIUM[1]
+@DRIVES_CHROMIUM[3]
 @requirement("app:view", "app:assurance")
 async def test_a_dangerous_call_has_one_button_and_it_opens_the_inbox(tmp_path: Path) -> None:
-    async with (
-        served(tmp_path, tools=Ledger().tools()) as found,
-        Client(found.server, extensions=APPS) as client,
-    ):
-        found.warden.service.inbox_url = "http://127.0.0.1:4711/inbox"
-        asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "erase", {"ids": [1]})))
-        shown = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
-        sent, seen = await _drawn(tmp_path, _wire(shown), {"press": "Open the inbox"}, theme="dark")
-    assert seen["first"]["buttons"] == ["Open the inbox"] and "planwarden approve" in seen["first"]["text"]
-    [opened] = [message["params"] for message in sent if message.get("method") == "ui/open-link"]
-    assert opened["url"].startswith("http://127.0.0.1:4711/inbox/suspensions/")
-    assert not any(message.get("method") == "tools/call" for message in sent)
-    assert seen["first"]["ground"] == "rgb(25, 26, 28)"
+    async with open_desk(tmp_path, extensions=APPS, inbox_url=INBOX) as desk:
+        asked = await desk.ok("execute_plan", plan=plan(tool_step("a", "erase", {"ids": [1]})))
+        async with drawing(desk, asked["threadId"], theme="dark") as drawn:
+            assert await _buttons(drawn) == ["Open the inbox"]
+            assert "planwarden approve" in await drawn.view.inner_text("body")
+            assert await drawn.view.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(25, 26, 28)"
+            await drawn.view.get_by_role("button", name="Open the inbox").click()
+            await drawn.page.wait_for_function("window.sent.some((message) => message.method === 'ui/open-link')")
+            [opened] = await _sent(drawn, "ui/open-link")
+            assert opened["url"].startswith(f"{INBOX}/suspensions/") and drawn.called == []
 
 
-async def test_a_refused_decision_is_said_and_the_question_is_shown_afresh(tmp_path: Path) -> None:
-    async with (
-        served(tmp_path) as found,
-        Client(found.server, extensions=APPS) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=plan(confirm("a", "sure?")))
-        shown = _wire(await client.call_tool("get_execution", {"threadId": asked["threadId"]}))
-        error: Document = {
-            "isError": True,
-            "structuredContent": {"error": {"message": "It was revised."}},
-            "content": [],
-        }
-        later: Document = {"app_decide": error, "app_show": shown}
-        sent, seen = await _drawn(tmp_path, shown, {"press": "Reject"}, later=later)
-    assert [m["params"]["name"] for m in sent if m.get("method") == "tools/call"] == ["app_decide", "app_show"]
-    [call] = [m["params"] for m in sent if m.get("method") == "tools/call" and m["params"]["name"] == "app_decide"]
-    assert call["arguments"]["content"] == {"decision": "reject"}
-    assert seen["after"]["status"].startswith("It was revised.") and seen["after"]["buttons"] == ["Reject", "Approve"]
+@requirement("app:plan", "app:view")
+@pytest.mark.slow
+@pytest.mark.browser
+@DRIVES_CHROMIUM[1]
+@DRIVES_CHROMIUM[3]
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_view_is_accessible(
+    tmp_path: Path, look: str
+) -> None:
+    assert CHROMIUM is not None
+    failing = plan(confirm("ask", NASTY), tool_step("last", "broken", description=NASTY))
+    program, options = read_axe(), PHONE if look == "phone" else {}
+    with anyio.fail_after(120):
+        async with open_desk(tmp_path, extensions=APPS) as host, launch_browser(CHROMIUM) as browser:
+            started = await host.call("execute_plan", plan=failing, goal=NASTY)
+            page = await (await browser.new_context(**options)).new_page()
+            drawn = await open_view(page, host.client, started, theme="light" if look == "light" else "dark")
+            assert await find_violations(page, program) == []
+            assert "waits for a person" in await drawn.status()
+            await drawn.view.get_by_role("button", name="Approve").press("Enter")
+            await drawn.view.wait_for_selector("#status.bad")
+            # The decision is said once.
+            assert (await drawn.status()).startswith("Approved. Step ") and "failed" in await drawn.status()
+            assert await drawn.view.locator("#questions button").count() == 0
+            assert await drawn.view.locator("img, script:not(body > script)").count() == 0
+            assert await drawn.view.locator("#drawing svg g.failed").count() == 1
+            assert await page.evaluate("window.hacked") is None
+            assert await find_violations(page, program) == []
+            width = await drawn.view.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert width <= 0

@@ -1,11 +1,9 @@
 """MCP over Streamable HTTP, with a real server on a free port."""
 
-import json
 import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -18,7 +16,7 @@ from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.requirements import requirement
 from tests.server.mcp.http_support import HEADERS, serving
-from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, question_of
+from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
 from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -110,37 +108,6 @@ async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path, era: Era) ->
             assert execution["steps"][0]["result"] == "through"
 
 
-async def test_only_a_client_that_shows_forms_is_given_one(tmp_path: Path) -> None:
-    async with serving(Settings(home=tmp_path)) as url, Client(url) as client, httpx2.AsyncClient() as http:
-        asked = await ok(client, "execute_plan", plan=plan(confirm("b")))
-        outcomes: list[list[str]] = []
-        shapes: list[Document] = [{}, {"elicitation": {"url": {}}}, {"elicitation": {}}, {"elicitation": {"form": {}}}]
-        for capabilities in shapes:
-            meta = {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": capabilities,
-            }
-            arguments = {**ids_of(asked), "decision": {"approved": True}}
-            body = {
-                "jsonrpc": "2.0",
-                "id": 1,
-                "method": "tools/call",
-                "params": {"name": "resume_execution", "arguments": arguments, "_meta": meta},
-            }
-            headers = {
-                "accept": "application/json, text/event-stream",
-                "mcp-protocol-version": "2026-07-28",
-                "mcp-method": "tools/call",
-                "mcp-name": "resume_execution",
-            }
-            response = await http.post(url, json=body, headers=headers)
-            text = response.text.removeprefix("event: message").strip().removeprefix("data:")
-            result = json.loads(text)["result"]
-            requests = result.get("inputRequests", {}).values()
-            outcomes.append([request["params"].get("mode", "form") for request in requests])
-        assert outcomes == [[], ["url"], ["form"], ["form"]]
-
-
 async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
     async with serving(Settings(home=tmp_path)) as url:
         async with httpx2.AsyncClient() as http:
@@ -167,22 +134,6 @@ async def test_a_request_with_too_many_values_is_refused_before_it_is_parsed(tmp
             answer = response.json()
             assert (answer["id"], answer["error"]["code"]) == ("a7", -32600)
             assert "too many values" in answer["error"]["message"]
-
-
-async def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_no_traceback(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serving(Settings(home=tmp_path)) as url:
-        place = urlsplit(url)
-        head = f"POST /mcp HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Length: 100\r\n"
-        wanted = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
-        async with await anyio.connect_tcp("127.0.0.1", place.port or 0) as stream:
-            await stream.send(f"{head}{wanted}Expect: 100-continue\r\n\r\n".encode())
-            # From here on the server reads the body.
-            assert b"100 Continue" in await stream.receive()
-        async with Client(url) as client:
-            assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
-    assert [record for record in caplog.records if record.exc_info] == []
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

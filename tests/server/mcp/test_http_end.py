@@ -32,61 +32,42 @@ from planwarden.server.main import main
 engine.GRACE_S = 3_600.0
 sys.exit(main())
 """
-
-
 SECRET = "whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="
+CONFIGURATION = f"""
+[tools]
+python = ["{SHOP}"]
 
-
-def start(home: Path, log: Path, **variables: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", MAIN, "--home", str(home), "serve", "--http", "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE: str(home.parent), **variables}
-    with log.open("wb") as errors:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=errors)
+[hooks.orders]
+plan = "order"
+secret_env = "ORDERS"
+"""
+HOLD = {"id": "s0", "description": "hold", "toolCalls": [{"toolName": "hold", "arguments": {"to": "go"}}]}
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Returns when it is so; the server tells this process nothing."""
+    """Return when it is so; the server tells this process nothing."""
     while True:
         if is_so():
             return
         await anyio.sleep(0.02)
 
 
-async def test_a_server_that_is_told_to_end_records_what_its_call_returned_and_releases_the_execution(
+def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", MAIN, "--home", str(home), "serve", "--http", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE: str(home.parent), "ORDERS": SECRET}
+    with log.open("wb") as errors:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=errors)
+
+
+@requirement("access:logged")
+async def test_a_server_that_ends_records_what_its_call_returned_and_has_logged_refusals_without_secrets(
     tmp_path: Path,
 ) -> None:
     home, log = tmp_path / "home", tmp_path / "log"
     home.mkdir(mode=0o700)
-    (home / "planwarden.toml").write_text(f'[tools]\npython = ["{SHOP}"]\n', encoding="utf-8")
+    (home / "planwarden.toml").write_text(CONFIGURATION, encoding="utf-8")
+    token = bearing(await token_for(Settings(home=home), "ann"))
     server = start(home, log)
-    with anyio.fail_after(60):
-        try:
-            await until(lambda: " listens on " in log.read_text())
-            url = log.read_text().partition(" listens on ")[2].partition(";")[0]
-            async with httpx2.AsyncClient(timeout=60) as http:
-                call = {"toolName": "hold", "arguments": {"to": "go"}}
-                plan = {"todoList": [{"id": "s0", "description": "hold", "toolCalls": [call]}]}
-                await HttpHost(url, http).call("execute_plan", {"plan": plan, "options": {"waitSeconds": 0}})
-            await until(lambda: bool(Ledger.of(tmp_path).lines("begun")))
-            server.send_signal(signal.SIGTERM)
-            (tmp_path / "go").touch()
-            assert await anyio.to_thread.run_sync(server.wait) == 0, log.read_text()
-        finally:
-            server.kill()
-            server.wait()
-    records = Records(read_file(home / "planwarden.db"))
-    [header] = records.headers()
-    [found] = records.state(header).steps["s0"].calls
-    assert (found.status, header.owner) == ("succeeded", None)
-
-
-@requirement("access:logged")
-async def test_a_server_logs_what_it_refuses_without_the_secret(tmp_path: Path) -> None:
-    home, log = tmp_path / "home", tmp_path / "log"
-    home.mkdir(mode=0o700)
-    (home / "planwarden.toml").write_text('[hooks.orders]\nplan = "order"\nsecret_env = "ORDERS"\n', encoding="utf-8")
-    await token_for(Settings(home=home), "ann")
-    server = start(home, log, ORDERS=SECRET)
     with anyio.fail_after(60):
         try:
             await until(lambda: " listens on " in log.read_text())
@@ -98,9 +79,20 @@ async def test_a_server_logs_what_it_refuses_without_the_secret(tmp_path: Path) 
                     (url.replace("/mcp", "/hooks/guessed"), {}),
                 ):
                     assert (await http.post(address, json={}, headers=headers)).status_code == 401
+            async with httpx2.AsyncClient(timeout=60, headers=token) as http:
+                arguments = {"plan": {"todoList": [HOLD]}, "options": {"waitSeconds": 0}}
+                await HttpHost(url, http).call("execute_plan", arguments)
+            await until(lambda: bool(Ledger.of(tmp_path).lines("begun")))
+            server.send_signal(signal.SIGTERM)
+            (tmp_path / "go").touch()
+            assert await anyio.to_thread.run_sync(server.wait) == 0, log.read_text()
         finally:
-            server.terminate()
-            await anyio.to_thread.run_sync(server.wait)
+            server.kill()
+            server.wait()
+    records = Records(read_file(home / "planwarden.db"))
+    [header] = records.headers()
+    [call] = records.state(header).steps["s0"].calls
+    assert (call.status, header.owner) == ("succeeded", None)
     said = log.read_text()
     assert "refused a bearer token from 127.0.0.1: unknown, expired" in said
     assert "hook 'orders' refused a request: it is not signed" in said

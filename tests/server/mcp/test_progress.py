@@ -1,50 +1,127 @@
-"""Waiting over MCP: calls return in time, progress is reported, and executions outlive their request."""
+"""Progress over MCP: steps as they run, and a final answer while it is written, of which only the end is kept."""
 
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import pytest
 from mcp import Client
 
-from tests.server.mcp.support import ERAS, Era, ids_of, ok, served, text_of
+from planwarden.agent.runtime import run
+from planwarden.server.mcp import progress as mcp_watch
+from tests.requirements import requirement
+from tests.server.cli.support import Cli, make_home, start_on_terminal
+from tests.server.mcp.support import Document, Era, ids_of, open_desk, served, text_of
+from tests.support.doubles.manners import Manner, obedient
+from tests.support.doubles.messages import ModelReply, ModelRequest
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import WIRES, serve_double
+from tests.support.slices import first_only
 from tests.support.wardens import Ledger, PausingTool, model_step, plan, tool_step
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
+pytestmark = pytest.mark.anyio
+
+every_wire = pytest.mark.parametrize("wire", first_only(*WIRES))
+ANSWER = "BEGIN " + " ".join(f"word-{number}" for number in range(200)) + " END\u202e"
+OTHER = "It was all done. " * 60
 
 
-PLAN = plan(tool_step("a", "gate"))
+def writing(*answers: ModelReply) -> Manner:
+    """Plans and calls as it should; its final answers come from the list, the last one again and again."""
+    left = list(answers)
+
+    def answer(asked: ModelRequest) -> ModelReply:
+        if asked.is_streamed:
+            return left.pop(0) if len(left) > 1 else left[0]
+        return obedient(asked)
+
+    return Manner("test", "as the test says", answer)
 
 
-async def test_a_call_returns_in_time_with_the_handle(tmp_path: Path, era: Era) -> None:
-    gate = PausingTool()
-    async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
-        with anyio.fail_after(60):
-            at_once = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0})
-            assert at_once["status"] == "running" and "get_execution" in at_once["nextAction"]
-            later = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0.05})
-            assert later["status"] == "running"
-        gate.opened.set()
+@dataclass
+class Watcher:
+    """Keeps the progress that a client is shown; `seen` is set once some of an answer was in it."""
+
+    messages: list[str] = field(default_factory=list[str])
+    seen: anyio.Event = field(default_factory=anyio.Event)
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        self.messages.append(message or "")
+        if self.written:
+            self.seen.set()
+
+    @property
+    def written(self) -> list[str]:
+        return [message for message in self.messages if "; writing: " in message]
 
 
-async def test_waiting_ends_as_soon_as_the_execution_does(tmp_path: Path, era: Era) -> None:
-    gate = PausingTool()
+async def run_goal(home: Path, wire: str, manner: Manner, watcher: Watcher) -> Document:
     async with (
-        served(tmp_path, tools=[gate.tool()]) as found,
-        Client(found.server, mode=era) as client,
-        anyio.create_task_group() as tasks,
+        serve_double(wire, manner) as double,
+        served(home, tools=Ledger().tools(), model=build_provider_model(double)) as found,
+        Client(found.server) as client,
     ):
-
-        async def let_through() -> None:
-            await gate.started.wait()
-            gate.opened.set()
-
-        tasks.start_soon(let_through)
         with anyio.fail_after(60):
-            done = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 300})
-        assert done["status"] == "completed"
+            result = await client.call_tool("run_goal", {"goal": "note it"}, progress_callback=watcher)
+    return result.structured_content
 
 
-async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era) -> None:
+@every_wire
+async def test_a_client_sees_the_answer_grow_and_then_the_whole(tmp_path: Path, wire: str) -> None:
+    watcher = Watcher()
+    done = await run_goal(tmp_path, wire, writing(ModelReply(text=ANSWER, goes_on=watcher.seen)), watcher)
+    assert done["status"] == "completed" and done["output"] == ANSWER
+    assert watcher.written[0].startswith('1 of 1 steps done; writing: "...')
+    assert any("word-" in message for message in watcher.written)
+    assert all(len(message) < 300 and "\u202e" not in message and "END" not in message for message in watcher.written)
+
+
+@requirement("stream:no-record")
+@every_wire
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_an_answer_that_broke_off_is_not_the_answer(tmp_path: Path, wire: str, ends_well: bool) -> None:
+    watcher = Watcher()
+    answers = [ModelReply(text=ANSWER, breaks_off=True), ModelReply(text=OTHER, goes_on=watcher.seen)]
+    done = await run_goal(tmp_path, wire, writing(*answers[: 1 + ends_well]), watcher)
+    assert "word-" not in str(done)
+    if ends_well:
+        assert done["status"] == "completed" and done["output"] == OTHER.strip()
+    else:
+        assert done["status"] == "suspended" and "waits for the provider" in done["nextAction"] and "output" not in done
+
+
+async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(tmp_path: Path) -> None:
+    pytest.importorskip("pty", reason="needs a pseudo-terminal")
+    cli, going_on = Cli(make_home(tmp_path / "home")), anyio.Event()
+    async with serve_double(
+        "anthropic", writing(ModelReply(text=ANSWER, goes_on=going_on)), plan=plan(model_step("a", "find"))
+    ) as double:
+        environment = {"PLANWARDEN_MODEL": double.wire.setting, **double.environment}
+        terminal = start_on_terminal(cli, "run-goal", "look for it", env=environment)
+        try:
+            await anyio.to_thread.run_sync(terminal.expect, "writing: …")
+            going_on.set()
+            await anyio.to_thread.run_sync(terminal.expect, "completed")
+            assert await anyio.to_thread.run_sync(terminal.finish) == 0
+        finally:
+            terminal.close()
+    assert cli.ledger == ["find the topic"] and "word-1 word-2" in terminal.text
+
+
+async def test_a_model_that_writes_fast_does_not_flood_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "STREAM_NOTIFY_S", math.inf)
+    monkeypatch.setattr(mcp_watch, "HEARTBEAT_S", 1e9)
+    watcher = Watcher()
+    await run_goal(tmp_path, "openai-chat", writing(ModelReply(text=ANSWER * 5, goes_on=watcher.seen)), watcher)
+    assert len(watcher.written) == 1
+
+
+async def test_progress_is_reported_to_who_asked_for_it_until_the_execution_ends_or_asks(
+    tmp_path: Path, era: Era
+) -> None:
     gate = PausingTool()
     seen: list[tuple[float, str | None]] = []
 
@@ -52,63 +129,31 @@ async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era
         seen.append((progress, message))
         gate.opened.set()
 
-    steps = plan(tool_step("a", "gate"), model_step("b", "gate"))
-    async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
+    arguments = {"plan": plan(tool_step("a", "gate"), model_step("b", "gate")), "options": {"waitSeconds": 300}}
+    async with open_desk(tmp_path, era, gate.tool()) as desk:
         with anyio.fail_after(60):
-            result = await client.call_tool("execute_plan", {"plan": steps}, progress_callback=show)
-        assert result.structured_content["status"] == "suspended"
-        numbers = [number for number, _ in seen]
-        assert numbers == sorted(set(numbers))
-        assert any(message == "0 of 2 steps done; running a" for _, message in seen)
-
-        count = len(seen)
-        with anyio.fail_after(60):
-            await ok(client, "submit_answer", **ids_of(result.structured_content), content={"content": "no"})
+            result = await desk.client.call_tool("execute_plan", arguments, progress_callback=show)
+            assert result.structured_content["status"] == "suspended"
+            numbers = [number for number, _ in seen]
+            assert numbers == sorted(set(numbers))
+            assert any(message == "0 of 2 steps done; running a" for _, message in seen)
+            count = len(seen)
+            await desk.ok("submit_answer", **ids_of(result.structured_content), content={"content": "no"})
         assert len(seen) == count
 
 
-async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Era) -> None:
-    gate = PausingTool()
-    async with served(tmp_path, tools=[gate.tool()]) as found:
-        async with Client(found.server, mode=era) as client, anyio.create_task_group() as tasks:
-            with anyio.fail_after(60):
-                tasks.start_soon(client.call_tool, "execute_plan", {"plan": PLAN})
-                await gate.started.wait()
-                tasks.cancel_scope.cancel()
-        # The connection is gone as well.
-        gate.opened.set()
-        async with Client(found.server, mode=era) as client:
-            service = found.warden.service
-            [header] = await service.engine.store.executions("local", 10)
-            execution = await service.engine.find(header.execution_id)
-            with anyio.fail_after(60):
-                await service.engine.wait(execution, 60)
-            done = await ok(client, "get_execution", threadId=header.thread_id)
-            assert (done["status"], done["steps"][0]["result"]) == ("completed", "through")
-
-
-async def test_a_running_execution_is_cancelled_from_outside(tmp_path: Path, era: Era) -> None:
-    gate = PausingTool()
-    async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
-        with anyio.fail_after(60):
-            running = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0})
-            await gate.started.wait()
-            done = await ok(client, "cancel_execution", threadId=running["threadId"])
-        assert done["status"] == "cancelled"
-
-
 async def test_many_calls_share_one_connection(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=ledger.tools()) as found, Client(found.server, mode=era) as client:
+    async with open_desk(tmp_path, era) as desk:
         texts: list[str] = []
 
-        async def one(number: int) -> None:
-            steps = plan(tool_step("a", "note", {"text": str(number)}))
-            texts.append(text_of(await client.call_tool("execute_plan", {"plan": steps})))
+        async def call(number: int) -> None:
+            texts.append(
+                text_of(await desk.call("execute_plan", plan=plan(tool_step("a", "note", {"text": str(number)}))))
+            )
 
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
-                for number in range(50):
-                    tasks.start_soon(one, number)
-        assert len(texts) == 50 and all(text.startswith("completed") for text in texts)
-        assert sorted(ledger.lines) == sorted(f"note {number}" for number in range(50))
+                for number in range(20):
+                    tasks.start_soon(call, number)
+        assert len(texts) == 20 and all(text.startswith("completed") for text in texts)
+        assert sorted(desk.ledger.lines) == sorted(f"note {number}" for number in range(20))

@@ -1,87 +1,179 @@
-"""Starting once over MCP: the second caller with a key gets what the first one got, with waiting, progress and task."""
+"""Starting and retrying over MCP: a key finds the first start, with waiting, progress and task; refusals say why."""
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
 from mcp.types import CallToolResult
+from pydantic import JsonValue
 
+import planwarden
 from tests.requirements import requirement
-from tests.server.mcp.support import ERAS, Era, ids_of, ok, refused, served, text_of
-from tests.server.mcp.tasks_support import TakesTasks, start, until
-from tests.support.wardens import Ledger, PausingTool, confirm, plan, tool_step
+from tests.server.mcp.support import Desk, Era, ids_of, open_desk, question_of, text_of
+from tests.server.mcp.tasks_support import TakesTasks, start
+from tests.support.wardens import PausingTool, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
 PLAN = plan(tool_step("a", "gate"))
-NOTE = plan(tool_step("a", "note", {"text": "once"}))
+STEPS = plan(
+    tool_step("find", "find", {"topic": "owls"}),
+    tool_step("mend", "mend", {"text": {"$from": "find", "pointer": "/topic"}}),
+)
+
+
+class Machine:
+    """`mend` works once `is_mended`."""
+
+    def __init__(self, *, is_mended: bool = False) -> None:
+        self.is_mended, self.lines = is_mended, list[str]()
+
+    def tool(self) -> object:
+        @planwarden.tool(name="mend", risk="read", effect="effect")
+        async def mend(text: str) -> dict[str, JsonValue]:
+            """Works once it is mended."""
+            if not self.is_mended:
+                raise planwarden.ToolError("it is broken")
+            self.lines.append(f"mend {text}")
+            return {"mended": text}
+
+        return mend
 
 
 @requirement("key:once")
-@pytest.mark.parametrize("era", ERAS)
-async def test_whoever_sends_a_key_again_waits_and_is_told_of_progress_as_the_first(tmp_path: Path, era: Era) -> None:
+async def test_who_sends_a_key_again_waits_and_is_told_of_progress_as_the_first(tmp_path: Path, era: Era) -> None:
     gate, told = PausingTool(), list[str | None]()
 
     async def let_through(progress: float, total: float | None, message: str | None) -> None:
         told.append(message)
         gate.opened.set()
 
-    async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
+    async with open_desk(tmp_path, era, gate.tool()) as desk:
         with anyio.fail_after(60):
             options = {"waitSeconds": 0}
-            first = await ok(client, "execute_plan", plan=PLAN, key="k", options=options)
-            at_once = await ok(client, "execute_plan", plan=PLAN, key="k", options=options)
-            assert at_once["status"] == "running"
+            first = await desk.ok("execute_plan", plan=PLAN, key="k", options=options)
+            at_once = await desk.ok("execute_plan", plan=PLAN, key="k", options=options)
+            assert at_once["status"] == "running" and "get_execution" in at_once["nextAction"]
             arguments = {"plan": PLAN, "key": "k", "options": {"waitSeconds": 300}}
-            again: CallToolResult = await client.call_tool("execute_plan", arguments, progress_callback=let_through)
+            again: CallToolResult = await desk.client.call_tool(
+                "execute_plan", arguments, progress_callback=let_through
+            )
     assert again.structured_content["status"] == "completed"
     assert first["executionId"] == at_once["executionId"] == again.structured_content["executionId"]
     assert told[0] == "0 of 1 steps done; running a"
 
 
-@requirement("key:once", "key:conflict", "key:valid")
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_key_is_checked_and_another_request_with_it_refused(tmp_path: Path, era: Era) -> None:
-    async with served(tmp_path) as found, Client(found.server, mode=era) as client:
-        for verb in ("run_goal", "create_plan"):
-            asked = await ok(client, verb, goal="a goal", key=verb)
-            assert ids_of(await ok(client, verb, goal="a goal", key=verb)) == ids_of(asked)
-            error = await refused(client, verb, goal="another goal", key=verb)
-            assert error["code"] == "key_conflict" and asked["executionId"] in error["message"]
-            assert error["details"] == {"executionId": asked["executionId"], "threadId": asked["threadId"]}
-        for key, said in (
-            ("", "'key' is empty"),
-            ("x" * 201, "limit is 200"),
-            (7, "key"),
-            ("a\tb", "U+0009 at place 2"),
-        ):
-            error = await refused(client, "run_goal", goal="a goal", key=key)
-            assert error["code"] == "invalid_arguments" and said in error["message"]
-        assert (await ok(client, "list_suspensions"))["total"] == 2
+@requirement("key:once", "key:conflict")
+@pytest.mark.parametrize("verb", ["run_goal", "create_plan"])
+async def test_another_request_with_a_key_is_refused_with_what_it_started(desk: Desk, verb: str) -> None:
+    asked = await desk.ok(verb, goal="a goal", key="k")
+    assert ids_of(await desk.ok(verb, goal="a goal", key="k")) == ids_of(asked)
+    error = await desk.refused(verb, goal="another goal", key="k")
+    assert error["code"] == "key_conflict" and asked["executionId"] in error["message"]
+    assert error["details"] == {"executionId": asked["executionId"], "threadId": asked["threadId"]}
+    assert (await desk.ok("list_suspensions"))["total"] == 1
 
 
 @requirement("key:warning")
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(tmp_path: Path, era: Era) -> None:
+async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(desk: Desk) -> None:
     steps = plan(confirm("ask"))
-    async with served(tmp_path) as found, Client(found.server, mode=era) as client:
-        first = await ok(client, "execute_plan", plan=steps)
-        again = await client.call_tool("execute_plan", {"plan": steps})
-        [warning] = again.structured_content["warnings"]
-        assert "warnings" not in first and first["executionId"] in warning
-        assert "Warning: " in text_of(again) and first["executionId"] in text_of(again)
+    first = await desk.ok("execute_plan", plan=steps)
+    again = await desk.call("execute_plan", plan=steps)
+    [warning] = again.structured_content["warnings"]
+    assert "warnings" not in first and first["executionId"] in warning
+    assert "Warning: " in text_of(again) and first["executionId"] in text_of(again)
 
 
-@requirement("key:once")
-async def test_a_task_started_again_with_its_key_is_the_same_task(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools(), script=[]) as found,
-        Client(found.server, mode="auto", extensions=[TakesTasks()]) as client,
-    ):
-        first = await start(client, "execute_plan", plan=NOTE, key="k")
-        await until(client, first["taskId"], "completed")
-        again = await start(client, "execute_plan", plan=NOTE, key="k")
-        assert (again["taskId"], again["status"]) == (first["taskId"], "completed")
-    assert ledger.lines == ["note once"]
+@requirement("key:once", "retry:once")
+async def test_a_task_started_or_retried_again_with_its_key_is_the_same_task(tmp_path: Path) -> None:
+    machine = Machine()
+    async with open_desk(tmp_path, "auto", machine.tool(), script=[], extensions=[TakesTasks()]) as desk:
+        failed = await start(desk.client, "execute_plan", plan=STEPS, key="k")
+        await failed.until("completed")
+        again = await start(desk.client, "execute_plan", plan=STEPS, key="k")
+        assert (again.task_id, again.created["status"]) == (failed.task_id, "completed")
+        execution = await desk.warden.service.engine.find(failed.task_id)
+        machine.is_mended = True
+        first = await start(desk.client, "retry_execution", threadId=execution.thread_id, key="k2")
+        await first.until("completed")
+        again = await start(desk.client, "retry_execution", threadId=execution.thread_id, key="k2")
+        assert again.task_id == first.task_id != failed.task_id
+    assert machine.lines == ["mend owls"]
+
+
+@requirement("retry:rest")
+async def test_the_failure_names_the_tool_that_goes_on_and_that_does(tmp_path: Path) -> None:
+    machine = Machine()
+    async with open_desk(tmp_path, "auto", machine.tool()) as desk:
+        failed = await desk.ok("execute_plan", plan=STEPS)
+        assert failed["status"] == "failed" and "retry_execution" in failed["nextAction"]
+        machine.is_mended = True
+        done = await desk.ok("retry_execution", threadId=failed["threadId"])
+        assert done["status"] == "completed" and done["executionId"] != failed["executionId"]
+        whole = await desk.ok("get_execution", threadId=failed["threadId"], observationsAfter=0)
+    assert whole["retryOf"] == failed["executionId"]
+    assert [step.get("takenFrom") for step in whole["steps"]] == [failed["executionId"], None]
+    [taken] = [seen for seen in whole["observations"] if seen["type"] == "STEPS_TAKEN_OVER"]
+    assert taken["data"] == {"steps": ["find"], "calls": 0}
+    assert machine.lines == ["mend owls"]
+
+
+@requirement("retry:fork", "retry:refused")
+async def test_a_fork_takes_a_step_inputs_and_a_plan(tmp_path: Path) -> None:
+    machine = Machine(is_mended=True)
+    who: JsonValue = {"$from": "inputs", "pointer": "/who"}
+    found = tool_step("find", "find", {"topic": "owls"})
+    steps: dict[str, Any] = {
+        "inputs": {"type": "object", "properties": {"who": {"type": "string"}}},
+        **plan(found, tool_step("mend", "mend", {"text": who})),
+    }
+    async with open_desk(tmp_path, "auto", machine.tool()) as desk:
+        done = await desk.ok("execute_plan", plan=steps, inputs={"who": "Ann"})
+        thread = {"threadId": done["threadId"]}
+        cases: tuple[tuple[dict[str, Any], str, str], ...] = (
+            ({}, "not_retryable", "is completed; fromStep"),
+            ({"fromStep": "z"}, "invalid_arguments", "has no step 'z'"),
+            ({"fromStep": ""}, "invalid_arguments", "'fromStep' is empty"),
+            ({"fromStep": "x" * 65}, "limit_exceeded", "the limit is 64"),
+            ({"fromStep": "mend", "inputs": {"whom": "Bob"}}, "invalid_arguments", "whom"),
+            ({"fromStep": "mend", "plan": {"todoList": []}}, "invalid_plan", "no steps"),
+            ({"fromStep": "mend", "plan": {"todoList": [{"id": "mend"}]}}, "invalid_plan", "description"),
+            ({"fromStep": "mend", "key": " "}, "invalid_arguments", "'key' is empty"),
+            ({"fromStep": "mend", "from": "x"}, "invalid_arguments", "from"),
+            ({"fromStep": 7}, "invalid_arguments", "must be text"),
+        )
+        for arguments, code, said in cases:
+            error = await desk.refused("retry_execution", **thread, **arguments)
+            assert error["code"] == code and said in error["message"], error
+        await desk.ok("retry_execution", **thread, fromStep="mend", inputs={"who": "Bob"})
+        changed = {**steps, **plan(found, tool_step("mend", "mend", {"text": "x"}))}
+        forked = await desk.ok("retry_execution", **thread, fromStep="mend", plan=changed)
+        assert forked["status"] == "completed"
+    assert machine.lines == ["mend Ann", "mend Bob", "mend x"]
+
+
+@requirement("retry:gated", "retry:refused")
+async def test_a_model_that_retries_cannot_approve_what_a_person_rejected_and_a_waiting_thread_is_busy(
+    desk: Desk,
+) -> None:
+    asked = await desk.ok("execute_plan", plan=plan(tool_step("erase", "erase", {"ids": [1]})))
+    assert (await desk.refused("retry_execution", threadId=asked["threadId"]))["code"] == "thread_busy"
+    error = await desk.refused("retry_execution", threadId=question_of(asked)["suspensionId"])
+    assert error["code"] == "unknown_thread" and asked["threadId"] in error["message"]
+    await desk.ok("resume_execution", **ids_of(asked), decision={"approved": False})
+    again = await desk.ok("retry_execution", threadId=asked["threadId"])
+    claimed = await desk.ok("resume_execution", **ids_of(again), decision={"approved": True})
+    assert (claimed["status"], claimed["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
+
+
+@requirement("retry:once")
+async def test_many_retries_at_once_do_the_rest_once(tmp_path: Path) -> None:
+    machine = Machine()
+    async with open_desk(tmp_path, "auto", machine.tool()) as desk:
+        failed = await desk.ok("execute_plan", plan=STEPS)
+        machine.is_mended = True
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(desk.client.call_tool, "retry_execution", {"threadId": failed["threadId"]})
+    assert machine.lines == ["mend owls"]

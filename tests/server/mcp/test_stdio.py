@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.requirements import requirement
-from tests.server.mcp.support import ERAS, Era, approve_elsewhere, approving, ids_of, ok, question_of
+from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
 from tests.support.forking.command import forked_command_line
 from tests.support.slices import first_only
 from tests.support.wardens import confirm, model_step, plan, tool_step
@@ -86,18 +86,8 @@ async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> Non
     assert oct((home / "request-state.key").stat().st_mode)[-3:] == "600"
 
 
-@pytest.mark.slow
-@pytest.mark.anyio
-async def test_two_processes_share_a_home_and_its_questions(home: Path) -> None:
-    with anyio.fail_after(60):
-        async with (
-            Client(_server(home), elicitation_callback=approving()) as first,
-            Client(_server(home), elicitation_callback=approving()) as second,
-        ):
-            asked = await ok(first, "execute_plan", plan=plan(confirm("b"), tool_step("c", "note", {"text": "x"})))
-            assert (await approve_elsewhere(asked, first, second))["status"] == "completed"
-            assert (await ok(first, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
-    assert _ledger(home) == ["x"]
+def _spawn(command: list[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def _initialize(process: "subprocess.Popen[bytes]") -> None:
@@ -117,18 +107,19 @@ def _read(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     return json.loads(process.stdout.readline())
 
 
+def _note(process: "subprocess.Popen[bytes]") -> None:
+    call = {"name": "execute_plan", "arguments": {"plan": plan(tool_step("a", "note", {"text": "x"}))}}
+    _send(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+    assert _read(process)["result"]["structuredContent"]["status"] == "completed"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", first_only("SIGTERM", "SIGINT", "end of input"))
 def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Path, ending: str) -> None:
-    with subprocess.Popen(
-        [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with _spawn([*COMMAND, "--home", str(home)]) as process:
         _initialize(process)
         assert _read(process)["result"]["serverInfo"]["name"] == "planwarden"
-        arguments = {"plan": plan(tool_step("a", "note", {"text": "x"}))}
-        call = {"name": "execute_plan", "arguments": arguments}
-        _send(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
-        assert _read(process)["result"]["structuredContent"]["status"] == "completed"
+        _note(process)
         _send(process, {"jsonrpc": "2.0", "id": 3, "method": "no/such"})
         assert _read(process)["error"]["code"] == -32601
         if ending == "end of input":
@@ -151,12 +142,7 @@ EMPTY = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
 @pytest.mark.slow
 @requirement("server:frames")
 def test_a_request_that_is_too_large_is_refused_under_its_id_and_the_connection_lives_on(home: Path) -> None:
-    with subprocess.Popen(
-        forked_command_line("--home", str(home)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    with _spawn(forked_command_line("--home", str(home))) as process:
         _initialize(process)
         assert _read(process)["id"] == 1
         assert process.stdin is not None
@@ -199,14 +185,10 @@ atexit.register(print, "at the end")
 @requirement("stdio:only-protocol")
 def test_a_tools_file_that_prints_while_it_is_loaded_does_not_reach_the_client(home: Path) -> None:
     (home / "tools.py").write_text(TOOLS + NOISE)
-    with subprocess.Popen(
-        [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with _spawn([*COMMAND, "--home", str(home)]) as process:
         _initialize(process)
         assert _read(process)["id"] == 1
-        call = {"name": "execute_plan", "arguments": {"plan": plan(tool_step("a", "note", {"text": "x"}))}}
-        _send(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
-        assert _read(process)["result"]["structuredContent"]["status"] == "completed"
+        _note(process)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, b"")
     for noise in (b"printed", b"written to", b"by descriptor", b"library in C", b"by a program", b"at the end"):
@@ -225,22 +207,38 @@ def test_a_tools_file_that_prints_does_not_get_into_a_document(home: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(home: Path) -> None:
-    (home / "tools.py").write_text("raise RuntimeError('no such machine')\n")
+@requirement("start:failure")
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    first_only(
+        ("tools.py", "raise RuntimeError('no such machine')\n", ("tools.py", "no such machine")),
+        ("planwarden.toml", '[tools]\npython = ["gone.py"]\n', ("gone.py",)),
+        ("planwarden.toml", '[tools."no_such"]\nrisk = "read"\n', ("no_such",)),
+        ("planwarden.toml", 'model = "scripted:gone.json"\n', ("gone.json",)),
+        ("planwarden.json", "not JSON", ("planwarden.json",)),
+    ),
+)
+def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(
+    home: Path, file: str, text: str, said: tuple[str, ...]
+) -> None:
+    (home / file).write_text(text)
     command = forked_command_line("--home", str(home))
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"tools.py" in done.stderr and b"no such machine" in done.stderr and b"Traceback" not in done.stderr
+    assert all(word.encode() in done.stderr for word in said) and b"Traceback" not in done.stderr
 
 
 @pytest.mark.slow
-def test_the_sdk_is_imported_only_to_serve_and_heavy_tools_not_even_then() -> None:
-    code = """
-import sys
-import planwarden, planwarden.server.cli.program, planwarden.server.transports.stdio, planwarden.server.views.facts
-assert not {"mcp", "mcp_types", "starlette", "uvicorn"} & set(sys.modules)
-import planwarden.server.mcp.server
-assert not {"trafilatura", "pydantic_ai", "jsonschema", "rich"} & set(sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60)
-    assert done.returncode == 0, done.stderr.decode()
+@requirement("start:failure")
+def test_a_database_that_cannot_be_opened_is_the_answer_to_each_call_and_ends_no_process(home: Path) -> None:
+    (home / "planwarden.db").mkdir()
+    with _spawn(forked_command_line("--home", str(home))) as process:
+        _initialize(process)
+        call = {"name": "list_suspensions", "arguments": {}}
+        for number in (2, 3):
+            _send(process, {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
+        assert _read(process)["id"] == 1
+        codes = [_read(process)["result"]["structuredContent"]["error"]["code"] for _ in range(2)]
+        _, err = process.communicate(timeout=60)
+    assert (codes, process.returncode) == (["storage_error"] * 2, 0)
+    assert b"cannot open the store" in err and b"Traceback" not in err

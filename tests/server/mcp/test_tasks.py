@@ -1,5 +1,6 @@
 """The tasks extension through real clients: the execution is the task, and its questions pass the usual checks."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -21,185 +22,136 @@ from mcp.types import (
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.auth.caller import Caller
 from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.state import TASKS
 from planwarden.server.transports.http import build_http_app
 from planwarden.storage.clock import SystemClock
-from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.mcp.support import Document, Served, ids_of, nobody, ok, question_of, sender, served
-from tests.server.mcp.tasks_support import (
-    TERMINAL,
-    TakesTasks,
-    cancel,
-    code_of,
-    get,
-    key_of,
-    listen,
-    start,
-    until,
-    update,
-)
-from tests.support.wardens import Ledger, PausingTool, confirm, model_step, plan, tool_step
+from tests.server.mcp.support import Desk, Document, decide_on_page, ok, open_desk, question_of
+from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, listen, run, start, take_tasks
+from tests.support.wardens import PausingTool, confirm, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
 APPROVED: JsonValue = {"action": "accept", "content": {"decision": "approve"}}
 REJECTED: JsonValue = {"action": "accept", "content": {"decision": "reject"}}
 NOTED = plan(tool_step("a", "note", {"text": "x"}))
-CONFIRMED = plan(confirm("a", "write it down?"), tool_step("b", "note", {"text": "x"}))
 SENT = plan(tool_step("a", "send", {"to": "ann"}))
 TWO = plan(
     tool_step("a", "send", {"to": "ann"}, dependencies=[]), tool_step("b", "send", {"to": "bob"}, dependencies=[])
 )
 
 
-def connect_with_tasks(server: PlanwardenServer, extension: TakesTasks | None = None) -> Client:
-    """A client that takes tasks and shows forms; forms that are pushed to it are a mistake."""
-    return Client(server, mode="auto", extensions=[extension or TakesTasks()], elicitation_callback=nobody)
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
+    """A client that takes tasks and shows forms; a form that is pushed to it is a mistake."""
+    async with take_tasks(tmp_path) as opened:
+        yield opened
 
 
 @requirement("tasks:lifecycle")
 async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_path: Path) -> None:
     gate = PausingTool()
-    async with served(tmp_path, tools=[gate.tool()]) as found, connect_with_tasks(found.server) as client:
-        created = await start(client, "execute_plan", plan=plan(tool_step("a", "gate")), options={"waitSeconds": 300})
+    async with take_tasks(tmp_path, gate.tool()) as desk:
+        task = await run(desk, plan(tool_step("a", "gate")), options={"waitSeconds": 300})
+        created = task.created
         assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
         assert not {"result", "error", "inputRequests", "requestState", "task"} & created.keys()
         with anyio.fail_after(60):
             await gate.started.wait()
-        working = await get(client, created["taskId"])
+        working = await task.get()
         assert (working["resultType"], working["status"]) == ("complete", "working")
         assert "0 of 1 steps done; running a" in working["statusMessage"]
         gate.opened.set()
-        done = await until(client, created["taskId"], *TERMINAL)
+        done = await task.until(*TERMINAL)
         assert done["status"] == "completed" and done["createdAt"] == created["createdAt"]
         assert 90 * 86_400_000 <= done["ttlMs"] < 90 * 86_400_000 + 60_000
-        result = CallToolResult.model_validate(done["result"])
-        assert result.structured_content["executionId"] == created["taskId"]
-        shown = await ok(client, "get_execution", threadId=result.structured_content["threadId"])
-        assert shown["status"] == "completed" and shown.keys() > result.structured_content.keys()
+        result = await task.over()
+        assert result["executionId"] == task.task_id
+        shown = await desk.ok("get_execution", threadId=result["threadId"])
+        assert shown["status"] == "completed" and shown.keys() > result.keys()
 
 
 @requirement("tasks:lifecycle")
-async def test_what_failed_or_was_rejected_completes_as_a_task(tmp_path: Path) -> None:
-    async with (
-        served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found,
-        connect_with_tasks(found.server) as client,
-    ):
-        failed = await start(client, "execute_plan", plan=plan(tool_step("a", "broken")))
-        done = await until(client, failed["taskId"], *TERMINAL)
-        assert (done["status"], done["result"]["structuredContent"]["status"]) == ("completed", "failed")
-        asked = await start(client, "execute_plan", plan=SENT)
-        await update(client, asked["taskId"], **{await key_of(client, asked["taskId"]): REJECTED})
-        done = await until(client, asked["taskId"], *TERMINAL)
-        assert (done["status"], done["result"]["structuredContent"]["status"]) == ("completed", "rejected")
+async def test_what_failed_or_was_rejected_completes_as_a_task(desk: Desk) -> None:
+    failed = await run(desk, plan(tool_step("a", "broken")))
+    assert (await failed.over())["status"] == "failed"
+    asked = await run(desk, SENT)
+    await asked.answer(REJECTED)
+    assert (await asked.over())["status"] == "rejected"
 
 
-@requirement("tasks:lifecycle")
-async def test_a_goal_with_a_model_of_its_own_is_a_task(tmp_path: Path) -> None:
+@requirement("tasks:lifecycle", "tasks:waiting")
+async def test_a_goal_with_a_model_of_its_own_is_a_task_and_a_plan_is_one_from_when_it_is_run(tmp_path: Path) -> None:
     script: list[JsonValue] = [
         {"when": {"purpose": "plan"}, "reply": {"plan": NOTED}},
         {"when": {"purpose": "synthesize"}, "reply": {"content": "Written."}},
+        {"when": {"purpose": "plan"}, "reply": {"plan": NOTED}},
     ]
-    async with (
-        served(tmp_path, tools=Ledger().tools(), script=script) as found,
-        connect_with_tasks(found.server) as client,
-    ):
-        created = await start(client, "run_goal", goal="write it down")
-        done = await until(client, created["taskId"], *TERMINAL)
-        assert done["result"]["structuredContent"]["output"] == "Written."
+    async with take_tasks(tmp_path, script=script) as desk:
+        task = await start(desk.client, "run_goal", goal="write it down")
+        assert (await task.over())["output"] == "Written."
+        planned = await desk.ok("create_plan", goal="write it down")
+        assert planned["status"] == "planned"
+        assert await code_of(Task(desk.client, planned["executionId"]).get()) == INVALID_PARAMS
+        task = await start(desk.client, "execute_plan", threadId=planned["threadId"])
+        assert task.task_id == planned["executionId"] and (await task.over())["status"] == "completed"
 
 
 @requirement("tasks:caller")
-async def test_what_would_ask_the_calling_model_is_an_ordinary_result(tmp_path: Path) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_tasks(found.server) as client:
-        asked = await ok(client, "run_goal", goal="write it down")
-        assert (question_of(asked)["addressee"], question_of(asked)["kind"]) == ("caller", "plan")
-        step = await ok(client, "execute_plan", plan=plan(model_step("a", "note")))
-        assert (question_of(step)["addressee"], question_of(step)["kind"]) == ("caller", "step")
-        task = await get(client, step["executionId"])
-        assert (task["status"], {"steps": [], **task["result"]["structuredContent"]}) == ("completed", step)
-        assert step["threadId"] in task["statusMessage"] and "submit_answer" in task["statusMessage"]
+async def test_what_would_ask_the_calling_model_is_an_ordinary_result(desk: Desk) -> None:
+    asked = await desk.ok("run_goal", goal="write it down")
+    assert (question_of(asked)["addressee"], question_of(asked)["kind"]) == ("caller", "plan")
+    step = await desk.ok("execute_plan", plan=plan(model_step("a", "note")))
+    assert (question_of(step)["addressee"], question_of(step)["kind"]) == ("caller", "step")
+    task = await Task(desk.client, step["executionId"]).get()
+    assert (task["status"], {"steps": [], **task["result"]["structuredContent"]}) == ("completed", step)
+    assert step["threadId"] in task["statusMessage"] and "submit_answer" in task["statusMessage"]
 
 
 @requirement("tasks:input")
-async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
-        created = await start(client, "execute_plan", plan=SENT)
-        asked = await until(client, created["taskId"], "input_required")
-        [(key, request)] = asked["inputRequests"].items()
-        assert request["method"] == "elicitation/create" and request["params"]["mode"] == "form"
-        assert "send" in request["params"]["message"]
-        assert request["params"]["requestedSchema"]["required"] == ["decision"]
-        edited: JsonValue = {"action": "accept", "content": {"decision": "approve", "arg_to": "bob"}}
-        assert (await update(client, created["taskId"], **{key: edited}))["resultType"] == "complete"
-        await until(client, created["taskId"], "completed")
-        assert ledger.lines == ["send bob 1 False"]
-        page = await found.warden.service.audit.read_page(execution_id=created["taskId"])
-        [decided] = [row for row in page.rows if row.kind == "decided"]
-        assert (decided.facts["assurance"], decided.facts["channel"]) == ("client", "tasks")
-        assert decided.facts["rendered"]
+async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(desk: Desk) -> None:
+    task = await run(desk, SENT)
+    [(key, request)] = (await task.until("input_required"))["inputRequests"].items()
+    assert request["method"] == "elicitation/create" and request["params"]["mode"] == "form"
+    assert "send" in request["params"]["message"]
+    assert request["params"]["requestedSchema"]["required"] == ["decision"]
+    edited: JsonValue = {"action": "accept", "content": {"decision": "approve", "arg_to": "bob"}}
+    assert (await task.update(**{key: edited}))["resultType"] == "complete"
+    await task.over()
+    assert desk.ledger.lines == ["send bob 1 False"]
+    page = await desk.warden.service.audit.read_page(execution_id=task.task_id)
+    [decided] = [row for row in page.rows if row.kind == "decided"]
+    assert (decided.facts["assurance"], decided.facts["channel"]) == ("client", "tasks")
+    assert decided.facts["rendered"]
 
 
 @requirement("tasks:input")
-async def test_answers_can_come_one_by_one(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
-        task_id = (await start(client, "execute_plan", plan=TWO))["taskId"]
-        first, second = (await until(client, task_id, "input_required"))["inputRequests"]
-        await update(client, task_id, **{first: APPROVED})
-        half = await get(client, task_id)
-        assert (half["status"], list(half["inputRequests"])) == ("input_required", [second])
-        await update(client, task_id, **{second: APPROVED, first: REJECTED})
-        done = await until(client, task_id, *TERMINAL)
-        assert done["result"]["structuredContent"]["status"] == "completed"
-        assert sorted(ledger.lines) == ["send ann 1 False", "send bob 1 False"]
+async def test_answers_can_come_one_by_one(desk: Desk) -> None:
+    task = await run(desk, TWO)
+    first, second = (await task.until("input_required"))["inputRequests"]
+    await task.update(**{first: APPROVED})
+    half = await task.get()
+    assert (half["status"], list(half["inputRequests"])) == ("input_required", [second])
+    await task.update(**{second: APPROVED, first: REJECTED})
+    assert (await task.over())["status"] == "completed"
+    assert sorted(desk.ledger.lines) == ["send ann 1 False", "send bob 1 False"]
 
 
 @requirement("tasks:replay")
-async def test_an_answer_sent_a_hundred_times_has_one_effect(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
-        task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        key = await key_of(client, task_id)
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                for number in range(100):
-                    tasks.start_soon(lambda n=number: update(client, task_id, **{key: APPROVED if n else REJECTED}))
-        done = await until(client, task_id, *TERMINAL)
-        await update(client, task_id, **{key: APPROVED})
-        assert len(ledger.lines) == (1 if done["result"]["structuredContent"]["status"] == "completed" else 0)
-        assert await get(client, task_id) == done
-
-
-@requirement("tasks:replay")
-async def test_a_revised_question_has_a_new_key_and_the_old_one_decides_nothing(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
-        task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        old = await key_of(client, task_id)
-        [question] = (await found.warden.service.list_suspensions(principal="local")).suspensions
-        await found.warden.service.answer(
-            question.thread_id,
-            question.suspension_id,
-            Decision(approved=True, modified_args={"to": "everybody"}),
-            Authority(assurance="claimed", channel="mcp", principal="local"),
-            wait_seconds=0,
-            principal="local",
-        )
-        new = await key_of(client, task_id)
-        assert new != old
-        await update(client, task_id, **{old: APPROVED})
-        assert (await get(client, task_id))["status"] == "input_required" and ledger.lines == []
-        await update(client, task_id, **{new: APPROVED})
-        await until(client, task_id, "completed")
-        assert ledger.lines == ["send everybody 1 False"]
+async def test_an_answer_sent_a_hundred_times_has_one_effect(desk: Desk) -> None:
+    task = await run(desk, SENT)
+    key = await task.key()
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(lambda n=number: task.update(**{key: APPROVED if n else REJECTED}))
+    done = await task.until(*TERMINAL)
+    await task.update(**{key: APPROVED})
+    assert len(desk.ledger.lines) == (1 if (await task.over())["status"] == "completed" else 0)
+    assert await task.get() == done
 
 
 @pytest.mark.parametrize(
@@ -217,330 +169,225 @@ async def test_a_revised_question_has_a_new_key_and_the_old_one_decides_nothing(
 async def test_a_form_that_came_back_undecided_is_not_asked_again_even_after_a_restart(
     tmp_path: Path, response: JsonValue
 ) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=[sender(ledger)], on_disk=True) as found,
-        connect_with_tasks(found.server) as client,
-    ):
-        task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        key = await key_of(client, task_id)
-        await update(client, task_id, **{key: response})
-        await update(client, task_id, **{key: APPROVED})
-        over = await get(client, task_id)
-        assert (over["status"], over["result"]["structuredContent"]["awaiting"]) == ("completed", "human")
-    async with (
-        served(tmp_path, tools=[sender(ledger)], on_disk=True) as found,
-        connect_with_tasks(found.server) as client,
-    ):
-        over = await get(client, task_id)
-        assert (over["status"], over["result"]["structuredContent"]["awaiting"]) == ("completed", "human")
-        assert ledger.lines == []
-        service = found.warden.service
-        assert (await service.audit.verify()).problems == ()
-        [question] = (await service.list_suspensions(principal="local")).suspensions
-        by_person = Authority(assurance="human", channel="cli", principal="local")
-        await service.answer(
-            question.thread_id, question.suspension_id, Decision(approved=True), by_person, principal=None
-        )
-        over = await get(client, task_id)
-        assert (over["status"], over["result"]["structuredContent"]["status"]) == ("completed", "completed")
-    assert ledger.lines == ["send ann 1 False"]
+    async with take_tasks(tmp_path, on_disk=True) as desk:
+        task = await run(desk, SENT)
+        key = await task.key()
+        await task.update(**{key: response})
+        await task.update(**{key: APPROVED})
+        assert (await task.over())["awaiting"] == "human" and desk.ledger.lines == []
+    async with take_tasks(tmp_path, on_disk=True) as desk:
+        task = task.seen_by(desk.client)
+        assert (await task.over())["awaiting"] == "human" and desk.ledger.lines == []
+        assert (await desk.warden.service.audit.verify()).problems == ()
+        await decide_on_page(desk)
+        assert (await task.over())["status"] == "completed" and desk.ledger.lines == ["send ann 1 False"]
 
 
-@pytest.mark.parametrize(
-    "response",
-    ["yes", 7, None, [], {}, {"action": "approve"}, {"action": "accept", "content": "approve"}],
-)
 @requirement("tasks:replay")
-async def test_an_answer_that_is_none_is_an_error_and_the_question_stays(tmp_path: Path, response: JsonValue) -> None:
-    async with served(tmp_path, tools=[sender(Ledger())]) as found, connect_with_tasks(found.server) as client:
-        task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        key = await key_of(client, task_id)
-        assert await code_of(update(client, task_id, **{key: response})) == INVALID_PARAMS
-        wrong: JsonValue = {"action": "accept", "content": {"decision": "approve", "arg_copies": "many"}}
-        assert await code_of(update(client, task_id, **{key: wrong})) == INVALID_PARAMS
-        assert await key_of(client, task_id) == key
+async def test_an_answer_that_is_none_is_an_error_and_the_question_stays(desk: Desk) -> None:
+    task = await run(desk, SENT)
+    key = await task.key()
+    wrong: JsonValue = {"action": "accept", "content": {"decision": "approve", "arg_copies": "many"}}
+    text: JsonValue = {"action": "accept", "content": "approve"}
+    for response in ("yes", 7, None, [], {}, {"action": "approve"}, text, wrong):
+        assert await code_of(task.update(**{key: response})) == INVALID_PARAMS, response
+        assert await task.key() == key
 
 
 @requirement("tasks:durable")
-async def test_a_task_survives_a_restart_in_the_middle(tmp_path: Path) -> None:
-    ledger = Ledger()
-    tools = [*ledger.tools(), sender(ledger)]
+async def test_a_task_survives_a_restart_in_the_middle_and_a_client_that_drops(tmp_path: Path) -> None:
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "send", {"to": "ann"}))
-    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_tasks(found.server) as client:
-        created = await start(client, "execute_plan", plan=steps)
-        key = await key_of(client, created["taskId"])
-    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_tasks(found.server) as client:
-        assert await key_of(client, created["taskId"]) == key
-        await update(client, created["taskId"], **{key: APPROVED})
-        await until(client, created["taskId"], "completed")
-    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_tasks(found.server) as client:
-        done = await get(client, created["taskId"])
-        assert (done["status"], done["createdAt"]) == ("completed", created["createdAt"])
-    assert ledger.lines == ["note x", "send ann 1 False"]
-
-
-@requirement("tasks:durable")
-async def test_a_client_that_drops_before_the_answer_loses_nothing(tmp_path: Path) -> None:
+    lines = list[str]()
+    async with take_tasks(tmp_path, on_disk=True) as desk:
+        task = await run(desk, steps)
+        key = await task.key()
+        lines += desk.ledger.lines
     gate = PausingTool()
-    async with served(tmp_path, tools=[gate.tool()]) as found:
-        async with connect_with_tasks(found.server) as client:
-            task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
+    async with take_tasks(tmp_path, gate.tool(), on_disk=True) as desk:
+        task = task.seen_by(desk.client)
+        assert await task.key() == key
+        await task.update(**{key: APPROVED})
+        await task.over()
+        lines += desk.ledger.lines
+        async with Client(desk.server, mode="auto", extensions=[TakesTasks()]) as dropping:
+            other = await start(dropping, "execute_plan", plan=plan(tool_step("a", "gate")))
             with anyio.fail_after(60):
                 await gate.started.wait()
         gate.opened.set()
-        async with connect_with_tasks(found.server) as again:
-            assert (await until(again, task_id, *TERMINAL))["status"] == "completed"
+        assert (await other.seen_by(desk.client).over())["status"] == "completed"
+    async with take_tasks(tmp_path, on_disk=True) as desk:
+        done = await task.seen_by(desk.client).get()
+        assert (done["status"], done["createdAt"]) == ("completed", task.created["createdAt"])
+        lines += desk.ledger.lines
+    assert lines == ["note x", "send ann 1 False"]
 
 
 @requirement("tasks:durable", "tasks:notified")
 async def test_two_clients_of_two_servers_share_a_task(tmp_path: Path) -> None:
-    ledger, extension = Ledger(), TakesTasks()
+    extension = TakesTasks()
     async with (
-        served(tmp_path, tools=[sender(ledger)], on_disk=True) as one,
-        served(tmp_path, tools=[sender(ledger)], on_disk=True) as other,
-        connect_with_tasks(one.server, extension) as first,
-        connect_with_tasks(other.server) as second,
+        take_tasks(tmp_path, on_disk=True, extension=extension) as first,
+        take_tasks(tmp_path, on_disk=True) as second,
         anyio.create_task_group() as tasks,
     ):
-        task_id = (await start(first, "execute_plan", plan=SENT))["taskId"]
-        tasks.start_soon(listen, first, task_id)
+        task = await run(first, SENT)
+        tasks.start_soon(task.listen)
         await extension.wait_for_update(lambda task: task["status"] == "input_required")
-        await update(second, task_id, **{await key_of(second, task_id): APPROVED})
+        await task.seen_by(second.client).answer(APPROVED)
         ended = await extension.wait_for_update(lambda task: task["status"] == "completed")
         assert ended["result"]["structuredContent"]["status"] == "completed"
+        assert first.ledger.lines + second.ledger.lines == ["send ann 1 False"]
         tasks.cancel_scope.cancel()
-    assert ledger.lines == ["send ann 1 False"]
 
 
 @requirement("tasks:cancel")
-async def test_a_cancelled_task_runs_nothing_more(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=[*ledger.tools(), sender(ledger)]) as found,
-        connect_with_tasks(found.server) as client,
-    ):
-        task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        key = await key_of(client, task_id)
-        assert set(await cancel(client, task_id)) == {"_meta", "resultType"}
-        ended = await until(client, task_id, *TERMINAL)
-        assert ended["status"] == "cancelled" and not {"result", "error", "inputRequests"} & ended.keys()
-        await update(client, task_id, **{key: APPROVED})
-        await cancel(client, task_id)
-        assert await get(client, task_id) == ended and ledger.lines == []
-        done = await start(client, "execute_plan", plan=NOTED)
-        await until(client, done["taskId"], "completed")
-        await cancel(client, done["taskId"])
-        assert (await get(client, done["taskId"]))["status"] == "completed"
+async def test_a_cancelled_task_runs_nothing_more(desk: Desk) -> None:
+    task = await run(desk, SENT)
+    key = await task.key()
+    assert set(await task.cancel()) == {"_meta", "resultType"}
+    ended = await task.until(*TERMINAL)
+    assert ended["status"] == "cancelled" and not {"result", "error", "inputRequests"} & ended.keys()
+    await task.update(**{key: APPROVED})
+    await task.cancel()
+    assert await task.get() == ended and desk.ledger.lines == []
+    done = await run(desk, NOTED)
+    await done.until("completed")
+    await done.cancel()
+    assert (await done.get())["status"] == "completed"
 
 
 @requirement("tasks:cancel")
 async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
-    ends = set[str]()
     for number in range(30):
         gate = PausingTool()
-        async with served(tmp_path, tools=[gate.tool()]) as found, connect_with_tasks(found.server) as client:
-            task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
+        async with take_tasks(tmp_path, gate.tool()) as desk:
+            task = await run(desk, plan(tool_step("a", "gate")))
             with anyio.fail_after(60):
                 await gate.started.wait()
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(cancel, client, task_id)
+                    tasks.start_soon(task.cancel)
                     for _ in range(number):
                         await anyio.lowlevel.checkpoint()
                     gate.opened.set()
-            ended = await until(client, task_id, *TERMINAL)
-            ends.add(ended["status"])
-            await cancel(client, task_id)
-            assert await get(client, task_id) == ended
-    assert ends <= {"cancelled", "completed"}
+            ended = await task.until(*TERMINAL)
+            assert ended["status"] in ("cancelled", "completed")
+            await task.cancel()
+            assert await task.get() == ended
 
 
 @requirement("tasks:owner")
-async def test_unknown_and_foreign_tasks_are_the_same_error(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
-        task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        key = await key_of(client, task_id)
-        found.server.identify = lambda: Caller("somebody else")
-        for name in (task_id, "0" * 32, "", "planwarden://x", "é" * 200):
-            assert await code_of(get(client, name)) == INVALID_PARAMS
-            assert await code_of(update(client, name, **{key: APPROVED})) == INVALID_PARAMS
-            assert await code_of(cancel(client, name)) == INVALID_PARAMS
-        messages = {await _message(get(client, name)) for name in (task_id, "0" * 32)}
-        assert messages == {"Failed to retrieve task: Task not found"}
-        found.server.identify = lambda: Caller("local")
-        assert await key_of(client, task_id) == key and ledger.lines == []
+async def test_unknown_and_foreign_tasks_are_the_same_error(desk: Desk) -> None:
+    task = await run(desk, SENT)
+    key = await task.key()
+    desk.server.identify = lambda: Caller("somebody else")
+    for name in (task.task_id, "0" * 32, "", "planwarden://x", "é" * 200):
+        foreign = Task(desk.client, name)
+        for call in (foreign.update(**{key: APPROVED}), foreign.cancel()):
+            assert await code_of(call) == INVALID_PARAMS
+        with pytest.raises(Exception, match=r"^Failed to retrieve task: Task not found$"):
+            await foreign.get()
+    desk.server.identify = lambda: Caller("local")
+    assert await task.key() == key and desk.ledger.lines == []
 
 
 @requirement("tasks:undeclared")
 async def test_a_client_without_the_extension_gets_ordinary_results_and_no_tasks(tmp_path: Path) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode="auto") as client:
-        done = await ok(client, "execute_plan", plan=NOTED)
+    async with open_desk(tmp_path) as desk:
+        done = await desk.ok("execute_plan", plan=NOTED)
         assert done["status"] == "completed"
-        for call in (get(client, done["executionId"]), cancel(client, done["executionId"]), listen(client, "x")):
+        task = Task(desk.client, done["executionId"])
+        for call in (task.get(), task.cancel(), task.update(), listen(desk.client, "x")):
             assert await code_of(call) == MISSING_REQUIRED_CLIENT_CAPABILITY
-        assert await code_of(update(client, done["executionId"])) == MISSING_REQUIRED_CLIENT_CAPABILITY
+        async with Client(desk.server, mode="legacy", extensions=[TakesTasks()]) as old:
+            assert TASKS not in old.server_capabilities.model_dump_json()
+            assert (await ok(old, "execute_plan", plan=NOTED))["status"] == "completed"
+            assert await code_of(task.seen_by(old).get()) == METHOD_NOT_FOUND
 
 
 @requirement("tasks:undeclared")
-async def test_older_revisions_see_nothing_of_tasks(tmp_path: Path) -> None:
-    async with (
-        served(tmp_path, tools=Ledger().tools()) as found,
-        Client(found.server, mode="legacy", extensions=[TakesTasks()]) as client,
-    ):
-        assert TASKS not in client.server_capabilities.model_dump_json()
-        done = await ok(client, "execute_plan", plan=NOTED)
-        assert done["status"] == "completed"
-        assert await code_of(get(client, done["executionId"])) == METHOD_NOT_FOUND
-
-
-@requirement("tasks:undeclared")
-async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found:
-        app = build_http_app(
-            found.server, AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80), clock=SystemClock()
-        )
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            found.server.session_manager.run(),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:80") as http,
-        ):
-            for name in ("another", "", None):
-                answer = await http.post("/mcp", json=_raw_get("x"), headers=_headers(name))
-                assert (answer.status_code, answer.json()["error"]["code"]) == (400, HEADER_MISMATCH)
-            answer = await http.post("/mcp", json=_raw_get("x"), headers=_headers("x"))
-            assert answer.json()["error"]["code"] == INVALID_PARAMS
-
-
-@requirement("tasks:lifecycle")
-async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: Path) -> None:
-    ledger, gate = Ledger(), PausingTool()
-    steps = plan(confirm("a"), tool_step("b", "gate"))
-    async with (
-        served(tmp_path, tools=[*ledger.tools(), gate.tool()]) as found,
-        connect_with_tasks(found.server) as client,
-    ):
-        task_id = (await start(client, "execute_plan", plan=steps))["taskId"]
-        await key_of(client, task_id)
-        asked = await _newest(found)
-        arguments: Document = {**ids_of(asked), "decision": {"approved": True}, "waitSeconds": 300}
-        returned = await _call(client, arguments)
-        assert isinstance(returned, InputRequiredResult)
-        declined = await _call(client, arguments, returned, {"action": "decline"})
-        assert isinstance(declined, CallToolResult)
-        assert declined.structured_content["awaiting"] == "human"
-        created = (await _call(client, arguments, returned, APPROVED)).model_dump(by_alias=True)
-        assert (created["resultType"], created["taskId"], created["status"]) == ("task", task_id, "working")
-        gate.opened.set()
-        assert (await until(client, task_id, *TERMINAL))["status"] == "completed"
-
-
-@requirement("tasks:lifecycle")
-async def test_an_incomplete_execution_goes_on_without_a_task(tmp_path: Path) -> None:
-    steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}))
-    async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_tasks(found.server) as client:
-        created = await start(client, "execute_plan", plan=steps, options={"budgets": {"toolCalls": 1}})
-        ended = await until(client, created["taskId"], *TERMINAL)
-        execution = ended["result"]["structuredContent"]
-        assert (ended["status"], execution["status"]) == ("completed", "incomplete")
-        more = {"budgets": {"toolCalls": 9}}
-        done = await ok(client, "execute_plan", threadId=execution["threadId"], options=more)
-        assert (done["executionId"], done["status"]) == (created["taskId"], "completed")
-
-
-@requirement("tasks:notified")
-async def test_a_listener_receives_the_whole_task_at_every_change(tmp_path: Path) -> None:
-    extension = TakesTasks()
-    async with (
-        served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found,
-        connect_with_tasks(found.server, extension) as client,
-        anyio.create_task_group() as tasks,
-    ):
-        ended = (await start(client, "execute_plan", plan=NOTED))["taskId"]
-        await until(client, ended, "completed")
-        task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        tasks.start_soon(listen, client, ended, task_id, "0" * 32)
-        assert _bare(await extension.wait_for_update(lambda task: task["taskId"] == ended)) == _bare(
-            await get(client, ended)
-        )
-        asked = await extension.wait_for_update(lambda task: task["status"] == "input_required")
-        assert _bare(asked) == _bare(await get(client, task_id))
-        await update(client, task_id, **dict.fromkeys(asked["inputRequests"], APPROVED))
-        done = await extension.wait_for_update(lambda task: task["taskId"] == task_id and task["status"] == "completed")
-        assert _bare(done) == _bare(await get(client, task_id))
-        assert {task["taskId"] for task in extension.updates} == {ended, task_id}
-        tasks.cancel_scope.cancel()
-
-
-@requirement("tasks:owner", "tasks:notified")
-async def test_a_listener_hears_nothing_of_other_peoples_tasks(tmp_path: Path) -> None:
-    extension, store = TakesTasks(), MemoryStore()
-    async with (
-        served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())], store=store) as found,
-        connect_with_tasks(found.server, extension) as client,
-        anyio.create_task_group() as tasks,
-    ):
-        foreign = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        key = await key_of(client, foreign)
-        found.server.identify = lambda: Caller("somebody else")
-        own = (await start(client, "execute_plan", plan=SENT))["taskId"]
-        tasks.start_soon(listen, client, foreign, own)
-        await extension.wait_for_update(lambda task: task["taskId"] == own)
-        found.server.identify = lambda: Caller("local")
-        await update(client, foreign, **{key: APPROVED})
-        await until(client, foreign, "completed")
-        found.server.identify = lambda: Caller("somebody else")
-        await cancel(client, own)
-        await extension.wait_for_update(lambda task: task["status"] == "cancelled")
-        assert {task["taskId"] for task in extension.updates} == {own}
-        tasks.cancel_scope.cancel()
-
-
-def _raw_get(task_id: str) -> Document:
+async def test_over_http_the_routing_header_has_to_name_the_task(desk: Desk) -> None:
+    names = AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80)
+    transport = httpx2.ASGITransport(app=build_http_app(desk.server, names, clock=SystemClock()))
     capabilities: Document = {"extensions": {TASKS: {}}}
     meta: Document = {PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION, CLIENT_CAPABILITIES_META_KEY: capabilities}
-    return {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": task_id, "_meta": meta}}
-
-
-def _headers(name: str | None) -> dict[str, str]:
-    return {
+    body: Document = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": "x", "_meta": meta}}
+    headers = {
         "Host": "127.0.0.1:80",
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": LATEST_MODERN_VERSION,
         "Mcp-Method": "tasks/get",
-        **({} if name is None else {"Mcp-Name": name}),
     }
+    async with (
+        desk.server.session_manager.run(),
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:80", headers=headers) as http,
+    ):
+        for name in ("another", "", None):
+            answer = await http.post("/mcp", json=body, headers={} if name is None else {"Mcp-Name": name})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, HEADER_MISMATCH)
+        answer = await http.post("/mcp", json=body, headers={"Mcp-Name": "x"})
+        assert answer.json()["error"]["code"] == INVALID_PARAMS
+
+
+@requirement("tasks:lifecycle")
+async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: Path) -> None:
+    gate = PausingTool()
+    async with take_tasks(tmp_path, gate.tool()) as desk:
+        task = await run(desk, plan(confirm("a"), tool_step("b", "gate")))
+        await task.key()
+        [question] = (await desk.warden.list_suspensions()).suspensions
+        arguments: Document = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
+        arguments |= {"decision": {"approved": True}, "waitSeconds": 300}
+
+        async def resume(asked: InputRequiredResult | None = None, answer: Any = None) -> Any:
+            return await desk.client.session.call_tool(
+                "resume_execution",
+                arguments,
+                input_responses=None if asked is None else dict.fromkeys(asked.input_requests or {}, answer),
+                request_state=None if asked is None else asked.request_state,
+                allow_input_required=True,
+                allow_claimed=True,
+            )
+
+        asked = await resume()
+        assert isinstance(asked, InputRequiredResult) and asked.input_requests is not None
+        declined = await resume(asked, {"action": "decline"})
+        assert isinstance(declined, CallToolResult)
+        assert declined.structured_content["awaiting"] == "human"
+        created = (await resume(asked, APPROVED)).model_dump(by_alias=True)
+        assert (created["resultType"], created["taskId"], created["status"]) == ("task", task.task_id, "working")
+        gate.opened.set()
+        assert (await task.over())["status"] == "completed"
+
+
+@requirement("tasks:notified", "tasks:owner")
+async def test_a_listener_receives_its_own_whole_tasks_at_every_change(tmp_path: Path) -> None:
+    extension = TakesTasks()
+    async with take_tasks(tmp_path, extension=extension) as desk, anyio.create_task_group() as tasks:
+        desk.server.identify = lambda: Caller("somebody else")
+        foreign = await run(desk, SENT)
+        key = await foreign.key()
+        desk.server.identify = lambda: Caller("local")
+        ended = await run(desk, NOTED)
+        await ended.over()
+        task = await run(desk, SENT)
+        tasks.start_soon(task.listen, ended.task_id, foreign.task_id, "0" * 32)
+        told = await extension.wait_for_update(lambda told: told["taskId"] == ended.task_id)
+        assert _bare(told) == _bare(await ended.get())
+        asked = await extension.wait_for_update(lambda told: told["status"] == "input_required")
+        assert _bare(asked) == _bare(await task.get())
+        desk.server.identify = lambda: Caller("somebody else")
+        await foreign.update(**{key: APPROVED})
+        await foreign.over()
+        desk.server.identify = lambda: Caller("local")
+        await task.update(**dict.fromkeys(asked["inputRequests"], APPROVED))
+        done = await extension.wait_for_update(
+            lambda told: told["taskId"] == task.task_id and told["status"] == "completed"
+        )
+        assert _bare(done) == _bare(await task.get())
+        assert {told["taskId"] for told in extension.updates} == {ended.task_id, task.task_id}
+        tasks.cancel_scope.cancel()
 
 
 def _bare(task: Document) -> Document:
     """Without what belongs to the message and not to the task."""
     return {name: value for name, value in task.items() if name not in ("_meta", "resultType")}
-
-
-async def _newest(found: Served) -> Document:
-    [question] = (await found.warden.service.list_suspensions(principal="local")).suspensions
-    return {"threadId": question.thread_id, "suspensions": [{"suspensionId": question.suspension_id}]}
-
-
-async def _call(
-    client: Client, arguments: Document, returned: InputRequiredResult | None = None, answer: Any = None
-) -> Any:
-    """`resume_execution`, with the answer to what an earlier call returned."""
-    responses: Any = None
-    if returned is not None:
-        assert returned.input_requests is not None
-        responses = dict.fromkeys(returned.input_requests, answer)
-    return await client.session.call_tool(
-        "resume_execution",
-        arguments,
-        input_responses=responses,
-        request_state=None if returned is None else returned.request_state,
-        allow_input_required=True,
-        allow_claimed=True,
-    )
-
-
-async def _message(call: Any) -> str:
-    with pytest.raises(Exception, match="Task not found") as caught:
-        await call
-    return str(caught.value)

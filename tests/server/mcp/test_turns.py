@@ -4,9 +4,12 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
+from pydantic import JsonValue
 
+from planwarden.agent.common.errors import InvalidPlan
 from planwarden.server.mcp.turns import MAX_AT_ONCE, Turns
 from tests.requirements import requirement
+from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -81,3 +84,24 @@ async def test_a_request_that_waits_for_long_makes_room_for_the_callers_next() -
             while len(floor.begun) < 10:
                 await checkpoint()
         tasks.cancel_scope.cancel()
+
+
+@requirement("mcp:bounded-answers")
+async def test_while_a_large_plan_is_checked_other_requests_are_answered() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await checkpoint()
+            turns += 1
+
+    zeros: list[JsonValue] = [0] * 1_000
+    steps = [tool_step(f"s{number}", "find", {"topic": [zeros]}) for number in range(45)]
+    async with warden(Ledger()) as w, anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        with pytest.raises(InvalidPlan):
+            await w.execute_plan(plan(*steps))
+        tasks.cancel_scope.cancel()
+    # On the loop there would be none; a thread hands over every few milliseconds, more or less by version.
+    assert turns > 5

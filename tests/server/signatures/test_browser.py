@@ -31,6 +31,7 @@ from tests.support.wardens import Ledger, warden
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
+
 pytestmark = DRIVES_CHROMIUM
 
 
@@ -171,25 +172,6 @@ async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path:
         await d.page.click("button[data-key]")
         await d.page.wait_for_selector("text=a person with a key")
         assert d.ledger.lines == ["wipe old 1"]
-
-
-@requirement("signed:page")
-async def test_edited_arguments_are_kept_seen_and_signed(tmp_path: Path) -> None:
-    async with open_browser(tmp_path) as d:
-        await d.plug_in()
-        await d.log_in()
-        await d.add_key()
-        await d.open(await d.ask())
-        await d.page.click("summary >> text=Edit the arguments first")
-        await d.page.get_by_label("what").fill("older")
-        # The button of the question leads to the difference too, not past it.
-        await d.page.click("button[data-key]")
-        await d.page.click("text=Keep these changes")
-        await d.page.wait_for_selector("text=waits for your signature")
-        assert d.ledger.lines == []
-        await d.page.click("button[data-key]")
-        await d.page.wait_for_selector("text=a person with a key")
-        assert d.ledger.lines == ["wipe older 1"]
 
 
 @requirement("signed:place")

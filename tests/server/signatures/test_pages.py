@@ -233,29 +233,6 @@ async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
         assert (await found.warden.service.audit.verify()).is_whole
 
 
-@requirement("signed:keys")
-async def test_a_stolen_session_cannot_make_a_key_for_somebody_who_has_one() -> None:
-    async with signing_inbox(Ledger()) as found:
-        await found.person()
-        thief = found.signer()
-        await thief.log_in("ann")
-        form = (await thief.open("/inbox/keys")).form("/add")
-        asked = await thief.challenge(form.action, {**form.fields, "label": ["mine"]})
-        credential = thief.key.create(asked["create"])
-        [made] = thief.key.keys
-        for signature in ("", thief.key.get(asked["get"], made)):
-            fields = {
-                "label": ["mine"],
-                "credential": [credential],
-                "nonce": [asked["nonce"]],
-                "signature": [signature],
-            }
-            refused = await thief.send(form.action, {**form.fields, **fields})
-            assert refused.status == 422
-            asked = await thief.challenge(form.action, {**form.fields, "label": ["mine"]})
-            credential = thief.key.create(asked["create"])
-
-
 @requirement("signed:audit")
 async def test_a_decision_that_only_says_signed_is_found_out(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "planwarden.db")

@@ -4,7 +4,6 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.storage.ports.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce, keys_of
@@ -12,7 +11,6 @@ from tests.requirements import requirement
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
-
 ADDED, REMOVED, SIGNED = (
     AuditEntry(kind="key_added", facts={}),
     AuditEntry(kind="key_removed", facts={}),
@@ -142,13 +140,3 @@ async def test_a_session_keeps_few_open_nonces_and_expired_ones_go(keys: KeyStor
     gone = [await keys.take_nonce(f"n{number}", 2.0) is None for number in range(OPEN_NONCES + 3)]
     assert gone == [True] * 3 + [False] * OPEN_NONCES
     assert await keys.take_nonce("other", 2.0) is not None
-
-
-@requirement("keys:laws")
-def test_a_store_without_keys_says_so() -> None:
-    class Bare:
-        pass
-
-    with pytest.raises(UsageError, match="Bare keeps no keys"):
-        # A store of somebody else's that does without.
-        keys_of(Bare())  # pyright: ignore[reportArgumentType]

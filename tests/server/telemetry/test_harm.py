@@ -1,5 +1,6 @@
 """A provider's code that fails or hangs harms no execution, no request and not the end of a program."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -8,16 +9,8 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
-from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider, NoOpCounter, NoOpHistogram, NoOpMeter
-from opentelemetry.trace import (
-    INVALID_SPAN_CONTEXT,
-    NonRecordingSpan,
-    NoOpTracer,
-    NoOpTracerProvider,
-    Span,
-    SpanContext,
-    Tracer,
-)
+from opentelemetry.metrics import MeterProvider, NoOpCounter, NoOpHistogram, NoOpMeter
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, NoOpTracer, NoOpTracerProvider, TracerProvider
 from pydantic import JsonValue
 
 import planwarden
@@ -68,95 +61,33 @@ class Broken:
         raise RuntimeError(f"{self.hook} is broken")
 
 
-class BrokenSpan(NonRecordingSpan):
-    def __init__(self, broken: Broken) -> None:
-        super().__init__(INVALID_SPAN_CONTEXT)
-        self.broken = broken
+def breaking(base: type[Any], broken: Broken, **made: Callable[..., object]) -> Any:
+    """Returns a class like `base`, which does nothing, with hooks that may fail and methods that make what is given."""
 
-    def get_span_context(self) -> SpanContext:
-        self.broken.check("get_span_context")
-        return super().get_span_context()
+    def method(name: str) -> Callable[..., object]:
+        def call(self: object, *about: Any, **more: Any) -> object:
+            broken.check(name)
+            return made[name](*about[:1]) if name in made else getattr(base, name)(self, *about, **more)
 
-    def is_recording(self) -> bool:
-        self.broken.check("is_recording")
-        return super().is_recording()
+        return call
 
-    def set_attribute(self, key: str, value: object) -> None:
-        self.broken.check("set_attribute")
-
-    def set_attributes(self, attributes: object) -> None:
-        self.broken.check("set_attributes")
-
-    def set_status(self, status: object, description: str | None = None) -> None:
-        self.broken.check("set_status")
-
-    def end(self, end_time: int | None = None) -> None:
-        self.broken.check("end")
+    names = [name for name in {*HOOKS, *made} if hasattr(base, name)]
+    return type(f"Broken{base.__name__}", (base,), {name: method(name) for name in names})
 
 
-class BrokenTracer(NoOpTracer):
-    def __init__(self, broken: Broken) -> None:
-        self.broken = broken
-
-    def start_span(self, name: str, *about: Any, **more: Any) -> Span:
-        self.broken.check("start_span")
-        return BrokenSpan(self.broken)
-
-
-class BrokenTraces(NoOpTracerProvider):
-    def __init__(self, broken: Broken) -> None:
-        self.broken = broken
-
-    def get_tracer(self, *about: Any, **more: Any) -> Tracer:
-        return BrokenTracer(self.broken)
-
-
-class BrokenCounter(NoOpCounter):
-    def __init__(self, broken: Broken, name: str) -> None:
-        super().__init__(name)
-        self.broken = broken
-
-    def add(self, *about: Any, **more: Any) -> None:
-        self.broken.check("add")
-
-
-class BrokenHistogram(NoOpHistogram):
-    def __init__(self, broken: Broken, name: str) -> None:
-        super().__init__(name)
-        self.broken = broken
-
-    def record(self, *about: Any, **more: Any) -> None:
-        self.broken.check("record")
-
-
-class BrokenMeter(NoOpMeter):
-    def __init__(self, broken: Broken, name: str) -> None:
-        super().__init__(name)
-        self.broken = broken
-
-    def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
-        return BrokenCounter(self.broken, name)
-
-    def create_histogram(self, name: str, *about: Any, **more: Any) -> Histogram:
-        return BrokenHistogram(self.broken, name)
-
-    def create_observable_gauge(self, name: str, *about: Any, **more: Any) -> Any:
-        self.broken.check("create_observable_gauge")
-        return super().create_observable_gauge(name, *about, **more)
-
-
-class BrokenMeters(MeterProvider):
-    def __init__(self, broken: Broken) -> None:
-        self.broken = broken
-
-    def get_meter(self, name: str, *about: Any, **more: Any) -> Meter:
-        return BrokenMeter(self.broken, name)
+def break_providers(broken: Broken) -> tuple[TracerProvider, MeterProvider]:
+    span, counter, histogram = (breaking(base, broken) for base in (NonRecordingSpan, NoOpCounter, NoOpHistogram))
+    tracer = breaking(NoOpTracer, broken, start_span=lambda *_: span(INVALID_SPAN_CONTEXT))
+    meter = breaking(NoOpMeter, broken, create_counter=counter, create_histogram=histogram)
+    traces = breaking(NoOpTracerProvider, broken, get_tracer=lambda *_: tracer())
+    return traces(), breaking(MeterProvider, broken, get_meter=meter)()
 
 
 @requirement("telemetry:harmless")
 @pytest.mark.parametrize("hook", HOOKS)
 async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
     broken, ledger = Broken(hook), Ledger()
+    traces, meters = break_providers(broken)
     steps = plan(
         tool_step("a", "note", {"text": "x"}),
         tool_step("b", "broken", dependencies=[]),
@@ -170,8 +101,8 @@ async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
             model=ScriptedModel({"replies": script}),
             tools=ledger.tools(),
             store=MemoryStore(),
-            tracer_provider=BrokenTraces(broken),
-            meter_provider=BrokenMeters(broken),
+            tracer_provider=traces,
+            meter_provider=meters,
         ) as w:
             asked = await w.execute_plan(steps, wait_seconds=60)
             assert (asked.status, statuses(asked)["b"]) == ("suspended", "failed")
@@ -187,7 +118,7 @@ async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
 @pytest.mark.parametrize("hook", HOOKS)
 async def test_a_failing_observer_changes_no_request(tmp_path: Path, hook: str) -> None:
     broken = Broken(hook)
-    observer = Telemetry(BrokenTraces(broken), BrokenMeters(broken))
+    observer = Telemetry(*break_providers(broken))
     warden = planwarden.Warden(settings=Settings(home=tmp_path), tools=Ledger().tools(), store=MemoryStore())
     server = build_server(build_service_opener(warden), observer=observer)
     with anyio.fail_after(60):
@@ -202,12 +133,13 @@ async def test_a_failing_observer_changes_no_request(tmp_path: Path, hook: str) 
 @pytest.mark.parametrize("hook", HOOKS)
 async def test_an_observer_that_fails_at_the_end_keeps_no_program_from_ending(hook: str) -> None:
     broken, gate = Broken(hook), PausingTool()
+    traces, meters = break_providers(broken)
     made = planwarden.Warden(
         settings=Settings(home=Path("/nonexistent")),
         tools=[gate.tool()],
         store=MemoryStore(),
-        tracer_provider=BrokenTraces(broken),
-        meter_provider=BrokenMeters(broken),
+        tracer_provider=traces,
+        meter_provider=meters,
     )
     with anyio.fail_after(60):
         async with made:

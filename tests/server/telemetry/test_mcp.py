@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import planwarden
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.telemetry.metrics import MCP_S, MODEL_S, TOKENS
 from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.server.telemetry.trace_context import read_trace_context
@@ -50,10 +50,12 @@ HOSTILE: list[dict[str, Any]] = [
 
 
 @asynccontextmanager
-async def observed(home: Path, watching: Watching, *, era: Era = "auto") -> AsyncGenerator[Client]:
+async def observed(
+    home: Path, watching: Watching, *, era: Era = "auto", settings: Settings | None = None
+) -> AsyncGenerator[Client]:
     """A client of a server with observed requests."""
     made = planwarden.Warden(
-        settings=Settings(home=home),
+        settings=settings or Settings(home=home),
         tools=Ledger().tools(),
         store=MemoryStore(),
         tracer_provider=watching.traces,
@@ -74,10 +76,12 @@ STEPS = plan(tool_step("a", "note", {"text": "x"}))
 
 @requirement("telemetry:context")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_request_is_a_server_span_with_conventional_names(tmp_path: Path, era: Era) -> None:
-    watching = Watching()
+async def test_a_request_is_a_server_span_with_conventional_names_in_the_trace_of_its_meta(
+    tmp_path: Path, era: Era
+) -> None:
+    watching, meta = Watching(), RequestParamsMeta(traceparent=PARENT, tracestate="rojo=1")
     async with observed(tmp_path, watching, era=era) as client:
-        await client.call_tool("execute_plan", {"plan": STEPS}, meta=RequestParamsMeta(traceparent=PARENT))
+        await client.call_tool("execute_plan", {"plan": STEPS}, meta=meta)
     span = watching.one("tools/call execute_plan")
     told = dict(attributes(span))
     assert str(told.pop("jsonrpc.request.id")).isdecimal() and str(told["mcp.protocol.version"]).startswith("202")
@@ -89,7 +93,9 @@ async def test_a_request_is_a_server_span_with_conventional_names(tmp_path: Path
         "gen_ai.tool.name": "execute_plan",
     }
     assert span.kind is SpanKind.SERVER and parent_of(span) == 0xB7AD6B7169203331
-    assert parent_of(watching.one("invoke_workflow planwarden")) == id_of(span)
+    workflow = watching.one("invoke_workflow planwarden")
+    assert parent_of(workflow) == id_of(span) and trace_of(workflow) == 0x0AF7651916CD43DD8448EB211C80319C
+    assert workflow.context is not None and workflow.context.trace_state.to_header() == "rojo=1"
     [about] = [
         about
         for about, _ in watching.points("mcp.server.operation.duration")
@@ -120,26 +126,20 @@ async def test_over_http_a_span_names_transport_and_session(
 
 
 @requirement("telemetry:hostile")
-@pytest.mark.parametrize("meta", HOSTILE, ids=[str(index) for index in range(len(HOSTILE))])
-@pytest.mark.parametrize("is_watched", [True, False])
-async def test_hostile_trace_context_counts_as_absent(
-    tmp_path: Path, meta: dict[str, Any], is_watched: bool, caplog: pytest.LogCaptureFixture
+async def test_hostile_trace_context_counts_as_absent_and_only_what_is_well_formed_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     watching = Watching()
-    given: Any = meta
-    if is_watched:
-        async with observed(tmp_path, watching) as client:
-            result = await client.call_tool("execute_plan", {"plan": STEPS}, meta=given)
-        assert watching.one("invoke_workflow planwarden").context is not None
-    else:
-        async with served(tmp_path, tools=Ledger().tools()) as running, Client(running.server) as client:
-            result = await client.call_tool("execute_plan", {"plan": STEPS}, meta=given)
-    assert not result.is_error
-    assert sum(len(record.getMessage()) for record in caplog.records) < 1_000
-
-
-@requirement("telemetry:hostile")
-def test_only_well_formed_trace_context_is_kept() -> None:
+    async with (
+        observed(tmp_path, watching) as client,
+        served(tmp_path, tools=Ledger().tools()) as running,
+        Client(running.server) as unwatched,
+    ):
+        for meta, each in product(HOSTILE, (client, unwatched)):
+            result = await each.call_tool("execute_plan", {"plan": STEPS}, meta=meta)  # pyright: ignore[reportArgumentType]  # hostile
+            assert not result.is_error
+    assert len(watching.named("invoke_workflow planwarden")) == len(HOSTILE)
+    assert sum(len(record.getMessage()) for record in caplog.records) < 10_000
     good = {"traceparent": PARENT, "tracestate": "rojo=1,congo=2", "baggage": "userId=alice,serverNode=DF%2028;meta"}
     assert read_trace_context({**good, "progressToken": 1}) == good
     assert read_trace_context({"traceparent": PARENT, "baggage": ",".join(["a=1"] * 181)}) == {"traceparent": PARENT}
@@ -188,25 +188,13 @@ async def test_baggage_of_a_request_reaches_downstream_servers(tmp_path: Path) -
     place, watching = Place(tmp_path), Watching()
     place.serve(d="good")
     settings = load_settings(home=tmp_path, environment={})
-    made = planwarden.Warden(
-        settings=settings,
-        store=MemoryStore(),
-        tracer_provider=watching.traces,
-        meter_provider=watching.meters,
-        whole_process=True,
-    )
-
-    @asynccontextmanager
-    async def opening() -> AsyncGenerator[Service]:
-        yield made.service
-
     meta: Any = {"traceparent": PARENT, "tracestate": "rojo=1", "baggage": "tenant=7"}
     with anyio.fail_after(60):
-        async with made, Client(build_server(opening, observer=made.observer)) as client:
+        async with observed(tmp_path, watching, settings=settings) as client:
             result = await client.call_tool("execute_plan", {"plan": plan(tool_step("a", "d_meta"))}, meta=meta)
-    sent = result.structured_content["steps"][0]["result"]
+    sent, span = result.structured_content["steps"][0]["result"], watching.one("execute_tool d_meta")
     assert sent["baggage"] == "tenant=7" and sent["tracestate"] == "rojo=1"
-    assert sent["traceparent"].startswith("00-0af7651916cd43dd8448eb211c80319c-")
+    assert sent["traceparent"].startswith(f"00-0af7651916cd43dd8448eb211c80319c-{id_of(span):016x}-")
 
 
 @requirement("telemetry:private")
@@ -248,11 +236,6 @@ async def test_calls_of_a_provider_are_measured_and_their_tokens_counted() -> No
         "planwarden.purpose": "step",
     }
     assert watching.counts("gen_ai.client.operation.duration") == [2]
-    assert watching.boundaries("gen_ai.client.operation.duration") == MODEL_S
-    assert TOKENS[0] == 1 and TOKENS[-1] == 67_108_864 and len(TOKENS) == 14 and MCP_S[-1] == 300
-
-
-async def test_a_reply_of_the_caller_is_no_call_of_a_provider() -> None:
     watching = Watching()
     async with watching.warden(tools=Ledger().tools()) as w:
         asked = await w.execute_plan(plan({"id": "a", "description": "think"}))

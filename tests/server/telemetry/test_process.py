@@ -1,7 +1,6 @@
 """Real server processes under a collector: killed, resumed, and with a collector that does not do its part."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from tests.support.slices import first_only
 from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
 SECRET = "s3cr3t-key-of-the-collector"
 ARGUMENT = "40000+2"
 
@@ -95,25 +93,3 @@ async def test_log_lines_of_a_server_name_the_execution_and_its_span(tmp_path: P
     assert (line["execution_id"], line["thread_id"]) == (asked["executionId"], asked["threadId"])
     assert len(line["trace_id"]) == 32 and len(line["span_id"]) == 16 and int(line["trace_flags"], 16) & 1
     assert "my secret" not in json.dumps(lines)
-
-
-@requirement("telemetry:off")
-def test_a_server_without_the_setting_imports_no_sdk_of_opentelemetry(tmp_path: Path) -> None:
-    program = f"""
-import sys
-from pathlib import Path
-import planwarden
-print([name for name in sys.modules if name.startswith("opentelemetry")])
-from planwarden.server.settings.configuration import load_settings
-from planwarden.server.mcp.server import build_server
-from planwarden.server.api.warden import Warden
-warden = Warden(settings=load_settings(home=Path({str(tmp_path)!r}), environment={{}}), whole_process=True)
-build_server(None, observer=warden.observer)
-unwanted = ("opentelemetry.sdk", "opentelemetry.exporter", "planwarden.server.telemetry.")
-print([name for name in sys.modules if name.startswith(unwanted)])
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "[]",
-        "['planwarden.server.telemetry.settings', 'planwarden.server.telemetry.trace_context']",
-    ]

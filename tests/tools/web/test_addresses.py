@@ -1,6 +1,8 @@
-"""Which addresses a web tool may reach."""
+"""Which addresses a web tool may reach, and that it verifies the name of whoever answers there."""
 
 import ipaddress
+import ssl
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,6 +13,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.web.access import PUBLIC_WEB, AddressPolicy, IPAddress, WebAccess, special_range
 from planwarden.tools.web.extract import web_extract_tool
+from tests.support.certificates import make_certificate
 from tests.tools.web.support import (
     CONTEXT,
     LOOPBACK,
@@ -22,6 +25,8 @@ from tests.tools.web.support import (
     read_refusal,
     serve,
 )
+
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(
@@ -45,7 +50,6 @@ from tests.tools.web.support import (
         *("[2001:db8::1]", "[100::1]", "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[fec0::1]", "[ff02::1]"),
     ],
 )
-@pytest.mark.anyio
 async def test_address_that_is_not_public_is_refused_in_every_notation(host: str) -> None:
     assert "may not be reached" in await read_refusal(web_extract_tool(), url=f"http://{host}/latest/meta-data/")
 
@@ -84,7 +88,6 @@ def test_address_of_the_public_internet_is_not_special(address: str) -> None:
         ("http://nowhere.invalid/", "was not found"),
     ],
 )
-@pytest.mark.anyio
 async def test_url_that_is_not_a_public_web_address_is_refused(url: str, sentence: str) -> None:
     message = await read_refusal(web_extract_tool(replace(PUBLIC_WEB, resolve=NameTable())), url=url)
     assert sentence in message
@@ -102,7 +105,6 @@ def test_any_text_as_url_is_refused_with_a_sentence_or_ends_at_the_resolver(text
         anyio.run(call)
 
 
-@pytest.mark.anyio
 async def test_name_that_resolves_to_loopback_is_refused_before_any_connection() -> None:
     async with serve({"/": build_reply(build_page("inside"))}) as site:
         access = WebAccess(
@@ -113,7 +115,6 @@ async def test_name_that_resolves_to_loopback_is_refused_before_any_connection()
     assert site.received == []
 
 
-@pytest.mark.anyio
 async def test_name_with_one_private_address_among_public_ones_is_refused() -> None:
     async with serve({"/": build_reply(build_page("inside"))}) as site:
         access = site.named(NameTable(a_test=[["127.0.0.1", "10.0.0.1"]]))
@@ -121,7 +122,6 @@ async def test_name_with_one_private_address_among_public_ones_is_refused() -> N
     assert site.received == []
 
 
-@pytest.mark.anyio
 async def test_connection_goes_to_the_address_that_was_checked_when_the_name_changes_its_answer() -> None:
     names = NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
     async with serve({"/": build_reply(build_page("public page"))}) as site:
@@ -131,7 +131,6 @@ async def test_connection_goes_to_the_address_that_was_checked_when_the_name_cha
     assert site.received[0].headers["host"] == f"a.test:{site.port}"
 
 
-@pytest.mark.anyio
 async def test_every_new_connection_checks_the_name_again() -> None:
     names = NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
     async with serve({"/": build_redirect("/again"), "/again": build_reply(build_page("inside"))}) as site:
@@ -139,7 +138,6 @@ async def test_every_new_connection_checks_the_name_again() -> None:
     assert [request.path for request in site.received] == ["/"]
 
 
-@pytest.mark.anyio
 async def test_next_address_is_tried_when_the_first_does_not_answer() -> None:
     async with serve({"/": build_reply(build_page("second address"))}) as site:
         access = site.named(NameTable(a_test=[["::1", "127.0.0.1"]]))
@@ -148,7 +146,6 @@ async def test_next_address_is_tried_when_the_first_does_not_answer() -> None:
     assert result["text"] == "second address"
 
 
-@pytest.mark.anyio
 async def test_allowed_endpoint_opens_neither_another_port_nor_another_name_of_the_same_host() -> None:
     async with serve({"/": build_reply(build_page("allowed"))}) as site, serve({}) as neighbour:
         tool = web_extract_tool(replace(site.access, resolve=NameTable(a_test=[["127.0.0.1"]])))
@@ -158,10 +155,36 @@ async def test_allowed_endpoint_opens_neither_another_port_nor_another_name_of_t
     assert neighbour.received == []
 
 
-@pytest.mark.anyio
 async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve({"/": build_reply(build_page("direct"))}) as site, serve({}) as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url())
         assert (await call_tool(web_extract_tool(site.access), url=site.url()))["text"] == "direct"
     assert proxy.received == []
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext, list[str]]:
+    """A server that shows a certificate for a.test, a client that trusts it, and the names that clients asked for."""
+    certificate, key = make_certificate("a.test")
+    (tmp_path / "chain.pem").write_text(key + certificate)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(tmp_path / "chain.pem")
+    asked_names: list[str] = []
+    server.sni_callback = lambda _socket, asked, _context: asked_names.append(asked)
+    return server, ssl.create_default_context(cadata=certificate), asked_names
+
+
+async def test_https_asks_for_and_verifies_the_name_although_it_connects_to_an_address(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext, list[str]],
+) -> None:
+    server, trusting, asked_names = tls
+    async with serve({"/": build_reply(build_page("over TLS"))}, server) as site:
+        access = replace(site.named(NameTable(a_test=[["127.0.0.1"]], b_test=[["127.0.0.1"]])), tls=trusting)
+        result = await call_tool(web_extract_tool(access), url=f"https://a.test:{site.port}/")
+        assert (result["text"], asked_names) == ("over TLS", ["a.test"])
+        assert site.received.pop().headers["host"] == f"a.test:{site.port}"
+        for host in ("b.test", "127.0.0.1"):
+            message = await read_refusal(web_extract_tool(access), url=f"https://{host}:{site.port}/")
+            assert "no valid TLS certificate" in message
+    assert site.received == []

@@ -1,63 +1,180 @@
-"""What `webExtract` reads out of a page."""
+"""What `webExtract` reads of an answer, how much and for how long, and every refusal of what it does not read."""
 
+import gzip
 import sys
+from collections.abc import Sequence
 
 import anyio
 import pytest
 from anyio.abc import ByteStream
+from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.tools.base import Tool
+from planwarden.tools.web.access import WebAccess, WebLimits
 from planwarden.tools.web.extract import web_extract_tool
-from tests.tools.web.support import build_page, build_reply, call_tool, read_refusal, serve
+from planwarden.tools.web.search import web_search_tool
+from tests.tools.web.support import (
+    Handler,
+    Site,
+    build_page,
+    build_redirect,
+    build_reply,
+    call_tool,
+    read_refusal,
+    serve,
+    stall,
+)
 
+pytestmark = pytest.mark.anyio
 PATIENCE_S = 600.0
 """For an extraction on a busy machine."""
 
 
-@pytest.mark.parametrize(
-    ("content_type", "sentence"),
-    [
-        ("image/png", "of type 'image/png'"),
-        ("application/pdf", "of type 'application/pdf'"),
-        ("application/octet-stream", "of type"),
-        ("multipart/x-mixed-replace", "of type"),
-        ("", "no Content-Type"),
-    ],
-)
-@pytest.mark.anyio
-async def test_content_that_is_not_text_is_refused_unread(content_type: str, sentence: str) -> None:
+def build_tool(site: Site, **limits: float) -> Tool:
+    patience_s = limits.pop("extraction_s", PATIENCE_S)
+    return web_extract_tool(replace(site.access, limits=replace(WebLimits(), **limits)), extraction_s=patience_s)
+
+
+async def extract(answer: bytes | Handler, **arguments: JsonValue) -> dict[str, JsonValue]:
+    async with serve({"/": answer}) as site:
+        return await call_tool(build_tool(site), url=site.url(), **arguments)
+
+
+async def send_without_end(stream: ByteStream) -> None:
+    """A page that never ends, as fast as it is read."""
+    await stream.send(build_reply(content_length=""))
+    while True:
+        await stream.send(b"<p>more</p>" * 1_000)
+
+
+async def drip(stream: ByteStream) -> None:
+    """A page that never ends, one byte at a time."""
+    await stream.send(build_reply(content_length=""))
+    while True:
+        await stream.send(b".")
+
+
+async def stay_silent(stream: ByteStream) -> None:
+    """A server that accepts the request and says nothing."""
+    await anyio.sleep_forever()
+
+
+def unread(content_type: str) -> Handler:
     async def answer(stream: ByteStream) -> None:
         # The body is never sent; a client that waited for it would run out of time.
         await stream.send(build_reply(content_type=content_type, content_length="1000"))
         await anyio.sleep_forever()
 
+    return answer
+
+
+BOMB = gzip.compress(bytes(50_000_000))
+LATE, BROKEN, EMPTY = "was not read within 0.2 seconds", "broke the connection", "no readable text"
+FAULTS: list[tuple[bytes | Handler, str, dict[str, float]]] = [
+    # Too much, or for too long.
+    (send_without_end, "sent more than 100000 bytes", {"body_bytes": 100_000}),
+    (build_reply(build_page("just so").ljust(1_000)), "sent more than 999 bytes", {"body_bytes": 999}),
+    (build_reply(BOMB, content_encoding="gzip"), "sent more than 4194304 bytes", {}),
+    *((handler, LATE, {"total_s": 0.2}) for handler in (drip, stall, stay_silent)),
+    (b"", "did not accept a connection in time", {"connect_s": 0}),
+    (build_reply(build_page("x")), "could not be extracted within 0 seconds", {"extraction_s": 0}),
+    # Not what it says it is.
+    *(
+        (build_reply(b"?", content_encoding=name), f"content encoding '{name}'", {})
+        for name in ("gzip, gzip", "br", "zstd", "x-unknown")
+    ),
+    (build_reply(b"not gzip at all", content_encoding="gzip"), "cannot be decompressed", {}),
+    (b"SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP", {}),
+    (b"", BROKEN, {}),
+    (b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 99\r\n\r\nshort", BROKEN, {}),
+    (b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 200_000, BROKEN, {}),
+    # Not a page with text.
+    *(
+        (unread(kind), f"of type '{kind}'", {})
+        for kind in ("image/png", "application/pdf", "multipart/x-mixed-replace")
+    ),
+    (unread(""), "no Content-Type", {}),
+    (build_reply("secret details", status=404), "HTTP 404; use another URL", {}),
+    (build_reply("secret details", status=503), "HTTP 503; try again later", {}),
+    (build_reply("secret details", status=304), "HTTP 304; use another URL", {}),
+    *((build_reply(html), EMPTY, {}) for html in ("", " ", "<html></html>", "<html><script>render()</script></html>")),
+    (build_reply("<div>" * 30_000 + "too deep"), EMPTY, {}),
+    # Each redirect is checked like the first request.
+    (build_redirect("http://127.0.0.1/"), "may not be reached (loopback)", {}),
+    (build_redirect("http://2130706433/"), "may not be reached (loopback)", {}),
+    (build_redirect("http://[::ffff:169.254.169.254]/latest"), "may not be reached (IPv4-mapped)", {}),
+    (build_redirect("//10.0.0.1/"), "may not be reached (private)", {}),
+    (build_redirect("http://a.test:22/"), "port 22", {}),
+    (build_redirect("http://user@a.test/"), "user name or password", {}),
+    (build_redirect("file:///etc/passwd"), "scheme 'file'", {}),
+    (build_redirect("http://[::1"), "is not a URL", {}),
+    (build_redirect("/"), "redirects more than 5 times", {}),
+]
+
+
+@pytest.mark.parametrize(("answer", "sentence", "limits"), FAULTS)
+async def test_an_answer_that_cannot_be_read_is_refused_with_a_reason(
+    answer: bytes | Handler, sentence: str, limits: dict[str, float]
+) -> None:
     async with serve({"/": answer}) as site:
-        assert sentence in await read_refusal(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
+        message = await read_refusal(build_tool(site, **limits), url=site.url())
+    assert sentence in message and "secret" not in message
+    assert len(site.received) == (6 if "5 times" in sentence else 0 if "accept" in sentence else 1)
 
 
-@pytest.mark.parametrize(
-    "content_type",
-    ["text/plain", "TEXT/Markdown; charset=utf-8", "text/x-markdown", "application/json"],
-)
-@pytest.mark.anyio
-async def test_text_that_is_not_html_is_returned_unchanged(content_type: str) -> None:
-    async with serve({"/": build_reply('{"<b>": "ü"}\n', content_type=content_type)}) as site:
-        result = await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
-    assert result == {"url": site.url(), "title": None, "text": '{"<b>": "ü"}', "truncated": False}
+async def test_a_host_that_does_not_listen_or_a_resolver_that_never_answers_is_reported() -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        await anyio.sleep_forever()
+        return []
+
+    async with serve({}) as site:
+        pass
+    assert "cannot be connected to" in await read_refusal(build_tool(site), url=site.url())
+    access = WebAccess(resolve=resolve, limits=WebLimits(total_s=0.2))
+    assert LATE in await read_refusal(web_extract_tool(access), url="http://a.test/")
 
 
-@pytest.mark.parametrize(
-    ("status", "hint"), [(404, "use another URL"), (503, "try again later"), (304, "use another URL")]
-)
-@pytest.mark.anyio
-async def test_failed_request_is_reported_with_its_status(status: int, hint: str) -> None:
-    async with serve({"/": build_reply("secret details", status=status)}) as site:
-        message = await read_refusal(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
-    assert f"HTTP {status}; {hint}" in message
-    assert "secret" not in message
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_five_redirects_are_followed_and_the_final_url_is_returned(status: int) -> None:
+    routes = {f"/{number}/": build_redirect(f"../{number + 1}/", status) for number in range(4)}
+    routes |= {"/4/": build_redirect("../new?x=1", status), "/new": build_reply(build_page("moved here"))}
+    async with serve(routes) as site:
+        result = await call_tool(build_tool(site), url=site.url("/0/"))
+        assert (result["url"], result["text"]) == (site.url("/new?x=1"), "moved here")
 
 
-@pytest.mark.anyio
+NAIVE = build_page("naïve")
+READ: list[tuple[bytes, str]] = [
+    (NAIVE.encode("latin-1"), "text/html; charset=ISO-8859-1"),
+    (NAIVE.replace("<head>", '<head><meta charset="windows-1252">').encode("cp1252"), "text/html"),
+    (NAIVE.encode("utf-8"), "text/html"),
+    (NAIVE.encode("utf-8-sig"), "text/html; charset=latin-1"),
+    (NAIVE.encode("utf-16"), "text/html; charset=utf-8"),
+    *((NAIVE.encode("utf-8"), f"text/html; charset={name}") for name in ("no-such-charset", "punycode", "zlib")),
+    (NAIVE.replace("<head>", '<head><meta charset="utf-16">').encode("utf-8"), "text/html"),
+    (b"na\xefve", "text/plain; charset=cp1252"),
+]
+
+
+@pytest.mark.parametrize(("body", "content_type"), READ)
+async def test_text_is_decoded_as_a_browser_would(body: bytes, content_type: str) -> None:
+    assert (await extract(build_reply(body, content_type=content_type)))["text"] == "naïve"
+
+
+async def test_a_compressed_page_and_one_of_exactly_the_limit_are_read() -> None:
+    packed = gzip.compress(build_page("unpacked").encode())
+    assert (await extract(build_reply(packed, content_encoding="gzip")))["text"] == "unpacked"
+    async with serve({"/": build_reply(build_page("just so").ljust(1_000))}) as site:
+        assert (await call_tool(build_tool(site, body_bytes=1_000), url=site.url()))["text"] == "just so"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "TEXT/Markdown; charset=utf-8", "text/x-markdown", "application/json"])
+async def test_text_that_is_not_html_is_returned_unchanged(kind: str) -> None:
+    result = await extract(build_reply('{"<b>": "ü"}\n', content_type=kind))
+    assert (result["title"], result["text"], result["truncated"]) == (None, '{"<b>": "ü"}', False)
+
+
 async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
     sentence = "This sentence belongs to the article and is long enough to be told from a menu entry."
     html = f"""<!doctype html><html><head><title> Two
@@ -65,13 +182,9 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
       <nav><ul><li><a href="/">Home</a></li><li><a href="/about">About us</a></li></ul></nav>
       <article><h1>Heading</h1><p>{sentence}</p><p>{sentence}</p></article>
       <footer>Imprint</footer></body></html>"""
-    async with serve({"/": build_reply(html)}) as site:
-        result = await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url())
-    assert result["title"] == "Two lines"
-    text = result["text"]
-    assert isinstance(text, str)
-    assert sentence in text
-    assert "Heading" in text
+    result = await extract(build_reply(html))
+    text = str(result["text"])
+    assert result["title"] == "Two lines" and sentence in text and "Heading" in text
     assert not any(noise in text for noise in ("Home", "steal", "<p>", "Imprint"))
 
 
@@ -88,92 +201,41 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
         "\0<html>\0<body>still\0 readable",
     ],
 )
-@pytest.mark.anyio
 async def test_broken_html_returns_what_can_be_read(html: str) -> None:
-    async with serve({"/": build_reply(html)}) as site:
-        text = (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))["text"]
-    assert isinstance(text, str)
-    assert "still" in text
-    assert "readable" in text
+    text = str((await extract(build_reply(html)))["text"])
+    assert "still" in text and "readable" in text
     assert not any(ord(character) < 32 and character not in "\t\n" for character in text)
 
 
-@pytest.mark.parametrize(
-    "html", ["", " ", "<html></html>", "<html><script>render()</script></html>", "<div>" * 30_000 + "too deep"]
-)
-@pytest.mark.anyio
-async def test_page_without_readable_text_is_reported(html: str) -> None:
-    async with serve({"/": build_reply(html)}) as site:
-        assert "no readable text" in await read_refusal(
-            web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()
-        )
+async def test_control_characters_are_removed_and_long_text_is_cut_and_says_so() -> None:
+    plain = build_reply("a\0b\x1b[31m\tc\x7f\nd", content_type="text/plain")
+    assert (await extract(plain))["text"] == "ab[31m\tc\nd"
+    for limit, expected in ((4, ("ab[3", True)), (11, ("ab[31m\tc\nd", False))):
+        cut = await extract(plain, max_chars=limit)
+        assert (cut["text"], cut["truncated"]) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type"),
+    ("arguments", "name"),
     [
-        (build_page("naïve").encode("latin-1"), "text/html; charset=ISO-8859-1"),
-        (build_page("naïve").replace("<head>", '<head><meta charset="windows-1252">').encode("cp1252"), "text/html"),
-        (build_page("naïve").encode("utf-8"), "text/html"),
-        (build_page("naïve").encode("utf-8-sig"), "text/html; charset=latin-1"),
-        (build_page("naïve").encode("utf-16"), "text/html; charset=utf-8"),
-        (build_page("naïve").encode("utf-8"), "text/html; charset=no-such-charset"),
-        (build_page("naïve").encode("utf-8"), "text/html; charset=punycode"),
-        (build_page("naïve").encode("utf-8"), "text/html; charset=zlib"),
-        (build_page("naïve").replace("<head>", '<head><meta charset="utf-16">').encode("utf-8"), "text/html"),
-        ("naïve".encode("koi8-r", "replace").replace(b"?", b"\xef"), "text/plain; charset=cp1252"),
+        *((wrong, "url") for wrong in ({}, {"url": 5}, {"url": ""}, {"url": "http://a.test/" + "a" * 3_000})),
+        *(({"url": "http://a.test/", "max_chars": wrong}, "max_chars") for wrong in (0, -1, 1_000_000, True, "5")),
     ],
 )
-@pytest.mark.anyio
-async def test_text_is_decoded_as_a_browser_would(body: bytes, content_type: str) -> None:
-    async with serve({"/": build_reply(body, content_type=content_type)}) as site:
-        assert (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))[
-            "text"
-        ] == "naïve"
+async def test_arguments_out_of_range_are_refused(arguments: dict[str, JsonValue], name: str) -> None:
+    assert f"'{name}'" in await read_refusal(web_extract_tool(), **arguments)
 
 
-@pytest.mark.anyio
-async def test_extraction_that_takes_too_long_is_abandoned() -> None:
-    async with serve({"/": build_reply(build_page("never read"))}) as site:
-        tool = web_extract_tool(site.access, extraction_s=0)
-        assert "could not be extracted within 0 seconds" in await read_refusal(tool, url=site.url())
-
-
-@pytest.mark.anyio
-async def test_control_characters_are_removed_except_tabs_and_line_ends() -> None:
-    async with serve({"/": build_reply("a\0b\x1b[31m\tc\x7f\nd", content_type="text/plain")}) as site:
-        assert (await call_tool(web_extract_tool(site.access, extraction_s=PATIENCE_S), url=site.url()))[
-            "text"
-        ] == "ab[31m\tc\nd"
-
-
-@pytest.mark.anyio
-async def test_long_text_is_cut_and_says_so() -> None:
-    async with serve({"/": build_reply("0123456789", content_type="text/plain")}) as site:
-        tool = web_extract_tool(site.access, extraction_s=PATIENCE_S)
-        cut = await call_tool(tool, url=site.url(), max_chars=4)
-        whole = await call_tool(tool, url=site.url(), max_chars=10)
-    assert (cut["text"], cut["truncated"]) == ("0123", True)
-    assert (whole["text"], whole["truncated"]) == ("0123456789", False)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"url": 5}, {"url": ""}, {"url": "http://a.test/" + "a" * 3_000}])
-@pytest.mark.anyio
-async def test_extract_refuses_arguments_without_a_usable_url(arguments: dict[str, JsonValue]) -> None:
-    assert "'url'" in await read_refusal(web_extract_tool(), **arguments)
-
-
-@pytest.mark.parametrize("max_chars", [0, -1, 1_000_000, True, "5"])
-@pytest.mark.anyio
-async def test_extract_refuses_a_length_out_of_range(max_chars: JsonValue) -> None:
-    assert "'max_chars'" in await read_refusal(web_extract_tool(), url="http://a.test/", max_chars=max_chars)
-
-
-@pytest.mark.anyio
-async def test_extract_without_its_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_its_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # The documented way to make an import fail: https://docs.python.org/3/library/sys.html#sys.modules
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     tool = web_extract_tool()
-    assert tool.definition.unavailable is not None
-    assert "install planwarden[web]" in tool.definition.unavailable
-    assert "install planwarden[web]" in await read_refusal(tool, url="http://a.test/")
+    for sentence in (tool.definition.unavailable or "", await read_refusal(tool, url="http://a.test/")):
+        assert "install planwarden[web]" in sentence
+
+
+@pytest.mark.parametrize("tool", [web_extract_tool(), web_search_tool(None)], ids=lambda tool: tool.definition.name)
+def test_web_tools_only_read_and_say_that_they_reach_the_web(tool: Tool) -> None:
+    definition = tool.definition
+    assert (definition.risk, definition.effect, definition.capabilities) == ("read", "read", ("web",))
+    assert definition.timeout_s is not None

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.common.errors import UsageError
 from planwarden.tools.base import Tool
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebLimits
 from planwarden.tools.web.search import web_search_tool
-from planwarden.tools.web.search_service import Provider, SearchEndpoint
+from planwarden.tools.web.search_service import Provider, SearchEndpoint, search_endpoint_from_environment
 from tests.tools.web.support import (
     KEY,
     Site,
@@ -22,43 +23,32 @@ from tests.tools.web.support import (
     stall,
 )
 
+pytestmark = pytest.mark.anyio
+
 
 def build_hits(*results: JsonValue, provider: Provider = "searxng") -> JsonValue:
     return {"type": "search", "web": {"results": [*results]}} if provider == "brave" else {"results": [*results]}
 
 
+OTTER: dict[str, JsonValue] = {"title": "Otters", "url": "https://a.test/"}
 HITS: dict[Provider, JsonValue] = {
     "searxng": {
         "query": "otters",
-        "number_of_results": 0,
         "results": [
-            {"url": "https://a.test/", "title": "Otters", "content": "They  hold\nhands.", "engine": "x", "score": 1.5}
+            {**OTTER, "content": "They  hold\nhands.", "engine": "x", "score": 1.5},
+            {"url": "https://b.test/"},
         ],
-        "answers": [],
         "unresponsive_engines": [["y", "timeout"]],
     },
     "brave": {
         "type": "search",
         "query": {"original": "otters"},
-        "web": {
-            "type": "search",
-            "results": [{"title": "Otters", "url": "https://a.test/", "description": "They hold hands.", "age": "1d"}],
-        },
+        "web": {"type": "search", "results": [{**OTTER, "description": "They hold hands.", "age": "1d"}]},
     },
     "tavily": {
         "query": "otters",
         "answer": None,
-        "images": [],
-        "results": [
-            {
-                "title": "Otters",
-                "url": "https://a.test/",
-                "content": "They hold hands.",
-                "score": 0.9,
-                "raw_content": None,
-            }
-        ],
-        "response_time": 0.5,
+        "results": [{**OTTER, "content": "They hold hands.", "score": 0.9, "raw_content": None}],
     },
 }
 PATHS: dict[Provider, str] = {"searxng": "/search", "brave": "/res/v1/web/search", "tavily": "/search"}
@@ -69,60 +59,46 @@ def build_search_tool(provider: Provider, site: Site, access: WebAccess = PUBLIC
     return web_search_tool(SearchEndpoint(provider=provider, base_url=site.url(base), api_key=KEY), access)
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.anyio
-async def test_search_returns_titles_urls_and_snippets(provider: Provider) -> None:
-    async with serve({PATHS[provider]: build_json_reply(HITS[provider])}) as site:
-        result = await call_tool(build_search_tool(provider, site), query="otters", max_results=3)
-    assert result == {
-        "query": "otters",
-        "results": [{"title": "Otters", "url": "https://a.test/", "snippet": "They hold hands."}],
-    }
-
-
-@pytest.mark.anyio
-async def test_searxng_is_asked_for_json_with_an_optional_bearer_token() -> None:
-    async with serve({"/searx/search": build_json_reply(HITS["searxng"])}) as site:
-        await call_tool(build_search_tool("searxng", site, base="/searx/"), query="sea & otters")
-        open_tool = web_search_tool(SearchEndpoint(provider="searxng", base_url=site.url("/searx")))
-        await call_tool(open_tool, query="otters")
-    with_token, without = site.received
-    assert (with_token.method, with_token.path) == ("GET", "/searx/search?q=sea+%26+otters&format=json")
-    assert with_token.headers["authorization"] == f"Bearer {KEY}"
-    assert "authorization" not in without.headers
-
-
-@pytest.mark.anyio
-async def test_brave_is_asked_with_its_token_and_the_number_of_results() -> None:
-    async with serve({PATHS["brave"]: build_json_reply(HITS["brave"])}) as site:
-        await call_tool(build_search_tool("brave", site), query="otters", max_results=7)
+@pytest.mark.parametrize(
+    ("provider", "method", "asked", "header"),
+    [
+        ("searxng", "GET", "q=sea+%26+otters&format=json", ("authorization", f"Bearer {KEY}")),
+        (
+            "brave",
+            "GET",
+            "q=sea+%26+otters&count=7&text_decorations=false&result_filter=web",
+            ("x-subscription-token", KEY),
+        ),
+        ("tavily", "POST", "", ("authorization", f"Bearer {KEY}")),
+    ],
+)
+async def test_each_service_is_asked_in_its_way_and_titles_urls_and_snippets_are_returned(
+    provider: Provider, method: str, asked: str, header: tuple[str, str]
+) -> None:
+    async with serve({f"/sub{PATHS[provider]}": build_json_reply(HITS[provider])}) as site:
+        tool = build_search_tool(provider, site, base="/sub/")
+        result = await call_tool(tool, query="sea & otters", max_results=7)
+        if provider == "searxng":
+            await call_tool(web_search_tool(SearchEndpoint(provider=provider, base_url=site.url("/sub"))), query="x")
+            assert "authorization" not in site.received.pop().headers
+    hits: list[JsonValue] = [{**OTTER, "snippet": "They hold hands."}]
+    if provider == "searxng":
+        hits.append({"title": "", "url": "https://b.test/", "snippet": ""})
+    assert result == {"query": "sea & otters", "results": hits} and KEY not in repr(tool)
     [request] = site.received
-    assert request.method == "GET"
-    assert request.path.partition("?")[2].split("&") == [
-        *("q=otters", "count=7", "text_decorations=false", "result_filter=web")
-    ]
-    assert request.headers["x-subscription-token"] == KEY
+    assert (request.method, request.path.partition("?")[2]) == (method, asked)
+    assert request.headers[header[0]] == header[1]
+    if method == "POST":
+        assert json.loads(request.body) == {"query": "sea & otters", "max_results": 7}
+        assert request.headers["content-type"] == "application/json"
 
 
-@pytest.mark.anyio
-async def test_tavily_is_asked_by_post_with_a_bearer_token() -> None:
-    async with serve({PATHS["tavily"]: build_json_reply(HITS["tavily"])}) as site:
-        await call_tool(build_search_tool("tavily", site), query="otters")
-    [request] = site.received
-    assert (request.method, request.path) == ("POST", "/search")
-    assert json.loads(request.body) == {"query": "otters", "max_results": 5}
-    assert request.headers["authorization"] == f"Bearer {KEY}"
-    assert request.headers["content-type"] == "application/json"
-
-
-@pytest.mark.anyio
-async def test_brave_reply_without_web_results_is_an_empty_list() -> None:
+async def test_a_reply_of_brave_without_web_results_is_an_empty_list() -> None:
     async with serve({PATHS["brave"]: build_json_reply({"type": "search", "query": {"original": "x"}})}) as site:
         assert (await call_tool(build_search_tool("brave", site), query="x"))["results"] == []
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.anyio
 async def test_search_results_are_bounded_and_cleaned(provider: Provider) -> None:
     snippet = "description" if provider == "brave" else "content"
     many: list[JsonValue] = [
@@ -147,13 +123,6 @@ async def test_search_results_are_bounded_and_cleaned(provider: Provider) -> Non
     }
 
 
-@pytest.mark.anyio
-async def test_result_without_title_or_snippet_has_empty_ones() -> None:
-    async with serve({"/search": build_json_reply(build_hits({"url": "https://a.test/", "content": None}))}) as site:
-        result = await call_tool(build_search_tool("searxng", site), query="x")
-    assert result["results"] == [{"title": "", "url": "https://a.test/", "snippet": ""}]
-
-
 @pytest.mark.parametrize(
     ("provider", "status", "sentence"),
     [
@@ -171,7 +140,6 @@ async def test_result_without_title_or_snippet_has_empty_ones() -> None:
         *((provider, 503, "failed (HTTP 503); try again later") for provider in PROVIDERS),
     ],
 )
-@pytest.mark.anyio
 async def test_refused_search_says_why_without_the_key(provider: Provider, status: int, sentence: str) -> None:
     async with serve({PATHS[provider]: build_reply(f"your key {KEY} is bad", status=status)}) as site:
         message = await read_refusal(build_search_tool(provider, site), query="x")
@@ -181,28 +149,44 @@ async def test_refused_search_says_why_without_the_key(provider: Provider, statu
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
-    ("body", "sentence"),
+    ("sentence", "bodies"),
     [
-        (b"<html>a login page</html>", "not JSON"),
-        (b"", "not JSON"),
-        (b"\xff\xfe", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b"[]", "unexpected form"),
-        (b'{"results": "none", "web": []}', "unexpected form"),
-        (b'{"results": [1], "web": {"results": [1]}}', "unexpected form"),
-        (b'{"results": [{"url": 5}], "web": {"results": [{"url": 5}]}}', "unexpected form"),
+        ("not JSON", [b"<html>a login page</html>", b"", b"\xff\xfe", b"[" * 100_000]),
+        ("unexpected form", [b"[]", b'{"results": "none", "web": []}']),
+        ("unexpected form", [b'{"results": [1], "web": {"results": [1]}}']),
+        ("unexpected form", [b'{"results": [{"url": 5}], "web": {"results": [{"url": 5}]}}']),
     ],
 )
-@pytest.mark.anyio
-async def test_search_reply_of_another_form_is_reported(provider: Provider, body: bytes, sentence: str) -> None:
-    async with serve({PATHS[provider]: build_reply(body, content_type="application/json")}) as site:
-        message = await read_refusal(build_search_tool(provider, site), query="x")
-    assert sentence in message
-    assert "check PLANWARDEN_SEARCH" in message
+async def test_search_reply_of_another_form_is_reported(provider: Provider, sentence: str, bodies: list[bytes]) -> None:
+    for body in bodies:
+        async with serve({PATHS[provider]: build_reply(body, content_type="application/json")}) as site:
+            message = await read_refusal(build_search_tool(provider, site), query="x")
+        assert sentence in message and "check PLANWARDEN_SEARCH" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("query", wrong) for wrong in ("", " \n", "x" * 401, 5, None, "\ud800")),
+        *(("max_results", wrong) for wrong in (0, 21, True, "5", None)),
+    ],
+)
+async def test_arguments_out_of_range_are_refused_before_anything_is_sent(name: str, value: JsonValue) -> None:
+    async with serve({}) as site:
+        message = await read_refusal(build_search_tool("tavily", site), **{"query": "x", name: value})
+    assert f"'{name}'" in message and site.received == []
+
+
+async def test_a_service_that_is_slow_or_does_not_run_is_reported_without_the_key() -> None:
+    async with serve({PATHS["tavily"]: stall}) as site:
+        slow = build_search_tool("tavily", site, replace(PUBLIC_WEB, limits=WebLimits(total_s=0.2)))
+        late = await read_refusal(slow, query="x")
+    gone = await read_refusal(build_search_tool("tavily", site), query="x")
+    assert "was not read within 0.2 seconds" in late and "cannot be connected to" in gone
+    assert KEY not in late + gone
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.anyio
 async def test_search_does_not_carry_its_key_to_where_it_is_redirected(provider: Provider) -> None:
     async with (
         serve({"/": build_reply("caught")}) as thief,
@@ -213,45 +197,58 @@ async def test_search_does_not_carry_its_key_to_where_it_is_redirected(provider:
     assert thief.received == []
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.anyio
-async def test_search_that_takes_too_long_is_abandoned(provider: Provider) -> None:
-    async with serve({PATHS[provider]: stall}) as site:
-        tool = build_search_tool(provider, site, replace(PUBLIC_WEB, limits=WebLimits(total_s=0.2)))
-        message = await read_refusal(tool, query="x")
-    assert "was not read within 0.2 seconds" in message
-    assert KEY not in message
-
-
-@pytest.mark.anyio
-async def test_search_service_that_is_not_running_is_reported() -> None:
-    async with serve({}) as site:
-        pass
-    message = await read_refusal(build_search_tool("tavily", site), query="x")
-    assert "cannot be connected to" in message
-    assert KEY not in message
-
-
-@pytest.mark.parametrize("query", ["", " \n", "x" * 401, 5, None, "\ud800"])
-@pytest.mark.anyio
-async def test_search_refuses_a_query_that_is_not_a_text_of_bounded_length(query: JsonValue) -> None:
-    async with serve({}) as site:
-        assert "'query'" in await read_refusal(build_search_tool("tavily", site), query=query)
-    assert site.received == []
-
-
-@pytest.mark.parametrize("max_results", [0, 21, True, "5", None])
-@pytest.mark.anyio
-async def test_search_refuses_a_number_of_results_out_of_range(max_results: JsonValue) -> None:
-    async with serve({}) as site:
-        assert "'max_results'" in await read_refusal(
-            build_search_tool("tavily", site), query="x", max_results=max_results
-        )
-
-
-@pytest.mark.anyio
 async def test_search_without_a_service_says_how_to_configure_one() -> None:
     tool = web_search_tool(None)
     for sentence in (tool.definition.unavailable or "", await read_refusal(tool, query="x")):
         assert "PLANWARDEN_SEARCH to searxng:https://your-searxng-host, brave or tavily" in sentence
         assert "PLANWARDEN_SEARCH_KEY" in sentence
+
+
+@pytest.mark.parametrize(
+    ("configured", "key", "endpoint"),
+    [
+        (None, "", None),
+        (" ", "", None),
+        (None, KEY, None),
+        ("searxng:https://search.test/sub", "", ("searxng", "https://search.test/sub", "")),
+        ("searxng:http://[::1]:8888", KEY, ("searxng", "http://[::1]:8888", KEY)),
+        ("brave", f" {KEY}\n", ("brave", "https://api.search.brave.com", KEY)),
+        ("tavily", KEY, ("tavily", "https://api.tavily.com", KEY)),
+    ],
+)
+def test_the_environment_names_the_search_service(
+    configured: str | None, key: str, endpoint: tuple[Provider, str, str] | None
+) -> None:
+    environment = {"PLANWARDEN_SEARCH_KEY": key} | ({} if configured is None else {"PLANWARDEN_SEARCH": configured})
+    found = search_endpoint_from_environment(environment)
+    assert (found and (found.provider, found.base_url, found.api_key or "")) == endpoint
+    assert found is None or not key or KEY not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("configured", "key", "sentence"),
+    [
+        ("google", "", "unknown search service 'google'"),
+        ("https://search.test", "", "unknown search service 'https'"),
+        ("searxng", "", "'searxng' without an address"),
+        ("searxng:", "", "'searxng' without an address"),
+        ("searxng:search.test", "", "must be http:// or https://"),
+        ("searxng:ftp://search.test", "", "must be http:// or https://"),
+        ("searxng:https://", "", "must be http:// or https://"),
+        ("searxng:https://user:pass@search.test", "", "without user name"),
+        ("searxng:https://search.test/?q=x", "", "without user name, '?' or '#'"),
+        ("searxng:https://search.test:99999", "", "must be http:// or https://"),
+        ("searxng:https://[::1", "", "is not a URL"),
+        ("brave", "", "'brave' needs a key; set PLANWARDEN_SEARCH_KEY"),
+        ("tavily", " ", "'tavily' needs a key; set PLANWARDEN_SEARCH_KEY"),
+        ("tavily", f"{KEY}\nx-evil: 1", "contains characters that no key has"),
+        ("tavily", f"{KEY}ü", "contains characters that no key has"),
+    ],
+)
+def test_malformed_search_configuration_is_a_usage_error(configured: str, key: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        search_endpoint_from_environment({"PLANWARDEN_SEARCH": configured, "PLANWARDEN_SEARCH_KEY": key})
+    assert sentence in caught.value.message
+    assert "PLANWARDEN_SEARCH" in caught.value.message
+    assert "pass@" not in caught.value.message
+    assert KEY not in caught.value.message

@@ -1,0 +1,281 @@
+"""`list`, `show` and `tools`: what waits, what ran and what there is, by page, as it was, with broken tools."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.server.views.encoding import to_json
+from tests.requirements import requirement
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, CommandResult, run_in_process, step
+
+FIND = step("find", "find", {"topic": "x"})
+
+
+def newest_thread(cli: Cli) -> str:
+    return str(cli.main("show", "--json").json["threadId"])
+
+
+def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> None:
+    first, second = cli.run_to_question(ERASE), cli.run_to_question(ASK_FORM)
+
+    async def page() -> dict[str, JsonValue]:
+        async with planwarden.Warden(cli.home) as warden:
+            return to_json(await warden.list_suspensions())
+
+    result, listed = cli.main("list"), cli.main("list", "--json")
+    assert (result.code, listed.code) == (0, 0)
+    assert listed.json == asyncio.run(page())
+    assert result.out.index(first[:8]) < result.out.index(second[:8])
+    assert "2 waiting for an answer" in result.out and "approval · a person · dangerous" in result.out
+    only = cli.main("list", "--limit", "1", "--json").json
+    rest = cli.main("list", "--limit", "1", "--cursor", only["nextCursor"], "--json").json
+    assert [asked["suspensionId"] for asked in only["suspensions"] + rest["suspensions"]] == [first, second]
+    assert f"--cursor {only['nextCursor']}" in cli.main("list", "--limit", "1").out
+
+
+def test_list_shows_the_calls_of_a_question_and_the_plan_that_makes_them(cli: Cli) -> None:
+    loop = step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
+    asked = cli.run_to_question(FIND, loop)
+    thread_id = newest_thread(cli)
+    shown = cli.main("list").out
+    assert 'erase(ids=[1], note="none")' in shown and "and 2 more calls" in shown
+    assert f"Step 2 of 2 · thread {thread_id[:8]}" in shown
+    assert asked not in shown and thread_id not in shown
+
+
+def test_list_shows_the_questions_of_every_principal(cli: Cli) -> None:
+    async def ask() -> str:
+        async with planwarden.Warden(cli.home) as warden:
+            execution = await warden.execute_plan({"todoList": [ERASE]}, principal="somebody else")
+            return execution.suspensions[0].suspension_id
+
+    suspension_id = asyncio.run(ask())
+    assert suspension_id[:8] in cli.main("list").out
+    assert cli.main("reject", suspension_id).code == 0
+
+
+@requirement("terminal:executions")
+def test_executions_are_listed_with_state_progress_and_title_and_the_next_page_is_a_command(cli: Cli) -> None:
+    waiting = cli.run_to_question(ERASE)
+    done = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
+    listed = cli.main("list", "--executions", "--json").json["executions"]
+    assert [(row["state"], row["stepsDone"], row["stepCount"]) for row in listed] == [
+        ("completed", 1, 1),
+        ("waiting", 0, 1),
+    ]
+    assert listed[0]["threadId"] == done and listed[1]["suspensionId"] == waiting
+    shown, recent = cli.main("list", "--executions").out, cli.main("list").out
+    assert "waits for a person" in shown and "0 of 1 step" in shown
+    assert "newest executions" in recent and "waits for a person" in recent
+    for words, count in (
+        (("--search", "x"), 0),
+        (("--search", "GO"), 0),
+        (("--state", "completed"), 1),
+        (("--state", "waiting"), 1),
+        (("--tool", "erase"), 1),
+        (("--tool", "erase", "--state", "done"), 0),
+        (("--host", "Claude"), 0),
+        (("--plan", "monthly"), 0),
+    ):
+        assert len(cli.main("list", *words, "--json").json["executions"]) == count
+        assert ("No execution fits." in cli.main("list", *words).out) == (count == 0)
+    page = cli.main("list", "--executions", "--limit", "1", "--json").json
+    assert f"--cursor {page['nextCursor']}" in cli.main("list", "--executions", "--limit", "1").out
+    rest = cli.main("list", "--executions", "--limit", "1", "--cursor", page["nextCursor"], "--json").json
+    assert rest["nextCursor"] is None and rest["executions"] == listed[1:]
+
+
+def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:
+    assert "Nothing waits" in cli.main("list").out
+    assert cli.main("list", "--json").json == {"suspensions": [], "total": 0, "nextCursor": None}
+    assert " run PLAN.json`" in cli.main("show").err
+    assert "token add" in cli.main("token", "list").out and cli.main("token", "revoke", "ann").code == 2
+    assert cli.main("doctor").code == cli.main("prune").code == 0
+    assert not (cli.home / "planwarden.db").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("list",), ("show",), ("tools",), ("plans",), ("schedule", "list"), ("approve", "x"), ("inbox",)),
+        *(("run", "remind"), ("check", "plan.json"), ("call", "now"), ("token", "add", "ci"), ("worker",)),
+    ],
+)
+def test_a_named_home_that_is_not_there_is_said_and_not_made(
+    cli: Cli, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.capture is not None
+    place = tmp_path / "typo"
+    sentence = f"there is no folder {place}; `planwarden --home {place} init` makes it"
+    refused = Cli(place, cli.capture).main(*words)
+    assert (refused.code, refused.out) == (2, "") and sentence in refused.err
+    monkeypatch.setenv("PLANWARDEN_HOME", str(place))
+    assert sentence in run_in_process(cli.capture, *words).err and not place.exists()
+    place.write_text("")
+    assert f"{place} is not a folder" in run_in_process(cli.capture, *words).err
+
+
+def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(FIND, ERASE)
+    thread_id = newest_thread(cli)
+
+    async def look() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+        async with planwarden.Warden(cli.home) as warden:
+            seen = await warden.get_execution(thread_id, observations_after=2)
+            return to_json(await warden.get_execution(thread_id)), to_json(seen)
+
+    plain, observed = asyncio.run(look())
+    assert cli.main("show", thread_id[:8], "--json").json == plain
+    assert cli.main("show", thread_id, "--observations", "2", "--json").json == observed
+    shown = cli.main("show", thread_id, "--observations", "0").out
+    for expected in ("✓ find", "? erase", "Tool: erase", "ids = [1, 2]", "Risk: dangerous", suspension_id):
+        assert expected in shown
+    assert "TOOL_RETURNED" in shown
+    cli.run_to_question(ERASE)
+    assert newest_thread(cli) != thread_id
+
+
+def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
+    asked: set[str] = set()
+    # There are sixteen first digits.
+    while len(asked) == len({name[0] for name in asked}):
+        asked.add(cli.run_to_question(ERASE))
+    [digit] = [name[0] for name in asked if sum(other[0] == name[0] for other in asked) == 2][:1]
+    result = cli.main("reject", digit)
+    assert result.code == 2 and "several ids begin" in result.err
+    assert all(name in result.err for name in asked if name[0] == digit)
+
+
+def test_an_id_of_another_kind_is_told_which_kind_it_is_with_the_command_that_takes_it(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(ERASE)
+    thread_id = newest_thread(cli)
+    for word, wrong_id, kind in (("show", suspension_id, "a question"), ("reject", thread_id, "a thread")):
+        result = cli.main(word, wrong_id)
+        assert result.code == 2 and f"is the id of {kind}" in result.err
+        assert f"`planwarden --home {cli.home} show {thread_id[:8]}`" in result.err
+
+
+@requirement("show:at")
+def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(FIND, ERASE)
+    assert cli.main("reject", suspension_id).code == 0
+    now = cli.main("show", "--json", "--observations", "0").json
+    count = cli.main("show", "--at", "1", "--json").json["at"]["events"]
+    numbers = range(1, count + 1)
+    seen = [cli.main("show", "--at", f"{number}", "--json", "--observations", "0").json for number in numbers]
+    statuses = [shown["status"] for shown in seen]
+    assert (statuses[0], statuses[-1]) == ("running", "rejected") and "suspended" in statuses
+    for number, shown in enumerate(seen, 1):
+        assert all(entry["sequence"] <= number for entry in shown.get("observations", ()))
+        assert "This is the past" in shown["nextAction"] and "approve" not in str(shown["suspensions"])
+    differing = {key for key, value in seen[-1].items() if now.get(key) != value}
+    assert differing == {"at", "nextAction"}
+    place = statuses.index("suspended") + 1
+    result = cli.main("show", "--at", f"{place}")
+    assert f"as it was after event {place} of {count}" in result.out and "? erase" in result.out
+    assert "Tool: erase" in result.out and "planwarden" not in result.out.split("Tool: erase")[1]
+    for wrong in ("0", "-1", f"{count + 1}", "99999999999999999999"):
+        result = cli.main("show", "--at", wrong)
+        assert result.code == 2 and f"has no event {wrong}; it has events 1 to {count}" in result.err
+    assert cli.main("show", "--at", "1", "--artifact", "x").code == 2
+
+
+@requirement("show:at")
+def test_show_draws_the_graph_of_a_plan_in_three_forms(cli: Cli) -> None:
+    plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
+    assert cli.main("run", plan, "--json").code == 3
+    text, svg, mermaid = (cli.main("show", "--graph", form).out for form in ("text", "svg", "mermaid"))
+    assert text.splitlines()[1:] == ["✓ 1. a: done · find", "? 2. b: waits for a person · erase"]
+    assert svg.startswith("<svg xmlns=") and "<style>" in svg and mermaid.startswith("flowchart TD\n  n0[")
+    assert "not begun" in cli.main("show", "--graph", "--at", "3").out
+    assert cli.main("show", "--graph", "svg", "--json").code == 2 and cli.main("show", "--graph", "png").code == 2
+
+
+def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: Cli) -> None:
+    async def search() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+        async with planwarden.Warden(cli.home) as warden:
+            everything = await warden.search_tools(None, limit=100)
+            return to_json(everything), to_json(await warden.search_tools("delete records", limit=100))
+
+    everything, fitting = asyncio.run(search())
+    assert cli.main("tools", "--json").json == everything
+    assert cli.main("tools", "delete", "records", "--json").json == fitting
+    shown = cli.main("tools").out
+    assert re.search(r"erase +dangerous", shown) and "not available: webSearch has no search service" in shown
+    assert "No tool fits." in cli.main("tools", "zzzz").out
+
+
+def test_the_name_of_a_tool_shows_all_that_a_call_of_it_takes(cli: Cli) -> None:
+    shown = cli.main("tools", "erase").out
+    assert "ids  array, needed" in shown and 'note  string, optional, default "none"' in shown
+    schema = json.loads(shown.partition("schema of its arguments")[2].partition("schema of its result")[0])
+    assert schema == cli.main("tools", "erase", "--json").json["definition"]["inputSchema"]
+    assert "definition" not in cli.main("tools", "delete", "--json").json
+
+
+CLOSE = step("ask", "displayConfirmation", {"action": "Close the shop"})
+SAYS = "tools.py' could not be loaded: RuntimeError: half written"
+
+
+def break_tools(cli: Cli) -> None:
+    (cli.home / "tools.py").write_text("raise RuntimeError('half written')\n", encoding="utf-8")
+
+
+def look(cli: Cli, words: str) -> CommandResult:
+    """What the command prints, whatever the time is."""
+    result = cli.main(*words.split())
+    return CommandResult(result.code, re.sub(r"\d+ s ago", "N s ago", result.out), result.err)
+
+
+def test_what_waits_is_shown_while_the_tools_are_broken_and_a_command_that_needs_them_says_so(cli: Cli) -> None:
+    suspension_id, path = cli.run_to_question(CLOSE), cli.write("other.json", {"todoList": [CLOSE]})
+    shown = ("list", "list --json", "list --executions", "show", "show --json", "show --graph")
+    before = [look(cli, words) for words in shown]
+    break_tools(cli)
+    assert [look(cli, words) for words in shown] == before and {result.code for result in before} == {0}
+    for words in (("run", path), ("check", path), ("approve", suspension_id), ("reject", suspension_id)):
+        result = cli.main(*words)
+        assert result.code and SAYS in result.out + result.err
+    for word in ("tools", "doctor", "rules"):
+        assert SAYS in cli.main(word).out + cli.main(word).err
+
+
+def test_a_command_that_shows_what_a_broken_tool_says_of_itself_tells(cli: Cli) -> None:
+    cli.run_to_question(ERASE)
+    assert 'says of it: "Delete records."' in cli.main("show").out
+    before = [look(cli, words) for words in ("list", "show --json")]
+    break_tools(cli)
+    refused = cli.main("show")
+    assert (refused.code, SAYS in refused.err, refused.out) == (2, True, "")
+    assert [look(cli, words) for words in ("list", "show --json")] == before
+
+
+def test_a_document_has_the_tools_that_are_offered_to_the_caller(cli: Cli) -> None:
+    plan: JsonValue = {"todoList": [{"id": "look", "description": "Look", "requiredTools": ["find", "wait"]}]}
+
+    async def start() -> None:
+        async with planwarden.Warden(cli.home) as warden:
+            await warden.execute_plan(plan, wait_seconds=60)
+
+    anyio.run(start)
+    for words in (["list", "--json"], ["show", "--json"]):
+        [question] = cli.main(*words).json["suspensions"]
+        assert [tool["name"] for tool in question["tools"]] == ["find", "wait"], json.dumps(question)
+        assert all(tool["definitionDigest"] for tool in question["tools"])
+    break_tools(cli)
+    assert cli.main("list").code == cli.main("show").code == 0
+    assert cli.main("list", "--json").code == 2
+
+
+def test_what_waits_is_shown_while_the_model_is_not_usable(cli: Cli) -> None:
+    cli.run_to_question(CLOSE)
+    settings = cli.home / "planwarden.toml"
+    settings.write_text('model = "gpt-9"\n' + settings.read_text())
+    assert cli.main("list").code == cli.main("show").code == 0
+    assert "unknown model 'gpt-9'" in cli.main("tools").err

@@ -1,0 +1,182 @@
+"""Wrong words and wrong settings are one sentence that names what was meant; help and completion know every command."""
+
+import argparse
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.server.cli.command_parser import Parser
+from planwarden.server.cli.completion import SCRIPTS, collect_words
+from planwarden.server.cli.hosts import CLIENTS
+from planwarden.server.cli.operator_commands import HOSTS
+from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.program import load_handler
+from tests.requirements import requirement
+from tests.server.cli.support import Cli, step
+
+WRONG: dict[str, str] = {
+    # words: what the sentence says
+    "zzzzzzzz": "there is no command 'zzzzzzzz'; choose from serve, ",
+    "list --frobnicate": "",
+    "list extra": "",
+    "list --limit 0": "",
+    "list --cursor foreign": "",
+    "list --executions --limit 0": "",
+    "list --executions --cursor foreign": "",
+    "list --state asleep": "",
+    "show": "",
+    "show nothing": "",
+    "reject": "",
+    "reject --reason": "",
+    "run": "",
+    "run ~no-such-user~/file": "'~no-such-user~/file' begins with the home folder of a user who has none",
+    "backup ~no-such-user~/file": "'~no-such-user~/file' begins with the home folder of a user who has none",
+    "audit export ~no-such-user~/file": "'~no-such-user~/file' begins with the home folder of a user who has none",
+    "demo extra": "",
+    "prune --days many": "",
+    "prune --days -1": "",
+    "config": "",
+    "config print": "",
+    "config print notepad": "",
+    "serve --port 99999": "",
+    "serve --port x": "",
+    "serve --http --host 0.0.0.0": "`planwarden token add",
+    "--lis": "",
+    "token": "",
+    "token add": "",
+    "token add a#b": "",
+    "token add ann --days 0": "",
+    "lsit": "did you mean 'list'?",
+    "run-gaol x": "did you mean 'run-goal'?",
+    "grant ad": "did you mean 'add'?",
+    "config print cursr": "did you mean 'cursor'?",
+    "list --limt 3": "did you mean '--limit'?",
+    "--homee x list": "did you mean '--home'?",
+    "serve --prot=3": "did you mean '--port'?",
+    "token add --rle caller": "did you mean '--role'?",
+    "token add ann --role approvr": "did you mean 'approver'?",
+    "call ersae": "did you mean 'erase'?",
+}
+
+
+@requirement("network:bind")
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_usage_is_one_sentence_that_names_what_was_meant(cli: Cli, words: str) -> None:
+    result = cli.main(*words.split())
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("planwarden: ") and result.err.count("\n") == 1
+    assert WRONG[words] in result.err and ("did you mean" in result.err) == ("did you mean" in WRONG[words])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("[aprovals]\n", "did you mean 'approvals'?"),
+        ("[approvals]\ntrust_calller = true\n", "did you mean 'trust_caller'?"),
+        ("[tools.erase]\nriks = 'read'\n", "did you mean 'risk'?"),
+        ("[tools.ersae]\nrisk = 'read'\n[tools]\npython = ['tools.py']\n", "did you mean 'erase'?"),
+        ("[tools.x]\nrisk = 'read'\n[tools]\npython = ['tools.py']\n", "known: "),
+        ("[servers.x.login]\nclientid = 'x'\n", "did you mean 'client_id'?"),
+        ("[[notify]]\nkidn = 'ntfy'\n", "did you mean 'kind'?"),
+        ("[tools]\npyhton = ['tools.py']\n", "did you mean 'python'?"),
+        ('[[notify]]\nkind = "ntfy"\nurl = "http://x.example/x"\n', "notify[0].url: plain http is allowed for this"),
+    ],
+)
+def test_a_wrong_key_of_the_settings_stops_a_command_with_one_sentence(cli: Cli, settings: str, said: str) -> None:
+    (cli.home / "planwarden.toml").write_text(settings)
+    result = cli.main("tools")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1) and said in result.err
+
+
+def test_what_a_terminal_says_names_commands_and_no_tools_of_mcp(cli: Cli) -> None:
+    wrong = step("get_execution", "erase", {"ids": "all"})
+    refused = cli.main("run", cli.write("plan.json", {"todoList": [wrong]}))
+    assert "step 'get_execution'" in refused.err
+    assert f"`planwarden --home {cli.home} tools NAME` shows what a tool takes" in refused.err
+    done = step("find", "find", {"topic": "x"})
+    assert cli.main("run", cli.write("plan.json", {"todoList": [done]}), "--key", "k").code == 0
+    used = cli.main("run", cli.write("plan.json", {"todoList": [done, {**done, "id": "again"}]}), "--key", "k")
+    assert f"`planwarden --home {cli.home} show THREAD` shows that one" in used.err
+
+
+def find_commands(parser: Parser, *path: str) -> Iterator[tuple[str, str]]:
+    """Returns each command and its handler."""
+    # argparse has no public way to read the commands of a parser.
+    groups = [action for action in parser._actions if action.nargs == argparse.PARSER]  # pyright: ignore[reportPrivateUsage]
+    if not groups:
+        yield " ".join(path), str(parser.get_default("handler"))
+    for group in groups:
+        for name, command in cast("Mapping[str, Parser]", group.choices).items():
+            yield from find_commands(command, *path, name)
+
+
+def test_every_command_has_a_handler_and_is_in_the_help(cli: Cli) -> None:
+    shown = cli.main("--help")
+    assert shown.code == 0 and "exit codes:" in shown.out
+    for words, handler in find_commands(build_parser()):
+        assert callable(load_handler(handler))
+        assert re.search(rf"^    {words.split()[0]} ", shown.out, re.MULTILINE)
+    assert list(HOSTS) == list(CLIENTS)
+    assert re.fullmatch(r"planwarden \d+\.\d+\.\d+\S*\n", cli.main("--version").out)
+
+
+ASK = """
+source /dev/stdin <<< "$SCRIPT"
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _planwarden; echo "${COMPREPLY[@]}"
+"""
+
+
+def test_bash_offers_what_may_follow(cli: Cli) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = cli.main("completion", "bash").out
+    for line, offered in (
+        ("a", "approve audit"),
+        ("grant ", "list add revoke --help"),
+        ("--home grant can", "cancel"),
+        ("grant list --op", "--open"),
+        ("config print c", "claude-desktop claude-code cursor codex"),
+        ("token add x --role ", "caller approver"),
+        ("list --limit ", ""),
+        ("run ", ""),
+        ("run --k", "--key"),
+        ("completion ", "bash zsh fish --help --home --store --model"),
+    ):
+        command = [bash, "--norc", "-c", ASK, "bash", "planwarden", *line.split(" ")]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, env={"SCRIPT": script})
+        assert set(answer.stdout.split()) == set(offered.split()), line
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_every_command_and_option_is_in_the_script_of_every_shell(cli: Cli, shell: str) -> None:
+    script = cli.main("completion", shell).out
+    for entry in collect_words(build_parser()):
+        for word in (*entry.path, *entry.choices, *(flag.removeprefix("--") for flag in entry.options)):
+            assert word in script
+
+
+@requirement("display:invisible")
+def test_an_error_and_a_json_document_show_what_is_hidden_in_what_they_quote(cli: Cli) -> None:
+    hidden = "\x1b[2J\u202e\u200b"
+    call: JsonValue = {"toolName": "calculator", "arguments": {f"expression{hidden}": "1"}}
+    wrong = cli.write("wrong.json", {"todoList": [{"id": "a", "description": "d", "toolCalls": [call]}]})
+    (cli.home / "plans").mkdir(exist_ok=True)
+    needs: JsonValue = {"type": "object", "required": [hidden], "properties": {hidden: {"type": "integer"}}}
+    finding = step("find", "find", {"topic": "x"})
+    cli.write("plans/weekly.json", {"title": f"a{hidden}", "inputs": needs, "todoList": [finding]})
+    started = cli.main("run", "weekly", "--input", f"{hidden}=1", "--json")
+    results = [
+        cli.main("run", wrong),
+        cli.main("check", wrong, "--json"),
+        cli.main("schedule", "add", "weekly", "--cron", "0 9 * * 1", "--input", f"z{hidden}=1"),
+        cli.main("show", str(started.json["threadId"]), "--json"),
+    ]
+    assert [result.code for result in results] == [2, 2, 2, 0]
+    for result in (started, *results):
+        assert not {*hidden} - {*"[2J"} & {*result.out, *result.err}
+    assert started.json["goal"] == results[-1].json["goal"] == f"a{hidden}"

@@ -1,0 +1,289 @@
+"""What the calling model is told while it plans, calls and waits: what is new and what comes next, and nothing lost."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.conversation import LIMITS, execute_plan, run_goal, serve
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.schema import Schema
+from planwarden.server.mcp.tools import TOOLS
+from tests.requirements import requirement
+from tests.server.mcp.support import Desk, Document, ids_of, open_desk, question_of, text_of
+from tests.support.wardens import confirm, model_step, plan, tool_step
+
+pytestmark = pytest.mark.anyio
+
+NOTED: Document = {"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}
+THOUGHT: dict[str, JsonValue] = {"id": "b", "description": "think", "stepType": "reasoning"}
+FIND = tool_step("a", "find", {"topic": "x"})
+
+
+@requirement("mcp:cheap")
+@pytest.mark.parametrize("steps", LIMITS)
+async def test_a_goal_whose_steps_the_caller_does_itself_stays_within_its_bytes(tmp_path: Path, steps: int) -> None:
+    async with serve(tmp_path) as client:
+        found = await run_goal(client, steps)
+        assert found.total == max(found.structured, found.text) <= LIMITS[steps]
+        assert len(found.messages) == steps + 3
+        assert (await execute_plan(client, steps)).total < found.total / 2
+
+
+async def test_no_answer_has_a_null_and_each_fits_the_output_schema_of_its_tool(desk: Desk) -> None:
+    forms = {tool.name: Schema(tool.output) for tool in TOOLS}
+
+    async def call(name: str, **arguments: Any) -> Document:
+        result = await desk.call(name, **arguments)
+        document: Document = result.structured_content
+        assert forms[name].find_faults(document) == ()
+        assert not [path for path in _find_nulls(document) if "/data/" not in path], text_of(result)
+        return document
+
+    await call("run_goal", goal="x")
+    steps = plan(FIND, model_step("b", "note"), tool_step("c", "erase", {"ids": [1]}))
+    asked = await call("execute_plan", plan=steps)
+    await call("get_execution", threadId=asked["threadId"])
+    asked = await call("submit_answer", **ids_of(asked), content=NOTED)
+    await call("list_suspensions")
+    await call("resume_execution", **ids_of(asked), decision={"approved": True})
+    await call("resume_execution", **ids_of(asked), decision={"approved": False})
+    await call("get_execution", threadId=asked["threadId"], observationsAfter=0)
+    await call("search_tools")
+    await call("get_tool_schemas", names=["find", "nope"])
+    await call("get_execution", threadId="nope")
+    await call("cancel_execution", threadId=asked["threadId"])
+
+
+def _find_nulls(value: JsonValue, path: str = "") -> Iterator[str]:
+    if value is None:
+        yield path
+    elif isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _find_nulls(part, f"{path}/{key}")
+
+
+@requirement("mcp:cheap")
+async def test_instructions_and_schemas_are_said_once_and_get_execution_has_all_that_answers_leave_out(
+    desk: Desk,
+) -> None:
+    steps = plan(FIND, model_step("b", "note"), model_step("c", "note"), {**THOUGHT, "id": "d"})
+    first = await desk.ok("execute_plan", plan=steps, goal="note it twice")
+    assert first["steps"] == [{"id": "a", "status": "completed", "result": {"ids": [1, 2, 3], "topic": "x"}}]
+    question = question_of(first)
+    assert "TOOL STEP" in question["instructions"]
+    assert [tool.keys() for tool in question["tools"]] == [{"name", "description", "inputSchema"}]
+
+    second = await desk.ok("submit_answer", **ids_of(first), content=NOTED)
+    assert second["steps"] == [{"id": "b", "status": "completed", "result": {"written": "x"}}]
+    assert question_of(second).keys() == {"suspensionId", "stepId", "addressee", "kind", "prompt"}
+
+    result = await desk.call("get_execution", threadId=first["threadId"])
+    whole: Document = result.structured_content
+    question = question_of(whole)
+    assert whole["goal"] == question["goal"] == "note it twice"
+    assert [step["status"] for step in whole["steps"]] == ["completed", "completed", "suspended", "pending"]
+    assert '{"written": "x"}' in question["results"] and "REQUIRED TOOLS" in question["instructions"]
+    assert question["tools"][0]["inputSchema"]["required"] == ["text"] and "anyOf" in question["answerSchema"]
+    for needed in (question["instructions"], question["prompt"], question["results"], json.dumps("note it twice")):
+        assert needed in text_of(result)
+
+    third = await desk.ok("submit_answer", **ids_of(second), content=NOTED)
+    assert "REASONING STEP" in question_of(third)["instructions"], "another kind of step"
+
+
+@requirement("caller:already-answered")
+async def test_who_answers_again_is_told_everything_and_another_answer_is_refused_with_the_open_question(
+    desk: Desk,
+) -> None:
+    asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note"), model_step("b", "note")))
+    lost = await desk.ok("submit_answer", **ids_of(asked), content=NOTED)
+    again = await desk.ok("submit_answer", **ids_of(asked), content=NOTED)
+    assert not {"instructions", "tools"} & question_of(lost).keys()
+    assert {"instructions", "tools"} <= question_of(again).keys()
+    assert again["steps"] == lost["steps"] and ids_of(again) == ids_of(lost)
+    error = await desk.refused("submit_answer", **ids_of(asked), content={"content": "something else"})
+    assert error["code"] == "already_answered" and question_of(lost)["suspensionId"] in error["message"]
+
+
+async def test_what_happened_while_the_caller_thought_is_in_its_next_answer(desk: Desk) -> None:
+    steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]), {**THOUGHT, "id": "c"})
+    asked = await desk.ok("execute_plan", plan=steps)
+    theirs, mine = asked["suspensions"]
+    assert (theirs["addressee"], mine["addressee"]) == ("human", "caller")
+    thread_id = asked["threadId"]
+    await desk.warden.resume_execution(thread_id, theirs["suspensionId"], planwarden.Decision(approved=True))
+    after = await desk.ok("submit_answer", threadId=thread_id, suspensionId=mine["suspensionId"], content=NOTED)
+    assert [(step["id"], step["status"]) for step in after["steps"]] == [("a", "completed"), ("b", "completed")]
+    assert after["steps"][0]["result"]["approved"] is True
+
+
+async def test_questions_that_the_caller_has_seen_are_only_named(desk: Desk) -> None:
+    asked = await desk.ok("execute_plan", plan=plan(*(model_step(name, "note", dependencies=[]) for name in "abc")))
+    assert ["instructions" in question for question in asked["suspensions"]] == [True, False, False]
+    assert all("prompt" in question for question in asked["suspensions"])
+    first = asked["suspensions"][0]["suspensionId"]
+    left = await desk.ok("submit_answer", threadId=asked["threadId"], suspensionId=first, content=NOTED)
+    named = {"suspensionId", "stepId", "addressee", "kind"}
+    assert [question.keys() for question in left["suspensions"]] == [named, named]
+
+
+@requirement("caller:told-again")
+async def test_a_second_question_about_a_step_has_instructions_schema_and_form_again(desk: Desk) -> None:
+    asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note")), goal="note it")
+    enforced = question_of(await desk.ok("submit_answer", **ids_of(asked), content={"content": "I noted it."}))
+    assert "toolCalls" in enforced["instructions"] and enforced["tools"][0]["name"] == "note"
+    for words in ('Goal: "note it"', "did not count", "Call note now", "You have 2 attempts left"):
+        assert words in enforced["prompt"]
+
+
+@requirement("caller:last-attempt")
+async def test_a_refused_plan_is_told_why_and_that_the_next_attempt_is_the_last(desk: Desk) -> None:
+    asked = await desk.ok("run_goal", goal="note it")
+    wrong: Document = plan({"id": "a", "description": "x", "requiredTools": ["teleport"]})
+    again = await desk.ok("submit_answer", **ids_of(asked), content=wrong)
+    question = question_of(again)
+    assert "teleport" in question["prompt"] and "This is your last attempt" in question["prompt"]
+    assert "TOOL" in question["instructions"].upper() and "todoList" in question["instructions"]
+    assert (await desk.ok("submit_answer", **ids_of(again), content=wrong))["status"] == "failed"
+
+
+@requirement("caller:revision-acknowledged")
+async def test_an_answer_that_revises_the_plan_is_told_what_was_changed(desk: Desk) -> None:
+    steps = plan({**THOUGHT, "id": "a"}, model_step("b", "note"), model_step("c", "note"))
+    asked = await desk.ok("execute_plan", plan=steps)
+    added: Document = {"op": "add", "step": {"id": "d", "description": "more", "requiredTools": ["note"]}}
+    content: Document = {"content": "thought", "revise": [{"op": "remove", "id": "c"}, added]}
+    result = await desk.call("submit_answer", **ids_of(asked), content=content)
+    assert result.structured_content["revised"] == {"added": ["d"], "removed": ["c"]}
+    assert "The plan was revised: added d; removed c" in text_of(result)
+
+
+@requirement("caller:resolved-arguments")
+async def test_a_call_whose_arguments_came_from_a_binding_is_shown_with_them(desk: Desk) -> None:
+    bound: JsonValue = {"$text": "ids of {topic}", "with": {"topic": {"$from": "a", "pointer": "/topic"}}}
+    first, second = (await desk.ok("execute_plan", plan=plan(FIND, tool_step("b", "note", {"text": bound}))))["steps"]
+    assert "actualToolCalls" not in first
+    assert second["actualToolCalls"] == [{"toolName": "note", "arguments": {"text": "ids of x"}, "status": "succeeded"}]
+
+
+@requirement("caller:no-idle-synthesis")
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_the_text_of_a_last_step_that_rests_on_all_others_is_the_output_without_another_question(
+    desk: Desk, is_last: bool
+) -> None:
+    asked = await desk.ok("run_goal", goal="find and think")
+    thought = THOUGHT if is_last else {**THOUGHT, "dependencies": []}
+    asked = await desk.ok("submit_answer", **ids_of(asked), content=plan(FIND, thought))
+    done = await desk.ok("submit_answer", **ids_of(asked), content={"content": "They are 1, 2 and 3."})
+    if is_last:
+        assert (done["status"], done["output"]) == ("completed", "They are 1, 2 and 3.")
+    else:
+        assert question_of(done)["kind"] == "synthesis"
+
+
+@requirement("caller:ways-at-once")
+async def test_a_client_that_cannot_ask_gets_the_persons_ways_in_the_first_answer(desk: Desk) -> None:
+    asked = await desk.ok("execute_plan", plan=plan(confirm("a")))
+    assert f"planwarden approve {question_of(asked)['suspensionId']}" in asked["nextAction"]
+    assert "resume_execution" not in asked["nextAction"] and asked["awaiting"] == "human"
+
+
+@requirement("caller:results-known")
+async def test_get_tool_schemas_shows_the_shape_of_a_result_that_was_seen_and_who_is_asked(desk: Desk) -> None:
+    [before] = (await desk.ok("get_tool_schemas", names=["find"]))["tools"]
+    assert before["seenResult"].startswith("not known") and before["asks"] == "runs at once; asks nobody"
+    await desk.ok("execute_plan", plan=plan(FIND))
+    after, erase = (await desk.ok("get_tool_schemas", names=["find", "erase"]))["tools"]
+    assert after["seenResult"] == {"ids": ["number"], "topic": "text"}
+    assert erase["asks"].startswith("a person is asked before it runs")
+
+
+async def test_text_and_structure_both_say_what_failed_what_was_skipped_and_what_was_done_before(desk: Desk) -> None:
+    done = await desk.ok("execute_plan", plan=plan(tool_step("a", "note", {"text": "once"})))
+    limit: JsonValue = {"value": {"$from": "find", "pointer": "/topic"}, "matches": {"minimum": 5000}}
+    steps = (
+        tool_step("find", "find", {"topic": "7000"}),
+        tool_step("small", "note", {"text": "x"}, when=limit),
+        tool_step("b", "broken"),
+        tool_step("c", "find", {"topic": "x"}),
+    )
+    result = await desk.call("execute_plan", threadId=done["threadId"], plan=plan(*steps))
+    failed: Document = result.structured_content
+    text = text_of(result)
+    statuses = {step["id"]: step["status"] for step in failed["steps"]}
+    assert statuses == {"find": "completed", "small": "skipped", "b": "failed", "c": "skipped"}
+    _, small, broken, _ = failed["steps"]
+    assert "on fire" in broken["actualToolCalls"][0]["error"]["message"] and "on fire" in text
+    why = 'the value is the text "7000", and minimum is for numbers'
+    assert (small["skippedBecause"], small["skippedReason"]) == ("when", why)
+    assert f"  skipped: {json.dumps(why)}" in text
+    [effect] = failed["doneBefore"]
+    assert (effect["toolName"], effect["arguments"], effect["stepId"]) == ("note", '{"text":"once"}', "a")
+    assert failed["nextAction"].endswith("Completed by earlier plans of this thread, do not repeat: see doneBefore.")
+    told = await desk.call("get_execution", threadId=done["threadId"])
+    assert 'Done before: note "{\\"text\\":\\"once\\"}" in step "a" at ' in text_of(told)
+
+
+@requirement("plan:promises")
+async def test_a_model_whose_plan_confirms_unknown_calls_or_only_speaks_of_sending_is_told_in_the_next_answer(
+    desk: Desk,
+) -> None:
+    ids: Document = {"$from": "find", "pointer": "/ids"}
+    written = plan(
+        confirm("ask", confirms=["wipe"]),
+        tool_step("find", "find", {"topic": "t"}),
+        tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=ids),
+        {"id": "tell", "description": "Send Ann a mail about it"},
+    )
+    asked = await desk.ok("run_goal", goal="wipe them")
+    answer = await desk.call("submit_answer", **ids_of(asked), content=written)
+    document: Document = answer.structured_content or {}
+    confirmed, spoken = document["warnings"]
+    assert "to ask once, leave the confirmation out: the loop asks once" in confirmed
+    assert spoken == "step 'tell' speaks of sending, but promises no tool; nothing will be sent"
+    assert "nothing will be sent" in text_of(answer) and question_of(document)["kind"] == "confirmation"
+
+
+@requirement("rehearsal:record", "rehearsal:nothing-done")
+async def test_a_rehearsed_plan_asks_nobody_and_says_what_it_would_need(desk: Desk) -> None:
+    steps = plan(
+        FIND,
+        tool_step("erase", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}),
+        tool_step("note", "note", {"text": {"$from": "erase", "pointer": "/erased"}}),
+    )
+    result = await desk.call("execute_plan", plan=steps, options={"rehearse": True})
+    document: Document = result.structured_content
+    assert (document["status"], desk.ledger.lines) == ("rehearsed", [])
+    [call] = document["steps"][1]["actualToolCalls"]
+    assert call["arguments"] == {"ids": [1, 2, 3]} and call["status"] == "rehearsed"
+    assert call["rehearsal"] == {"risk": "dangerous", "asks": "approval", "needs": "human"}
+    assert document["steps"][2]["skippedBecause"] == "erase" and "suspensions" not in document
+    text = text_of(result)
+    assert '"asks": "approval"' in text and "skipped after erase" in text and "nothing was changed" in text
+
+
+@requirement("loops:pages")
+async def test_a_client_reads_all_items_by_pages_and_is_told_that_there_are_more(tmp_path: Path) -> None:
+    @planwarden.tool(risk="read", effect="read")
+    async def double(number: int) -> int:
+        """Doubles a number."""
+        return 2 * number
+
+    items: list[JsonValue] = [*range(130)]
+    step = tool_step("double", "double", {"number": {"$from": "item"}}, forEach=items, maxItems=130, maxConcurrent=32)
+    async with open_desk(tmp_path, "auto", double) as desk:
+        done = await desk.ok("execute_plan", plan=plan(step), options={"waitSeconds": 60})
+        [shown] = done["steps"]
+        assert done["status"] == "completed" and len(shown["result"]) == 100 and shown["items"]["next"] == 100
+        of_step: Document = {"threadId": done["threadId"], "stepId": "double"}
+        text = text_of(await desk.call("get_execution", **of_step))
+        assert "more of its 130 items: get_execution with stepId double and itemsFrom 100" in text
+        [step_view] = (await desk.ok("get_execution", **of_step, itemsFrom=100))["steps"]
+        assert [item["result"] for item in step_view["itemResults"]] == [2 * n for n in range(100, 130)]
+        assert "next" not in step_view["items"] and "result" not in step_view
+        wrong = await desk.refused("get_execution", **of_step, itemsFrom=130)
+        assert "items 0 to 129" in wrong["message"]

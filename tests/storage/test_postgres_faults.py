@@ -1,0 +1,321 @@
+"""PostgreSQL that restarts, freezes, slows down, fills up, stops writing or is replaced while a store is in use."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.storage.postgres import connection as connections
+from planwarden.storage.postgres import reader, writer
+from planwarden.storage.postgres.control import lock_key
+from planwarden.storage.postgres.store import PostgresStore
+from tests.storage.suite import Scribe, decided, guard
+from tests.support.pooler import Pooler
+from tests.support.postgres import Server, shared_server
+from tests.support.proxy import HoldingProxy, LosingProxy
+from tests.support.slices import first_only
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    with anyio.fail_after(120):
+        yield
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[HoldingProxy]:
+    made = HoldingProxy(shared_server().folder / ".s.PGSQL.5432", tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def store(url: str, proxy: HoldingProxy) -> AsyncGenerator[PostgresStore]:
+    """Reaches its database through the proxy."""
+    opened = PostgresStore.open(make_conninfo(url, host=str(proxy.path.parent)), control_url=url)
+    yield opened
+    proxy.let_go()
+    await opened.close()
+
+
+async def toil(scribe: Scribe, turns: int = 10, in_the_middle: Callable[[], None] = lambda: None) -> None:
+    """Start, and ask and answer in turn."""
+    await scribe.start()
+    for number in range(turns):
+        name = f"{scribe.execution.execution_id} {number}"
+        await scribe.suspend(name)
+        await scribe.write(decided(name), guards=[guard(name)])
+        if number == turns // 5:
+            in_the_middle()
+
+
+async def check_logs(store: PostgresStore, scribes: Sequence[Scribe]) -> None:
+    """Every log is what its writer was told."""
+    for scribe in scribes:
+        assert await store.read(scribe.execution.execution_id) == tuple(scribe.written)
+
+
+async def fails(call: Callable[[], Awaitable[object]], text: str) -> None:
+    with pytest.raises(StoreError, match=text):
+        await call()
+
+
+async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(url: str, tmp_path: Path) -> None:
+    turns = iter(range(1_000_000))
+    socket = shared_server().folder / ".s.PGSQL.5432"
+    proxy = LosingProxy(socket, tmp_path, lambda data: b"append_all" in data and next(turns) % 3 == 1)
+    store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)))
+    scribes = [Scribe.on(store, f"e{number}") for number in range(8)]
+    for scribe in scribes:
+        await toil(scribe, 1)
+    await check_logs(store, scribes)
+    rows = await store.audit_rows(limit=1000)
+    assert [row.entry.kind for row in rows].count("decided") == len(scribes)
+    assert proxy.lost > 3
+    await store.close()
+    proxy.close()
+
+
+async def toil_while(store: PostgresStore, *happens: Callable[[], object]) -> None:
+    scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
+    async with anyio.create_task_group() as tasks:
+        for scribe in scribes:
+            tasks.start_soon(toil, scribe)
+        for work in happens:
+            await anyio.to_thread.run_sync(work)
+    await check_logs(store, scribes)
+    assert {len(scribe.written) for scribe in scribes} == {3 + 10 * 3}
+    await store.close()
+
+
+@pytest.mark.parametrize("mode", first_only("immediate", "fast"))
+async def test_a_restart_of_the_database_loses_nothing_that_was_acknowledged(mode: str) -> None:
+    server = Server(fsync="on")
+    await toil_while(PostgresStore.open(server.make_database()), lambda: server.stop(mode), server.start)
+    server.end()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("dies", ["pooler", "server"])
+async def test_a_pooler_or_a_server_behind_it_that_starts_again_loses_nothing_that_was_acknowledged(dies: str) -> None:
+    server = Server(fsync="on")
+    pooler = Pooler(server)
+    database = server.make_database()
+    store = PostgresStore.open(pooler.lead_to(database), control_url=database)
+    if dies == "pooler":
+        await toil_while(store, pooler.stop, pooler.start)
+    else:
+        await toil_while(store, lambda: server.stop("immediate"), server.start)
+    pooler.end()
+    server.end()
+
+
+@pytest.mark.postgres
+async def test_many_who_wait_for_a_frozen_server_are_all_told_when_the_first_one_is(
+    store: PostgresStore, proxy: HoldingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting_s = connections.CONNECT_S + max(writer.PAUSE_S, reader.PAUSE_S)
+    assert max(connections.SILENT_S, writer.PATIENCE_S) + connecting_s <= 41
+    scribes = [Scribe.on(store, f"e{number}") for number in range(20)]
+    await scribes[0].start()
+    await store.header("e0")
+    for module, name in ((connections, "SILENT_S"), (writer, "PATIENCE_S"), (reader, "PATIENCE_S")):
+        monkeypatch.setattr(module, name, 0.3)
+    monkeypatch.setattr(connections, "CONNECT_S", 2)
+    proxy.hold()
+    accepted = proxy.accepted
+    async with anyio.create_task_group() as tasks:
+        for scribe in scribes[1:]:
+            tasks.start_soon(fails, scribe.start, "does not answer|cannot be reached")
+            tasks.start_soon(fails, lambda: store.header("e0"), "does not answer|cannot be reached")
+            if scribe is scribes[1]:
+                # The threads begin with the first ones alone. All others ask at one moment, on a busy machine too.
+                await anyio.sleep(0.01)
+    # One for each thread and each one that it asked twice, not one for each request.
+    assert proxy.accepted - accepted <= 8
+    proxy.let_go()
+    await scribes[0].suspend("s")
+    await check_logs(store, scribes[:1])
+
+
+@pytest.mark.postgres
+async def test_an_append_to_a_server_that_froze_is_stored_once(
+    store: PostgresStore, proxy: HoldingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SILENT_S", 0.3)
+    scribe = Scribe.on(store, "e1")
+    await scribe.start()
+    proxy.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.suspend, "s")
+        await anyio.to_thread.run_sync(proxy.wait_for_client)
+        proxy.let_go()
+    await check_logs(store, [scribe])
+
+
+@pytest.mark.postgres
+async def test_a_slow_database_is_waited_for(store: PostgresStore, proxy: HoldingProxy, url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION lag() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN PERFORM pg_sleep(0.2); RETURN new; END'"
+        )
+        connection.execute("CREATE TRIGGER lag BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION lag()")
+        proxy.delay_s = 0.05
+        scribes = [Scribe.on(store, f"e{number}") for number in range(5)]
+        async with anyio.create_task_group() as tasks:
+            for scribe in scribes:
+                tasks.start_soon(toil, scribe, 1)
+        await check_logs(store, scribes)
+        connection.execute("DROP FUNCTION lag() CASCADE")
+
+
+@pytest.mark.postgres
+async def test_a_database_that_stops_writing_says_so_and_stores_what_is_asked_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PATIENCE_S", 3.0)
+    store = PostgresStore.open(url)
+    scribe = Scribe.on(store, "e1")
+    await scribe.suspend("s")
+    name = str(conninfo_to_dict(url)["dbname"])
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        await fails(lambda: scribe.write(decided("s"), guards=[guard("s")]), "is read-only; it may be a standby")
+        await check_logs(store, [scribe])
+        # Nobody ends the connections that were opened in between, and which stay read-only.
+        connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
+        await scribe.write(decided("s"), guards=[guard("s")])
+    await check_logs(store, [scribe])
+    await store.close()
+
+
+@pytest.mark.postgres
+async def test_a_full_disk_is_said_nothing_acknowledged_is_lost_and_space_lets_it_go_on() -> None:
+    server = Server(mounts_small_disk=True)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLESPACE small LOCATION '{server.small_disk}'".encode())
+        connection.execute("CREATE DATABASE plans TABLESPACE small")
+    url = make_conninfo(server.url, dbname="plans")
+    store = PostgresStore.open(url)
+    scribes = [Scribe.on(store, "e0")]
+    await scribes[0].finish()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE ballast (data text)")
+        for size in (100_000, 1_000):
+            with suppress(psycopg.errors.DiskFull):
+                while True:
+                    connection.execute(
+                        "INSERT INTO ballast SELECT string_agg(md5(random()::text), '') FROM generate_series(1, %s)",
+                        (size // 32,),
+                    )
+        with pytest.raises(StoreError, match="has no space left on its disk; free some, nothing was stored"):
+            while True:
+                scribes.append(Scribe.on(store, f"e{len(scribes)}"))
+                await scribes[-1].finish()
+        await check_logs(store, scribes)
+        connection.execute("DROP TABLE ballast")
+        # The one that was refused goes on from where it was.
+        await scribes[-1].finish()
+    await check_logs(store, scribes)
+    await store.close()
+    server.end()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Server, Server]]:
+    """A primary that acknowledges nothing before its standby has it, and that standby."""
+    primary = Server(fsync="on")
+    standby = Server(standby_of=primary, fsync="on")
+    with psycopg.connect(primary.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        connection.execute("SELECT pg_reload_conf()")
+        while connection.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'").fetchone() is None:
+            connection.execute("SELECT pg_sleep(0.05)")
+    yield primary, standby
+    primary.end()
+    standby.end()
+
+
+@dataclass
+class Load:
+    """Writers on two stores, and what somebody sees who takes a process for dead as soon as its lock is free."""
+
+    stores: list[PostgresStore]
+    hasty: PostgresStore
+    scribes: list[Scribe]
+    idle: list[Scribe]
+    """Owners of executions that nobody writes to in between."""
+    taken_for_dead: set[str] = field(default_factory=set[str])
+
+    @classmethod
+    async def on(cls, url: str) -> "Load":
+        stores = [PostgresStore.open(url) for _ in range(2)]
+        idle = [Scribe.on(store, f"idle {number}", owner=f"p{number}") for number, store in enumerate(stores)]
+        for scribe in idle:
+            await scribe.start()
+        scribes = [Scribe.on(stores[number % 2], f"e{number}", owner=f"p{number % 2}") for number in range(8)]
+        return cls(stores, PostgresStore.open(url, gone_s=0.0), scribes, idle)
+
+    async def look(self) -> None:
+        while True:
+            self.taken_for_dead.update(await self.hasty.orphans(10))
+
+
+async def test_what_was_acknowledged_survives_the_loss_of_the_primary_and_nobody_is_taken_for_dead(
+    pair: tuple[Server, Server],
+) -> None:
+    primary, standby = pair
+    database, turns = str(conninfo_to_dict(primary.make_database())["dbname"]), 25
+    # Every server is named, so that a process finds the one that writes.
+    hosts = ",".join(str(server.folder) for server in pair)
+    load = await Load.on(make_conninfo(primary.url, dbname=database, host=hosts))
+    is_in_the_middle = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(load.look)
+        async with anyio.create_task_group() as toiling:
+            for scribe in load.scribes:
+                toiling.start_soon(toil, scribe, turns, is_in_the_middle.set)
+            await is_in_the_middle.wait()
+            await anyio.to_thread.run_sync(primary.stop, "immediate")
+            acknowledged = [(scribe, tuple(scribe.written)) for scribe in load.scribes]
+            await anyio.to_thread.run_sync(standby.promote)
+            for scribe, before in acknowledged:
+                found = await load.stores[0].read(scribe.execution.execution_id)
+                assert found[: len(before)] == before
+        await anyio.to_thread.run_sync(wait_for_locks, standby, database, [scribe.owner for scribe in load.idle])
+        tasks.cancel_scope.cancel()
+    assert load.taken_for_dead == set()
+    await check_logs(load.stores[1], [*load.scribes, *load.idle])
+    for scribe in (*load.scribes, *load.idle):
+        assert scribe.lease is not None
+        await scribe.store.confirm(scribe.lease)
+    kinds = [row.entry.kind for row in await load.stores[0].audit_rows(limit=10_000)]
+    assert kinds.count("decided") == len(load.scribes) * turns
+    seen = (await load.stores[1].changes(0)).number
+    await load.idle[0].finish()
+    await load.stores[1].wait_for_changes(seen, 600)
+    for store in (*load.stores, load.hasty):
+        await store.close()
+
+
+def wait_for_locks(server: Server, database: str, owners: list[str]) -> None:
+    """Return when each owner holds its lock."""
+    with psycopg.connect(server.url, dbname=database, autocommit=True) as connection:
+        for owner in owners:
+            while connection.execute("SELECT pg_try_advisory_lock(%s)", (lock_key(owner),)).fetchone() == (True,):
+                connection.execute("SELECT pg_advisory_unlock(%s)", (lock_key(owner),))
+                connection.execute("SELECT pg_sleep(0.05)")

@@ -1,0 +1,265 @@
+"""SQLite under damage: flipped bytes, edited rows, disks that are full or read-only, a file that was replaced."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from planwarden.agent.common.errors import StoreError, StoreReplaced
+from planwarden.agent.core import events as ev
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.locks import LivenessFile, WriteLock
+from planwarden.storage.sqlite import database
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.sqlite.writer import Writer
+from planwarden.tools.registry import Registry
+from tests.harness.fault import run_on_mount
+from tests.harness.ledger import Ledger
+from tests.harness.team import Gate, engine_on, start, step
+from tests.requirements import requirement
+from tests.storage.suite import Scribe
+from tests.storage.test_sqlite import contents, edit, replace_contents, written
+from tests.support.fakes import recording_tool
+from tests.support.slices import first_only
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "planwarden.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    opened = SqliteStore.open(path, clock=ManualClock())
+    yield opened
+    await opened.close()
+
+
+@requirement("sqlite:damage")
+@pytest.mark.parametrize("flips", first_only(80, 400))
+async def test_a_flipped_byte_or_a_cut_never_changes_an_answer_and_nothing_is_rewritten(
+    path: Path, tmp_path: Path, flips: int
+) -> None:
+    logs = await written(path)
+    intact = contents(path.parent)[path.name]
+    # These two bytes choose between rollback journal and write-ahead log; SQLite may set them to the latter.
+    offsets = [n for n, byte in enumerate(intact) if byte and n not in (18, 19)]
+    damaged = {f"cut at {keep}": intact[: int(len(intact) / 4096 * keep) * 4096 + 100] for keep in (0.15, 0.5, 0.9)}
+    for offset in random.Random(7).sample(offsets, flips):
+        flipped = bytes((intact[offset] ^ 1 << offset % 8,))
+        damaged[f"flipped at {offset}"] = intact[:offset] + flipped + intact[offset + 1 :]
+    refused: list[str] = []
+    for name, data in damaged.items():
+        copy = tmp_path / name / path.name
+        replace_contents(copy, data)
+        if await _fails_closed(copy, logs, name):
+            refused.append(name)
+        assert contents(copy.parent)[copy.name] == data, f"rewritten: {name}"
+    assert len(refused) > flips / 3 and set(refused) >= set(list(damaged)[:3])
+
+
+async def _fails_closed(path: Path, logs: dict[str, tuple[ev.Recorded, ...]], name: str) -> bool:
+    """Whether anything was refused; raises when an answer was wrong."""
+    try:
+        store = SqliteStore.open(path, clock=ManualClock())
+    except StoreError:
+        return True
+    is_refused = False
+    for execution_id, log in logs.items():
+        try:
+            found = await store.read(execution_id)
+        except StoreError:
+            is_refused = True
+            continue
+        assert found in (log, ()), f"a wrong answer: {name}"
+        if not found:
+            # Only when the row that says that the execution exists is the damaged one.
+            assert await store.header(execution_id) is None, f"a lost log: {name}"
+    await store.close()
+    return is_refused
+
+
+NOT_WRITTEN = "not what was written"
+ORDER = "SELECT position FROM events ORDER BY first LIMIT 1 OFFSET"
+
+
+@requirement("sqlite:damage", "sqlite:gap")
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE events SET body = replace(body, 'amount', 'amoumt')", NOT_WRITTEN),
+        ("UPDATE events SET at = at + 1", NOT_WRITTEN),
+        ("UPDATE events SET body = 'x'", NOT_WRITTEN),
+        ("DELETE FROM events", "does not say where"),
+        # The logs of two executions change places.
+        ("UPDATE events SET execution = execution - 3; UPDATE events SET execution = -execution", NOT_WRITTEN),
+        *((f"DELETE FROM events WHERE position = ({ORDER} {n})", "missing|ends with|not say") for n in range(2)),
+    ],
+)
+async def test_a_log_that_was_edited_cut_or_taken_from_another_is_not_believed(
+    path: Path, statement: str, message: str
+) -> None:
+    await written(path, 2)
+    for part in statement.split("; "):
+        edit(path, part)
+    store = SqliteStore.open(path, clock=ManualClock())
+    with pytest.raises(StoreError, match=message):
+        for execution_id in ("e0", "e1"):
+            await store.read(execution_id)
+    await store.close()
+
+
+@requirement("sqlite:full")
+@pytest.mark.slow
+def test_a_full_disk_is_an_error_that_loses_nothing_and_passes(tmp_path: Path) -> None:
+    said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "tests.crash.programs:fill_the_disk")
+    assert "the disk is full" in str(said["error"])
+    acknowledged = said["acknowledged"]
+    assert isinstance(acknowledged, int) and acknowledged > 10
+    assert (said["readable"], said["survived"], said["integrity"]) == (acknowledged, acknowledged + 1, "ok")
+
+
+@requirement("sqlite:full", "store:atomic")
+async def test_a_transaction_that_does_not_fit_is_rolled_back_and_the_next_one_is_stored(path: Path) -> None:
+    database.prepare(path)
+    connection = database.connect(path)
+    connection.execute("CREATE TABLE t (body TEXT)")
+    connection.execute("PRAGMA max_page_count = 20")
+    writer = Writer(connection, path)
+    with pytest.raises(StoreError, match="the disk is full"):
+        await writer.run(lambda c: c.execute("INSERT INTO t VALUES (hex(randomblob(100000)))").rowcount)
+    await writer.run(lambda c: c.execute("INSERT INTO t VALUES ('small')").rowcount)
+    assert await writer.run(lambda c: c.execute("SELECT body FROM t").fetchall()) == [("small",)]
+    await writer.close()
+
+
+@requirement("sqlite:read-only")
+@pytest.mark.slow
+@pytest.mark.parametrize("exists", first_only(True, False))
+async def test_a_read_only_disk_is_an_error_that_says_so(tmp_path: Path, exists: bool) -> None:
+    if exists:
+        await written(tmp_path / "planwarden.db", 1)
+    before = contents(tmp_path)
+    mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
+    said = run_on_mount(tmp_path, mount, "tests.crash.programs:open_only")
+    assert "ead-only" in str(said["error"])
+    assert contents(tmp_path) == before
+
+
+@requirement("sqlite:read-only")
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="PLANWARDEN_HOME"):
+        SqliteStore.open(tmp_path / "file" / "planwarden.db")
+
+
+@requirement("sqlite:read-only", "store:atomic")
+async def test_a_connection_that_may_not_write_says_read_only(path: Path) -> None:
+    await written(path, 1)
+    reader = Writer(database.connect(path, readonly=True), path)
+    with pytest.raises(StoreError, match="read-only"):
+        await reader.run(lambda connection: connection.execute("DELETE FROM executions").rowcount)
+    await reader.close()
+
+
+@requirement("sqlite:read-only")
+def test_a_lock_that_another_process_keeps_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    holder, other = (WriteLock(tmp_path / "planwarden.db.lock", timeout_s=0.0) for _ in range(2))
+    with holder.held(), pytest.raises(StoreError, match=r"planwarden\.db\.lock"), other.held():
+        pass
+    with other.held():
+        pass
+    holder.close()
+    other.close()
+    with pytest.raises(StoreError, match="cannot lock"), other.held_if_free():
+        pass
+
+
+@requirement("sqlite:damage")
+async def test_an_id_that_is_not_text_is_refused_in_words(store: SqliteStore) -> None:
+    with pytest.raises(StoreError, match="not Unicode"):
+        await store.thread("\udcff")
+    with pytest.raises(StoreError, match="not Unicode"):
+        await Scribe.on(store, "e1", thread_id="\udcff").start()
+    assert await store.header("e1") is None
+
+
+@pytest.mark.parametrize("owner", ["\0", "", "../planted", "a/b", "x" * 300], ids=repr)
+def test_an_owner_edited_in_the_database_is_dead_and_touches_no_other_file(tmp_path: Path, owner: str) -> None:
+    planted = tmp_path / "planted.alive"
+    planted.touch()
+    (tmp_path / "owners").mkdir()
+    assert LivenessFile(tmp_path / "owners").is_dead(owner)
+    assert planted.exists()
+
+
+def replace_file(path: Path, how: str) -> None:
+    """Another file stands in the place of the database, as after `mv backup planwarden.db`, or none."""
+    if how == "removed":
+        path.unlink()
+    else:
+        backup = path.with_name("backup.db")
+        shutil.copy(path, backup)
+        os.replace(backup, path)
+
+
+@requirement("sqlite:replaced")
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replaced(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "planwarden.db"
+    store = SqliteStore.open(path)
+    scribe = Scribe.on(store, "e1")
+    await scribe.start()
+    replace_file(path, how)
+    with pytest.raises(StoreReplaced, match="end every planwarden process"):
+        await scribe.finish()
+    with pytest.raises(StoreReplaced):
+        await store.header("e1")
+    await store.close()
+
+
+@requirement("sqlite:replaced")
+async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "home" / "planwarden.db", Ledger(tmp_path / "effects")
+    store, gate = SqliteStore.open(path), Gate()
+    tools = Registry([recording_tool(ledger, "slow", effect="read", before=gate.hold), recording_tool(ledger, "mail")])
+    with pytest.raises(StoreReplaced):
+        async with engine_on(store, tools) as engine:
+            await start(engine, step("slow", "slow"), step("mail", "mail", "slow"))
+            await gate.is_reached.wait()
+            replace_file(path, "replaced")
+            gate.may_pass.set()
+            await anyio.sleep_forever()
+    await store.close()
+    assert "mail" not in ledger.tools_run()
+
+
+@requirement("sqlite:replaced")
+@pytest.mark.slow
+def test_a_server_whose_database_was_replaced_ends_with_a_sentence(tmp_path: Path) -> None:
+    words = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve", "--http", "--port", "0"]
+    server = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    try:
+        path, lines = tmp_path / "planwarden.db", list[str]()
+        for line in server.stderr:
+            lines.append(line)
+            if "http://" in line:
+                break
+        path.unlink()
+        said = "".join([*lines, server.stderr.read()])
+        assert server.wait(60) == 1
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.stderr.close()
+        server.wait()
+    assert "was replaced or removed" in said and "Traceback" not in said
