@@ -331,11 +331,7 @@ async def test_a_backup_never_overwrites(store: SqliteStore, tmp_path: Path) -> 
 def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that owns the running execution `held`."""
     process = subprocess.Popen(
-        [*WORKER, "tests.crash.programs:hold", str(path.parent)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [*WORKER, "hold", str(path.parent)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stdin is not None
     assert json.loads(process.stdout.readline()) == "held"

@@ -112,9 +112,7 @@ def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
     return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
 
 
-async def _run(
-    data: st.DataObject, plan: JsonValue, ledger: Ledger
-) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
+async def _run(data: st.DataObject, plan: JsonValue, ledger: Ledger) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
     """The finished execution and its log."""
     clock = ManualClock()
     store = MemoryStore(clock)
