@@ -11,22 +11,18 @@ from pathlib import Path
 
 import anyio
 import pytest
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.models.caller import CallerModel
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.writer import Writer
 from planwarden.tools.registry import Registry
-from tests.crash.scenario import PRINCIPAL, engine_on
-from tests.harness.ledger import Ledger as EffectLedger
-from tests.harness.process import run_on_mount
+from tests.harness.fault import run_on_mount
+from tests.harness.ledger import Ledger
+from tests.harness.team import Gate, engine_on, start, step
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
 from tests.storage.test_sqlite import contents, edit, replace_contents, written
@@ -125,7 +121,7 @@ async def test_a_log_that_was_edited_cut_or_taken_from_another_is_not_believed(
 @requirement("sqlite:full")
 @pytest.mark.slow
 def test_a_full_disk_is_an_error_that_loses_nothing_and_passes(tmp_path: Path) -> None:
-    said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "fill_the_disk")
+    said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "tests.crash.programs:fill_the_disk")
     assert "the disk is full" in str(said["error"])
     acknowledged = said["acknowledged"]
     assert isinstance(acknowledged, int) and acknowledged > 10
@@ -154,7 +150,7 @@ async def test_a_read_only_disk_is_an_error_that_says_so(tmp_path: Path, exists:
         await written(tmp_path / "planwarden.db", 1)
     before = contents(tmp_path)
     mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
-    said = run_on_mount(tmp_path, mount, "open_only")
+    said = run_on_mount(tmp_path, mount, "tests.crash.programs:open_only")
     assert "ead-only" in str(said["error"])
     assert contents(tmp_path) == before
 
@@ -216,10 +212,6 @@ def replace_file(path: Path, how: str) -> None:
         os.replace(backup, path)
 
 
-def step(tool: str) -> JsonValue:
-    return {"id": tool, "description": tool, "toolCalls": [{"toolName": tool, "arguments": {}}]}
-
-
 @requirement("sqlite:replaced")
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replaced(tmp_path: Path, how: str) -> None:
@@ -237,24 +229,15 @@ async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replac
 
 @requirement("sqlite:replaced")
 async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "home" / "planwarden.db", EffectLedger(tmp_path / "effects")
-    store = SqliteStore.open(path)
-    is_reached, may_go = anyio.Event(), anyio.Event()
-
-    async def hold() -> None:
-        is_reached.set()
-        await may_go.wait()
-
-    tools = Registry([recording_tool(ledger, "slow", effect="read", before=hold), recording_tool(ledger, "mail")])
+    path, ledger = tmp_path / "home" / "planwarden.db", Ledger(tmp_path / "effects")
+    store, gate = SqliteStore.open(path), Gate()
+    tools = Registry([recording_tool(ledger, "slow", effect="read", before=gate.hold), recording_tool(ledger, "mail")])
     with pytest.raises(StoreReplaced):
-        async with engine_on(store, tools, CallerModel()) as engine:
-            plan, _ = parse_plan({"todoList": [step("slow"), step("mail")]}, author="caller", tools=engine.tool_facts())
-            await engine.create(
-                thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=plan, options=ev.Options()
-            )
-            await is_reached.wait()
+        async with engine_on(store, tools) as engine:
+            await start(engine, step("slow", "slow"), step("mail", "mail", "slow"))
+            await gate.is_reached.wait()
             replace_file(path, "replaced")
-            may_go.set()
+            gate.may_pass.set()
             await anyio.sleep_forever()
     await store.close()
     assert "mail" not in ledger.tools_run()
