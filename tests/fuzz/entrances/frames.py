@@ -1,6 +1,6 @@
 """Whole MCP messages: over HTTP with their headers and without a socket, and as lines for a process over stdio."""
 
-import json
+import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,12 +8,10 @@ from typing import Any
 
 import anyio
 import httpx2
-from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.abc import TaskGroup
 
 from tests.fuzz.corpus import (
     CAPABILITIES,
-    CLIENT,
     CONTENTS,
     DECISIONS,
     FORM_ANSWERS,
@@ -26,12 +24,12 @@ from tests.fuzz.corpus import (
 )
 from tests.fuzz.entrance import Opener, Wrong, check_rpc
 from tests.fuzz.mutation import ODD_TEXTS, Mutator
-from tests.fuzz.office import Office, build_headers, build_meta, office, read_answer
-from tests.support.forking.command import forked_command_line
+from tests.fuzz.office import Office, office
+from tests.harness.clients import StdioHost, build_headers, build_meta, read_answer
+from tests.harness.process import Launcher, Process
 
-ANSWER_S, PROCESS_S = 60.0, 30.0
-FOUND = 8 * 1024 * 1024
-HEADERS = (b"Mcp-Session-Id", b"Last-Event-ID", b"Origin", b"Authorization", b"Content-Encoding", b"Cookie")
+ANSWER_S = 60.0
+HEADERS = (b"Host", b"Mcp-Session-Id", b"Last-Event-ID", b"Origin", b"Authorization", b"Content-Encoding", b"Cookie")
 
 
 def make_message(mutator: Mutator, thread_id: str, suspension_id: str) -> tuple[str, str | None, Any]:
@@ -175,65 +173,51 @@ def opening(make: Callable[[Mutator, HttpFrames], Made] | None = None) -> Opener
     return opened
 
 
-class StdioProcess:
+class StdioFrames:
     """Lines for `planwarden serve`; its error output may hold no traceback."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self._stdin, self._stderr = process.stdin, process.stderr
-        self._lines = BufferedByteReceiveStream(process.stdout)
-        self._pings = 0
-        self._log = b""
+    def __init__(self, process: Process, tasks: TaskGroup) -> None:
+        self._process, self._read = process, 0
+        self._host = StdioHost(process, self._decline)
+        tasks.start_soon(self._host.run, tasks)
 
     async def send(self, mutator: Mutator) -> str:
         _, _, message = make_message(mutator, "t", "s")
         mutator.sent = body = mutator.encode(message)
-        await self._stdin.send(body + b"\n")
-        outcome = "silence"
-        for answer in (await self._ask("tools/list"))[:-1]:
-            outcome = "request" if "method" in answer else check_rpc(answer)
-        if b"Traceback" in self._log or b"stood still" in self._log:
-            log, self._log = self._log, b""
-            raise Wrong(f"log: {log[-3_000:].decode(errors='replace')}")
-        return outcome
+        self._host.unasked.clear()
+        self._host.write(body)
+        await self._host.send("tools/list", {})
+        log, self._read = self._process.read_log()[self._read :], len(self._process.read_log())
+        if "Traceback" in log or "stood still" in log:
+            raise Wrong(f"log: {log[-3_000:]}")
+        return check_rpc(self._host.unasked[-1]) if self._host.unasked else "silence"
 
     async def check_alive(self) -> None:
-        call: Document = {"name": "execute_plan", "arguments": {"plan": PLANS[0], "options": {"waitSeconds": 20}}}
-        answer = (await self._ask("tools/call", **call))[-1]
-        if answer.get("result", {}).get("structuredContent", {}).get("status") != "completed":
-            raise Wrong(f"an ordinary plan came to {str(answer)[:500]}")
+        done = await self._host.call("execute_plan", {"plan": PLANS[0], "options": {"waitSeconds": 20}})
+        if done.get("status") != "completed":
+            raise Wrong(f"an ordinary plan came to {str(done)[:500]}")
 
-    async def start(self) -> None:
-        params: Document = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES[1], "clientInfo": CLIENT}
-        await self._ask("initialize", **params)
-        await self._stdin.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    async def open(self) -> None:
+        await self._host.open()
+        await self.check_alive()
 
-    async def read_log(self) -> None:
-        async for chunk in self._stderr:
-            self._log = (self._log + chunk)[-100_000:]
-
-    async def _ask(self, method: str, **params: object) -> list[Document]:
-        """Every message up to the answer."""
-        self._pings += 1
-        request_id, found = f"ping-{self._pings}", list[Document]()
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        await self._stdin.send(json.dumps(message).encode() + b"\n")
-        with anyio.fail_after(PROCESS_S):
-            while not found or found[-1].get("id") != request_id or "method" in found[-1]:
-                found.append(json.loads(await self._lines.receive_until(b"\n", FOUND)))
-        return found
+    @staticmethod
+    async def _decline(params: Document) -> Document:
+        return {"action": "decline"}
 
 
 @asynccontextmanager
-async def open_stdio(home: Path) -> AsyncGenerator[StdioProcess]:
-    command = forked_command_line("--home", str(home), "serve")
-    (home / "planwarden.toml").write_text('[approvals]\nopen_inbox = "never"\n')
-    async with await anyio.open_process(command) as process, anyio.create_task_group() as tasks:
-        served = StdioProcess(process)
-        tasks.start_soon(served.read_log)
-        await served.start()
-        await served.check_alive()
-        yield served
-        process.terminate()
-        tasks.cancel_scope.cancel()
+async def open_stdio(folder: Path) -> AsyncGenerator[StdioFrames]:
+    for name in ("home", "logs"):
+        (folder / name).mkdir(mode=0o700)
+    (folder / "home" / "planwarden.toml").write_text('[approvals]\nopen_inbox = "never"\n')
+    process = Launcher(folder, patience=None).with_pipes("planwarden", "serve")
+    async with anyio.create_task_group() as tasks:
+        try:
+            frames = StdioFrames(process, tasks)
+            await frames.open()
+            yield frames
+        finally:
+            tasks.cancel_scope.cancel()
+            process.end(signal.SIGKILL)
+            process.close()
