@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bundle clean format check lint types imports size quick test exhaustive browser postgres downstream clients guard conformance campaign \
-	campaign-teeth campaign-sum ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers
+	campaign-teeth campaign-sum teeth ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -120,6 +120,9 @@ campaign-teeth: $(READY) ## See that the campaign finds each planted bug
 
 campaign-sum: $(READY) ## Add up all parts of the campaign that have run here
 	@$(RUN) tests.campaign --summary
+
+teeth: $(READY) ## Plant bugs in a copy of the tree, and see that tests find each: PART=1/4, NAMES="...", ALL=1 for whole folders
+	@$(RUN) tests.teeth $(if $(PART),--part $(PART)) $(if $(ALL),--all) $(NAMES)
 
 ticks: $(READY) ## Start the ticks of schedules over two processes killed at random, each once: TICKS=100000, SEED=
 	@$(RUN) tests.ticks --ticks $(or $(TICKS),100000) $(if $(SEED),--seed $(SEED))

@@ -163,6 +163,33 @@ async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> N
 
 
 @requirement("lease:effect")
+async def test_an_owner_that_stood_still_after_it_stored_the_intent_makes_no_call(place: Place) -> None:
+    is_stored, may_go_on = anyio.Event(), anyio.Event()
+
+    class StandingStill(SilentStore):
+        async def _watch(self, moment: StoreCall) -> None:
+            if (moment.call, moment.when) == ("append", "after"):
+                is_stored.set()
+                await may_go_on.wait()
+
+    # A tool that does not ask for the lease itself.
+    tools = Registry([recording_tool(place.ledger, "mail")])
+    async with (
+        engine_on(StandingStill(place.back_end.connect()), tools, CallerModel()) as owner,
+        engine_on(place.back_end.connect(), tools, CallerModel()) as other,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(start_mail, owner, "t")
+        await is_stored.wait()
+        [header] = await place.back_end.connect().executions(PRINCIPAL, 1)
+        asked = await place.take_over(other, await other.find(header.execution_id))
+        may_go_on.set()
+        while "CallReportedLate" not in await place.read_kinds(asked):
+            await anyio.lowlevel.checkpoint()
+    assert place.ledger.tools_run() == []
+
+
+@requirement("lease:effect")
 async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -> None:
     async with place.processes() as (owner, other, running):
         await place.take_over(other, running)

@@ -108,6 +108,13 @@ def test_a_loose_folder_is_tightened_unless_other_things_live_in_it(
     assert stat.S_IMODE(tmp_path.stat().st_mode) == mode
 
 
+def test_every_commit_waits_until_the_disk_has_it(path: Path) -> None:
+    database.prepare(path)
+    with closing(database.connect(path)) as connection:
+        settings = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "fullfsync")}
+    assert settings == {"synchronous": 2, "fullfsync": 1}
+
+
 @requirement("sqlite:migrate")
 async def test_an_empty_file_is_brought_to_the_newest_schema_once(path: Path) -> None:
     database.prepare(path)
@@ -331,7 +338,11 @@ async def test_a_backup_never_overwrites(store: SqliteStore, tmp_path: Path) -> 
 def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that owns the running execution `held`."""
     process = subprocess.Popen(
-        [*WORKER, "hold", str(path.parent)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*WORKER, "tests.crash.programs:hold", str(path.parent)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None and process.stdin is not None
     assert json.loads(process.stdout.readline()) == "held"

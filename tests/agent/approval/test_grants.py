@@ -12,9 +12,11 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UnknownGrant, UnknownTool
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
 from tests.support.wardens import HUMAN, Ledger, plan, statuses, tool_step, warden
 
@@ -111,6 +113,25 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
         "nothing": {"to": "ann", "bcc": None, "amount": None},
         "one name": {"to": "ann", "amount": None},
     }.get(opened, {"to": "ann"})
+
+
+@requirement("approval:grants")
+async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
+    sent: list[dict[str, JsonValue]] = []
+    properties: dict[str, JsonValue] = {"to": {"type": "string"}, "bcc": {"type": "string"}}
+
+    async def call(arguments: dict[str, JsonValue], context: CallContext) -> str:
+        sent.append(arguments)
+        return "sent"
+
+    schema: dict[str, JsonValue] = {"type": "object", "properties": properties}
+    send = Tool(define(ToolDefinition(name="send", description="Send.", input_schema=schema)), call)
+    async with warden(tools=[send]) as w:
+        grant = GrantRequest(tool_name="send", arguments={"to": "ann"}, uses=9, expires_in_s=60)
+        await w.service.grants.make(grant, HUMAN)
+        asked = await w.execute_plan(plan(tool_step("a", "send", {"to": "ann", "bcc": "eve"})))
+        done = await w.execute_plan(plan(tool_step("a", "send", {"to": "ann"})))
+    assert (asked.status, done.status, sent) == ("suspended", "completed", [{"to": "ann"}])
 
 
 @requirement("approval:grants")

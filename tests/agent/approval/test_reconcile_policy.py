@@ -134,21 +134,39 @@ async def test_people_who_answer_differently_do_not_count_together() -> None:
 
 
 @requirement("approval:reconcile")
-async def test_an_answer_under_an_older_policy_releases_nothing_when_the_next_process_starts_strict() -> None:
+@pytest.mark.parametrize("kind", ["approval", "reconcile"])
+@pytest.mark.parametrize("change", ["policy", "tool", "both"])
+async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_tool(kind: str, change: str) -> None:
     ledger, store = Ledger(), MemoryStore()
-    async with warden(tools=[pay(ledger)], store=store) as w:
+    lines = [] if kind == "approval" else ["pay 7"]
+
+    def pay(text: str) -> object:
+        @planwarden.tool(description=text, risk="dangerous" if kind == "approval" else "read", effect="effect")
+        async def pay(amount: int) -> str:
+            ledger.lines.append(f"pay {amount}")
+            raise OutcomeUnknown("the connection was lost")
+
+        return pay
+
+    async with warden(tools=[pay("Pay.")], store=store) as w:
         asked = await w.execute_plan(PLAN)
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
         tools, policy = w.service.engine.tools, w.service.engine.grants.policy
-    # The process that asked is gone, or it would continue under its own policy.
+    # The process that asked is gone, or it would continue under its own policy: this one only records.
     async with Engine(store, tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
         recording = Service(recorder, ev.Options(), max_steps=0)
-        await recording.answer(*place, NO, by("local"), principal="local", wait_seconds=0)
-    assert ledger.lines == ["pay 7"]
-    async with warden(tools=[pay(ledger)], store=store, settings=strict()) as w:
+        decision = planwarden.Decision(approved=True) if kind == "approval" else NO
+        await recording.answer(*place, decision, by("local"), principal="local", wait_seconds=0)
+    assert ledger.lines == lines
+    changed = pay("Pay twice." if change == "tool" else "Pay.")
+    other = Settings(home=HOME, policy=OperatorPolicy(facts={"changed": True}))
+    settings = {"policy": other, "both": strict()}.get(change)
+    async with warden(tools=[changed], store=store, settings=settings) as w:
         await w.service.engine.tick()
         with anyio.fail_after(60):
             while (now := await w.get_execution(asked.thread_id)).status == "running":
                 await anyio.lowlevel.checkpoint()
-    assert ledger.lines == ["pay 7"]
-    assert [(found.kind, found.needs) for found in now.suspensions] == [("reconcile", "signed")]
+    assert ledger.lines == lines
+    [question] = now.suspensions
+    assert (question.kind, question.suspension_id != place[1]) == (kind, True)
+    assert change != "both" or question.needs == "signed"

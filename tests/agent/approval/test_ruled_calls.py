@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
 from planwarden.agent.runtime import real_paths
 from planwarden.agent.runtime.real_paths import MAX_THREADS, find_real_paths
 from planwarden.server.api.grants import GrantRequest
@@ -192,8 +192,45 @@ async def test_rules_never_answer_the_question_of_a_blocking_tool() -> None:
             plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [1]})), wait_seconds=60
         )
         assert asked.status == "suspended" and asked.suspensions[0].needs == "client"
-    async with warden(Ledger(), settings=ruled('[[rules]]\ntool="*"\nthen="deny"')) as w:
-        assert (await w.execute_plan(plan(confirm("c")), wait_seconds=60)).status == "suspended"
+
+    @planwarden.tool(execution_mode="blocking", risk="confirm")
+    async def consult() -> str:
+        """Ask somebody."""
+        return "Well?"
+
+    async with warden(tools=[consult], settings=ruled('[[rules]]\ntool="*"\nthen="deny"')) as w:
+        for step in (confirm("c"), tool_step("c", "consult")):
+            assert (await w.execute_plan(plan(step), wait_seconds=60)).status == "suspended"
+
+
+@requirement("rules:calls")
+async def test_an_edit_that_a_rule_rates_higher_needs_what_the_higher_risk_needs() -> None:
+    ledger = Ledger()
+    rules = '[[rules]]\ntool = "erase"\nwhen = { ids = { length = { max = 1 } } }\nrisk = "confirm"'
+    async with warden(ledger, settings=ruled(rules)) as w:
+        asked = await w.execute_plan(erase(1))
+        edited = Decision(approved=True, modified_args={"ids": [1, 2]})
+        [question] = (await decide(w, asked, edited, CLIENT)).suspensions
+        assert (asked.suspensions[0].needs, question.needs, question.risk) == ("client", "human", "dangerous")
+        assert (question.suspension_id, question.revision) == (asked.suspensions[0].suspension_id, 2)
+        assert ledger.lines == []
+        await decide(w, asked)
+    assert ledger.lines == ["erase [1, 2]"]
+
+
+@requirement("rules:calls")
+async def test_a_confirmation_releases_no_call_that_a_rule_has_made_critical_since() -> None:
+    ledger, store = Ledger(), MemoryStore()
+    owner = Authority(assurance="human", channel="test", principal="local")
+    steps = plan(confirm("c", confirms=["a"]), confirm("d"), tool_step("a", "erase", {"ids": [1]}))
+    async with warden(ledger, store=store) as w:
+        asked = await decide(w, await w.execute_plan(steps), by=owner)
+    critical = ruled('[[rules]]\ntool="erase"\nrisk="critical"')
+    async with warden(ledger, store=store, settings=critical) as w:
+        with pytest.raises(StaleDefinition, match="policy changed"):
+            await decide(w, asked, by=owner)
+        [question] = (await decide(w, asked, by=owner)).suspensions
+    assert (question.step_id, question.kind, question.needs, ledger.lines) == ("a", "approval", "signed", [])
 
 
 @requirement("rules:forecast")

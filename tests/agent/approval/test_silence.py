@@ -88,6 +88,20 @@ async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -
 
 
 @requirement("approval:silence")
+@pytest.mark.parametrize("risk", ["dangerous", "critical"])
+async def test_silence_approves_no_call_above_confirm_whatever_the_settings_say(risk: str) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    given = settings("erase", answer_within_s=60, risk=risk)
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        assert asked.suspensions[0].on_timeout == "reject"
+        clock.advance(61)
+        await w.service.engine.tick()
+        done = await w.get_execution(asked.thread_id)
+    assert (done.status, ledger.lines) == ("rejected", [])
+
+
+@requirement("approval:silence")
 @pytest.mark.parametrize("seconds", [0, -1])
 async def test_a_tool_whose_question_has_no_usable_limit_fails_with_a_sentence(seconds: float) -> None:
     @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")

@@ -14,6 +14,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownPlan
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolError
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView
@@ -193,8 +194,7 @@ async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Pat
         store = w.service.engine.store
         made = await allow(w, step="last")
         [grant] = await store.grants(only_open=True)
-        forged = replace(grant, grant_id="forged", step=replace(last.step, step_id="free"))
-        w.service.engine.grants.fill([forged])
+        w.service.engine.grants.fill([replace(grant, step=replace(last.step, step_id="free"))])
         run = await w.run_plan("weekly")
     assert made.is_open and statuses(run)["free"] == "suspended" and ledger.lines == []
 
@@ -304,9 +304,10 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
         await allow(w, tool="wipe", authority=authority)
         [grant] = await store.grants(only_open=True)
         assert grant.step == found.step
-    async with opened(tmp_path, None, make_wipe("critical")) as w:
-        # As if the digest of the definition had not changed with the risk.
-        w.service.engine.grants.fill([replace(grant, definition_digest=definition.digest)])
+    # As if the digest of the definition had not changed with the risk.
+    unchanged = replace(grant, grant_id="unchanged", definition_digest=definition.digest)
+    await store.add_grant(unchanged, AuditEntry(kind="grant_made", facts={}))
+    async with opened(tmp_path, None, make_wipe("critical"), store=store) as w:
         assert (await w.run_plan("weekly")).status == "suspended" and done == []
 
 

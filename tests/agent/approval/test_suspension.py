@@ -108,6 +108,19 @@ async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown() ->
     assert again.status == "suspended" and again.suspensions[0].kind == "approval" and ledger.lines == []
 
 
+async def test_a_confirmation_that_showed_one_call_of_a_step_covers_no_other_call_of_it() -> None:
+    ledger = Ledger()
+    shown: dict[str, JsonValue] = {**tool_step("b", "erase", {"ids": [1]}), "requiredTools": ["erase", "note"]}
+    steps = plan(confirm("a", confirms=["b"]), shown)
+    script = [calls(("erase", {"ids": [9]}), ("note", {"text": "done"}))]
+    async with warden(ledger, script=script) as w:
+        asked = await w.execute_plan(steps)
+        again = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+    [question] = again.suspensions
+    assert question.tool_call is not None and question.tool_call.arguments == {"ids": [9]}
+    assert ledger.lines == ["erase [1]"]
+
+
 async def test_calls_before_a_question_keep_their_results_and_calls_after_it_wait() -> None:
     ledger = Ledger()
     batch = calls(

@@ -16,6 +16,7 @@ from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.views.voices import build_voices
+from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.guarded.hosts import OWN_TOOLS
 from tests.requirements import requirement
@@ -40,6 +41,19 @@ async def test_a_call_that_no_rule_knows_is_asked_about_and_passes_once_after_a_
     assert allowed.then == "allow"
     assert again.then == "deny"
     assert again.suspension_id not in (None, asked.suspension_id)
+
+
+@pytest.mark.parametrize(("seconds", "then"), [(3_599, "allow"), (3_601, "deny")])
+async def test_an_approved_call_passes_within_an_hour_and_is_asked_about_again_after_it(
+    tmp_path: Path, seconds: float, then: str
+) -> None:
+    clock = ManualClock()
+    async with guarded(tmp_path / "home", store=MemoryStore(clock)) as host:
+        asked = await host.decide(host.call())
+        await host.answer(asked)
+        clock.advance(seconds)
+        verdict = await host.decide(host.call())
+    assert (verdict.then, verdict.suspension_id is None) == (then, then == "allow")
 
 
 async def test_the_question_shows_command_and_folder_who_asks_and_what_an_approval_does(tmp_path: Path) -> None:

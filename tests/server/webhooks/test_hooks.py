@@ -195,6 +195,20 @@ async def test_what_is_not_signed_for_the_hook_gets_401_and_no_word(tmp_path: Pa
 
 
 @requirement("hook:refused")
+async def test_a_refusal_is_in_the_log_once_a_minute_for_each_hook_without_what_was_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with posting(tmp_path) as (_, client):
+        for name in ("orders", "nobody") * 3:
+            headers = {**sign(BODY), "webhook-signature": "v1,c2VjcmV0"}
+            assert (await client.post(f"/hooks/{name}", content=BODY, headers=headers)).status_code == 401
+    assert [message for message in caplog.messages if "refused a request" in message] == [
+        "hook 'orders' refused a request: it is not signed with the secret of the hook",
+        "refused a request for a hook that this server does not have",
+    ]
+
+
+@requirement("hook:refused")
 async def test_one_of_several_signatures_is_enough(tmp_path: Path) -> None:
     async with posting(tmp_path) as (_, client):
         headers = sign(BODY)

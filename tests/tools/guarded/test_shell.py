@@ -29,7 +29,20 @@ def test_a_line_is_cut_where_the_shell_cuts_it(line: str, texts: tuple[str, ...]
     "line",
     [
         *("a $(b)", "a `b`", 'a "$(b)"', "a ${b}", "a $b", "a <(b)", "a > f", "a >> f", "a < f", "a <<E\nb\nE", "(a)"),
-        *("{ a; }", "a # b", "a 'b", 'a "b', "a \\", "a\0b", "", "  ;  ", "x" * (MAX_CHARS + 1), "a >/dev/nullx"),
+        *(
+            "{ a; }",
+            "a # b",
+            "a 'b",
+            'a "b',
+            "a \\",
+            "a\0b",
+            "a 'b\0c'",
+            'a "b\x1bc"',
+            "",
+            "  ;  ",
+            "x" * (MAX_CHARS + 1),
+            "a >/dev/nullx",
+        ),
         *(
             ";" * 80,
             "a;" * 80,

@@ -1,0 +1,137 @@
+"""`make teeth`: plant one bug after another in a copy of the tree, and say which tests find it."""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tests.support.paths import ROOT
+from tests.teeth.patches import Patch, apply, mend, read_patches
+from tests.teeth.witness import JOURNAL
+
+LIMIT_S, WIDE_LIMIT_S = 400.0, 3_600.0
+"""For one run, of the tests that are named and of whole folders. A test that hangs with a bug has found it."""
+MAX_NAMED = 3
+State = Literal["found", "NOT FOUND", "does not apply", "breaks the tests"]
+
+
+class Run(NamedTuple):
+    """One run of pytest."""
+
+    failed: list[str]
+    has_begun: bool
+    output: str
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Plant bugs in a copy of the tree, and see that tests find them.")
+    parser.add_argument("names", nargs="*", help="names of patches; all without it")
+    parser.add_argument("--part", default="1/1", help="such as 1/4: the first of four parts")
+    parser.add_argument("--all", action="store_true", help="run the whole folders of the tests that are named")
+    parser.add_argument("--mend", action="store_true", help="name the new file in patches whose code moved")
+    given = parser.parse_args()
+    patches = read_patches(given.names)
+    if given.mend:
+        return _mend(patches)
+    number, count = map(int, given.part.split("/"))
+    with tempfile.TemporaryDirectory(prefix="planwarden-teeth-") as folder:
+        tree = Path(folder) / "tree"
+        _copy_tree(tree)
+        finders = {patch.name: _try(patch, tree, is_wide=given.all) for patch in patches[number - 1 :: count]}
+        # A test that fails without the bugs has found none of them.
+        found = sorted({test for tests in finders.values() for test in tests})
+        red = _run(tree, found, is_stopped=False).failed if found else []
+    missed = [name for name, tests in finders.items() if not set(tests) - set(red)]
+    print(f"{len(finders) - len(missed)} of {len(finders)} planted bugs are found")
+    print(*(f"fails without a bug: {test}" for test in red), *(f"NOT FOUND: {name}" for name in missed), sep="\n")
+    return int(bool(missed or red))
+
+
+def _mend(patches: Sequence[Patch]) -> int:
+    loose = [patch for patch in patches if apply(patch, ROOT, "--check")]
+    left = [patch.name for patch in loose if not mend(patch, ROOT)]
+    print(f"mended {len(loose) - len(left)} of {len(loose)} patches; to be planted anew: {', '.join(left) or 'none'}")
+    return int(bool(left))
+
+
+def _copy_tree(tree: Path) -> None:
+    """Copy what git knows and what is new, as it is on the disk; links stay links."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(None, names):
+        if os.path.lexists(ROOT / name):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+
+
+def _try(patch: Patch, tree: Path, *, is_wide: bool) -> Sequence[str]:
+    """Plant the bug, say on a line what became of it, and return the tests that failed."""
+    began = time.monotonic()
+    state, tests = _plant(patch, tree, is_wide=is_wide)
+    named = ", ".join(tests[:MAX_NAMED]) + (f" and {more} more" if (more := len(tests) - MAX_NAMED) > 0 else "")
+    print(f"{state:<16}{patch.name:<28}{time.monotonic() - began:>4.0f} s  {patch.law}  [{named}]", flush=True)
+    return tests if state == "found" else ()
+
+
+def _plant(patch: Patch, tree: Path, *, is_wide: bool) -> tuple[State, Sequence[str]]:
+    tests: Collection[str] = patch.tests
+    if is_wide:
+        tests = dict.fromkeys(str(Path(test.partition("::")[0]).parent) for test in patch.tests)
+    if fault := _change(patch, tree):
+        return "does not apply", [fault]
+    try:
+        run = _run(tree, tests, is_stopped=not is_wide)
+    finally:
+        _change(patch, tree, "--reverse")
+    if run.failed:
+        return "found", run.failed
+    # Without a test that began, the bug keeps pytest from collecting them, which proves nothing.
+    return ("NOT FOUND", patch.tests) if run.has_begun else ("breaks the tests", [run.output])
+
+
+def _change(patch: Patch, tree: Path, *options: str) -> str:
+    fault = apply(patch, tree, *options)
+    for name in patch.files:
+        # A patch that keeps a file's size, applied in the second in which it was compiled, would go unnoticed.
+        for compiled in (tree / name).parent.glob(f"__pycache__/{Path(name).stem}.*.pyc"):
+            compiled.unlink()
+    return fault
+
+
+def _run(tree: Path, tests: Collection[str], *, is_stopped: bool) -> Run:
+    """Run the tests in the copy; with `is_stopped` only until the first one fails."""
+    journal = tree.parent / "journal"
+    journal.write_text("")
+    paths = os.pathsep.join([str(tree / "src"), str(tree)])
+    environment = {**os.environ, "PYTHONPATH": paths, JOURNAL: str(journal)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.teeth.witness"]
+    command += ["-x", "-n", "0"] if is_stopped else ["-n", "auto", "--dist", "worksteal"]
+    command += ["-m", "not browser", *tests]
+    process = subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    is_over, output = True, b""
+    try:
+        output, _ = process.communicate(timeout=LIMIT_S if is_stopped else WIDE_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        is_over = False
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    lines = journal.read_text(encoding="utf-8").splitlines()
+    began, failed = (
+        [line.removeprefix(word) for line in lines if line.startswith(word)] for word in ("began ", "failed ")
+    )
+    # The test that hangs did not pass.
+    failed += [] if is_over else began[-1:]
+    return Run(list(dict.fromkeys(failed)), bool(began), output.decode(errors="replace"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
