@@ -324,20 +324,14 @@ def _join_some(names: list[str]) -> str:
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
-    """Return the view with the sentence that the caller passes on to the person who must decide.
-
-    The view as it is when the question was decided, or timed out, in the meantime, or is the caller's own.
-    """
+    """Return the view with the sentence for the person who must decide; unchanged without an open question to one."""
     found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
     if found is None or found.addressee != "human":
         return view
-    command = found.how_to_answer.command
-    ways = [f"to run `{command or f'{name_program()} approve {suspension_id}'}`"]
+    ways = [f"to run `{found.how_to_answer.command or f'{name_program()} approve {suspension_id}'}`"]
     if found.how_to_answer.inbox_url is not None:
         ways.insert(0, f"to open {found.how_to_answer.inbox_url}")
-    until = ""
-    if found.expires_at is not None:
-        until = f" It ends at {format_instant(found.expires_at)}: {found.on_timeout}."
+    until = "" if found.expires_at is None else f" It ends at {format_instant(found.expires_at)}: {found.on_timeout}."
     return replace(
         view,
         awaiting="human",

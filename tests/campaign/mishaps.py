@@ -14,7 +14,7 @@ import anyio.to_thread
 from tests.campaign.cast import choose_kind
 from tests.harness.ledger import Ledger, is_stopped
 from tests.harness.manner import DIE_AFTER, DIE_BEFORE, STAND_STILL, Manner, plan, take
-from tests.harness.process import Lost, Process
+from tests.harness.process import Lost, Process, poll
 from tests.harness.seams import CALL_S, LEASE_S, SILENT_S
 from tests.harness.stage import Kind, Stage
 
@@ -102,13 +102,14 @@ class Chaos:
 
     async def _starter(self, before: int) -> Process | None:
         """A process that starts a downstream server soon: its call is stored, and no tools are listed yet."""
+
+        def find() -> list[Process]:
+            lines = Ledger.of(self.stage.folder).lines("desk")[before:]
+            parents = [self.stage.launcher.started.get(line.facts["parent"]) for line in lines]
+            return [parent for parent in parents if parent is not None and not parent.has_ended]
+
         with anyio.move_on_after(START_S):
-            while True:
-                for line in Ledger.of(self.stage.folder).lines("desk")[before:]:
-                    parent = self.stage.launcher.started.get(line.facts["parent"])
-                    if parent is not None and not parent.has_ended:
-                        return parent
-                await anyio.sleep(0.02)
+            return (await poll(find))[0]
         return None
 
     async def stand_still(self) -> None:
@@ -127,18 +128,14 @@ class Chaos:
         async with self._standing:
             before = len(Ledger.of(self.stage.folder).lines("stands"))
             plan(self.stage.folder, STAND_STILL)
-            await self._wait_for_standing(before)
+            with anyio.move_on_after(STAND_S):
+                await poll(lambda: self._list_standing(before))
             if take(self.stage.folder, STAND_STILL):
                 return None
             # It was found, and what found it may be about to say so.
-            await self._wait_for_standing(before)
-            return next(iter(self._list_standing(before)), None)
-
-    async def _wait_for_standing(self, before: int) -> None:
-        with anyio.move_on_after(STAND_S):
-            # The one that stops itself cannot say so but in the ledger.
-            while not self._list_standing(before):  # noqa: ASYNC110
-                await anyio.sleep(0.02)
+            with anyio.move_on_after(STAND_S):
+                return (await poll(lambda: self._list_standing(before)))[0]
+            return None
 
     def _list_standing(self, before: int) -> list[Process]:
         """Those that stand still already; who only says so would stop again after it was told to go on."""

@@ -20,7 +20,7 @@ from tests.harness.clients import Refused
 from tests.harness.database import SharedDatabase
 from tests.harness.ledger import Ledger
 from tests.harness.people import People
-from tests.harness.process import Lost
+from tests.harness.process import Lost, poll
 from tests.harness.records import Unreadable
 from tests.harness.stage import Cast, Server, Stage, open_stage
 
@@ -188,8 +188,6 @@ async def look_whether_woken_works(stage: Stage) -> list[str]:
     plan = {"todoList": [{"id": "s0", "description": "use jot", "toolCalls": [call]}]}
     started = await front.http.call("execute_plan", {"plan": plan, "options": {"waitSeconds": 0}})
     with anyio.move_on_after(SETTLE_S):
-        # Only the database knows, and it calls nobody.
-        while stage.records.unfinished():  # noqa: ASYNC110
-            await anyio.sleep(0.1)
+        await poll(lambda: not stage.records.unfinished())
         return []
     return [f"idle: worker {woken[0].process.pid} was stopped, and leaves {started['executionId']} undone"]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from mcp.types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
-from mcp.types.version import LATEST_MODERN_VERSION
 
 from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
@@ -17,6 +15,7 @@ from planwarden.server.transports.http import build_http_app
 from planwarden.storage.clock import SystemClock
 from tests.fuzz.corpus import PLANS, Document
 from tests.fuzz.entrance import Wrong, check_result
+from tests.harness.clients import build_headers, build_meta, read_answer
 from tests.server.mcp.support import Served, sender, served
 from tests.support.wardens import Ledger, plan, tool_step
 
@@ -77,29 +76,6 @@ class Office:
         await self.fill()
 
 
-def build_meta(capabilities: Document, version: str = LATEST_MODERN_VERSION) -> Document:
-    return {PROTOCOL_VERSION_META_KEY: version, CLIENT_CAPABILITIES_META_KEY: capabilities}
-
-
-def build_headers(method: str, name: str | None, version: str = LATEST_MODERN_VERSION) -> dict[bytes, bytes]:
-    named = {} if name is None else {b"Mcp-Name": name.encode("utf-8", "surrogatepass")}
-    return {
-        b"Host": HOST.encode(),
-        b"Accept": b"application/json, text/event-stream",
-        b"Content-Type": b"application/json",
-        b"MCP-Protocol-Version": version.encode(),
-        b"Mcp-Method": method.encode(),
-        **named,
-    }
-
-
-def read_answer(answer: httpx2.Response) -> Document | None:
-    """The JSON-RPC message of a response; None if there is none."""
-    events = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
-    text = events[-1] if events else answer.text
-    return json.loads(text) if text.strip() else None
-
-
 @asynccontextmanager
 async def office(home: Path) -> AsyncGenerator[Office]:
     ledger = Ledger()
@@ -109,7 +85,7 @@ async def office(home: Path) -> AsyncGenerator[Office]:
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=True)
         async with (
             found.server.session_manager.run(),
-            httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http,
+            httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers={"Host": HOST}) as http,
         ):
             opened = Office(found, http, ledger)
             await opened.call("execute_plan", {"plan": plan(tool_step("a", "erase", {"ids": [1]}))})

@@ -13,7 +13,7 @@ from time import monotonic
 import anyio
 
 from tests.fuzz.entrance import Entrance, Opener, Wrong
-from tests.fuzz.entrances import calls, downstream, frames, inbox, rows, settings, shell, sockets, tokens
+from tests.fuzz.entrances import downstream, frames, inbox, rows, settings, shell, sockets, tokens
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.watch import STALL_S, LogWatch, LoopWatch, watching_log
 
@@ -31,10 +31,10 @@ MAX_FINDINGS = 500
 """After so many a part ends: something is broken, and the rest would say the same."""
 
 ENTRANCES: Mapping[str, Opener] = {
-    "plans": calls.opening(calls.make_plan),
-    "arguments": calls.opening(calls.make_arguments),
-    "answers": calls.opening(calls.make_answer),
-    "http": frames.open_http,
+    "plans": frames.opening(frames.make_plan),
+    "arguments": frames.opening(frames.make_arguments),
+    "answers": frames.opening(frames.make_answer),
+    "http": frames.opening(),
     "stdio": frames.open_stdio,
     "sockets": sockets.open_sockets,
     "rows": rows.open_rows,

@@ -2,7 +2,9 @@
 
 import json
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -36,6 +38,8 @@ class StdioHost:
         self._process = process
         self._answer_form = answer_form
         self._numbers = count(1)
+        self.unasked = deque[Document](maxlen=100)
+        """The last answers to what `send` did not send."""
         self._waiting: dict[int, tuple[anyio.Event, list[Document]]] = {}
         self._tasks: TaskGroup | None = None
 
@@ -45,13 +49,10 @@ class StdioHost:
         await self._process.read_lines(self._take)
 
     async def open(self) -> None:
-        params: Document = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {"elicitation": {}},
-            "clientInfo": {"name": "campaign", "version": "1"},
-        }
+        client = {"name": "campaign", "version": "1"}
+        params: Document = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": client}
         await self.send("initialize", params)
-        self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
 
     async def call(self, tool: str, arguments: Document) -> Document:
         """The structured result of a tool. Raises `Refused`, and `Lost` when no answer comes."""
@@ -60,7 +61,7 @@ class StdioHost:
     async def send(self, method: str, params: Document) -> Document:
         number, event, answers = next(self._numbers), anyio.Event(), list[Document]()
         self._waiting[number] = (event, answers)
-        self._write({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        self.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode())
         with anyio.move_on_after(ANSWER_S):
             await event.wait()
         del self._waiting[number]
@@ -70,23 +71,24 @@ class StdioHost:
 
     async def _take(self, message: Document) -> None:
         if "method" not in message:
-            found = self._waiting.get(message.get("id", 0))
-            if found is not None:
-                found[1].append(message)
-                found[0].set()
+            number = message.get("id")
+            if isinstance(number, int) and number in self._waiting:
+                self._waiting[number][1].append(message)
+                self._waiting[number][0].set()
+            else:
+                self.unasked.append(message)
         elif message["method"] == "elicitation/create" and self._tasks is not None:
             self._tasks.start_soon(self._fill_in, message)
 
     async def _fill_in(self, message: Document) -> None:
         answer = await self._answer_form(message["params"])
-        try:
-            self._write({"jsonrpc": "2.0", "id": message["id"], "result": answer})
-        except Lost:
-            return
+        with suppress(Lost):
+            self.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}).encode())
 
-    def _write(self, message: Document) -> None:
+    def write(self, line: bytes) -> None:
+        """Raises `Lost` when nobody reads any more."""
         try:
-            os.write(self._process.inlet, f"{json.dumps(message)}\n".encode())
+            os.write(self._process.inlet, line + b"\n")
         except OSError as error:
             raise Lost(f"the pipe is closed: {error}") from error
 
@@ -100,31 +102,42 @@ class HttpHost:
 
     async def call(self, tool: str, arguments: Document) -> Document:
         """As `StdioHost.call`."""
-        params: Document = {
-            "name": tool,
-            "arguments": arguments,
-            "_meta": {PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION, CLIENT_CAPABILITIES_META_KEY: {}},
-        }
-        headers = {
-            "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": LATEST_MODERN_VERSION,
-            "mcp-method": "tools/call",
-            "mcp-name": tool,
-        }
+        params: Document = {"name": tool, "arguments": arguments, "_meta": build_meta({})}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         try:
-            answer = await self._http.post(self._url, json=body, headers=headers)
-            events = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
-            return read_result(json.loads(events[-1] if events else answer.text))
+            answer = await self._http.post(self._url, json=body, headers=build_headers("tools/call", tool))
+            return read_result(read_answer(answer) or {})
         except (httpx2.HTTPError, ValueError) as error:
             raise Lost(f"no answer over HTTP: {type(error).__name__}") from error
 
 
+def build_meta(capabilities: Document, version: str = LATEST_MODERN_VERSION) -> Document:
+    return {PROTOCOL_VERSION_META_KEY: version, CLIENT_CAPABILITIES_META_KEY: capabilities}
+
+
+def build_headers(method: str, name: str | None, version: str = LATEST_MODERN_VERSION) -> dict[bytes, bytes]:
+    named = {} if name is None else {b"Mcp-Name": name.encode("utf-8", "surrogatepass")}
+    return {
+        b"Accept": b"application/json, text/event-stream",
+        b"Content-Type": b"application/json",
+        b"MCP-Protocol-Version": version.encode(),
+        b"Mcp-Method": method.encode(),
+        **named,
+    }
+
+
+def read_answer(answer: httpx2.Response) -> Document | None:
+    """Return the JSON-RPC message of a response; None if there is none."""
+    events = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
+    text = events[-1] if events else answer.text
+    return json.loads(text) if text.strip() else None
+
+
 def read_result(message: Document) -> Document:
-    """The structured content of a result. Raises `Refused`."""
+    """Return the structured content of a result. Raises `Refused`."""
     if "error" in message:
         raise Refused(str(message["error"].get("code")), str(message["error"].get("message")))
-    result = message["result"]
+    result: Document = message.get("result", {"isError": True})
     if result.get("isError"):
         structured: Document = result.get("structuredContent") or {}
         error: Document = structured.get("error", {})

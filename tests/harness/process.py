@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import anyio
 from pydantic import JsonValue
@@ -37,10 +37,18 @@ STAGE, PLANT, PATIENCE = "CAMPAIGN_STAGE", "CAMPAIGN_PLANT", "CAMPAIGN_PATIENCE"
 Patience = Literal["hasty", "usual", "product"]
 """Nobody waits until the calls of a silent process are over; they do, for seconds; or all times are the product's own,
 so that in a round a silent process is never replaced, and a dead one is."""
+Found = TypeVar("Found")
 POLL_S = 0.02
 START_S = 30.0
 ANSWER_S = 60.0
 NEVER = float("inf")
+
+
+async def poll(look: Callable[[], Found]) -> Found:
+    """Return what `look` finds, once it finds something; for what no process tells this one, so there is no event."""
+    while not (found := look()):  # noqa: ASYNC110
+        await anyio.sleep(POLL_S)
+    return found
 
 
 def say(value: JsonValue) -> None:
@@ -192,10 +200,9 @@ class Process:
     async def wait(self, seconds: float) -> int:
         """Return its exit code. Raises `Lost` after that many seconds, and kills it."""
         with anyio.move_on_after(seconds):
-            # The fork server says it, and only when asked.
-            while (code := self.exit_code) is None:  # noqa: ASYNC110
-                await anyio.sleep(POLL_S)
-            return code
+            await poll(lambda: self.has_ended)
+            assert self.exit_code is not None
+            return self.exit_code
         self.end(signal.SIGKILL)
         raise Lost(f"process {self.pid} did not end")
 
@@ -242,6 +249,8 @@ class Launcher:
     """The URL of the store, where it is not in the home."""
     secret: str = field(default_factory=lambda: base64.b64encode(os.urandom(32)).decode())
     """What all processes on one database have in common."""
+    python_path: str = ""
+    """Where the processes that start from now on find another planwarden."""
     started: dict[int, Process] = field(default_factory=dict[int, Process])
     """Every process that was ever started, by its id."""
 
@@ -278,7 +287,7 @@ class Launcher:
         words = ["-m", MODULE, program, *(["--home"] if program == "planwarden" else []), str(home)]
         order = json.dumps([[*words, *arguments, *shared], environment, str(ROOT)]).encode()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.connect(fork_server())
+        connection.connect(fork_server(self.python_path))
         try:
             socket.send_fds(connection, [order], [streams[0], streams[-1], streams[0] if len(streams) == 1 else errors])
             pid = int(connection.recv(64))

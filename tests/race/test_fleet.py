@@ -2,9 +2,7 @@
 
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 import pytest
@@ -14,15 +12,13 @@ from tests.campaign.rounds import look_whether_woken_works
 from tests.harness.database import SharedDatabase
 from tests.harness.ledger import Ledger, Line
 from tests.harness.people import People
-from tests.harness.process import Process
+from tests.harness.process import Process, poll
 from tests.harness.stage import Cast, Stage, open_stage
 from tests.harness.team import step
 from tests.requirements import requirement
 from tests.support.postgres import shared_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
-Found = TypeVar("Found")
 
 CAST = Cast(("front", "worker", "worker", "worker"), "hasty")
 
@@ -46,7 +42,7 @@ class Fleet:
         started = await front.call("execute_plan", {"plan": {"todoList": steps}, "options": {"waitSeconds": 0}})
         execution_id = started["executionId"]
         self.stage.testimony.started.append(execution_id)
-        [begun] = await until(lambda: self.list_lines("begun", execution_id))
+        [begun] = await poll(lambda: self.list_lines("begun", execution_id))
         return execution_id, self.stage.launcher.started[begun.pid]
 
     def list_lines(self, what: str, execution_id: str) -> list[Line]:
@@ -57,26 +53,17 @@ class Fleet:
         """The process that ended the ownership of another one."""
         database = self.stage.database
         assert database is not None
-        return (await until(lambda: [take for take in database.list_takes() if take.execution_id == execution_id]))[
-            0
-        ].taker
+        takes = await poll(lambda: [take for take in database.list_takes() if take.execution_id == execution_id])
+        return takes[0].taker
 
     async def wait_for_question(self, execution_id: str) -> None:
-        await until(lambda: [row for row in self.stage.records.pending() if row.execution_id == execution_id])
+        await poll(lambda: [row for row in self.stage.records.pending() if row.execution_id == execution_id])
 
     async def settle(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.people.answer_all)
-            await until(lambda: not self.stage.records.unfinished())
+            await poll(lambda: not self.stage.records.unfinished())
             tasks.cancel_scope.cancel()
-
-
-async def until(look: Callable[[], Found]) -> Found:
-    """What `look` finds, once it finds something; no process of the fleet tells this one anything."""
-    while True:
-        if found := look():
-            return found
-        await anyio.sleep(0.05)
 
 
 @requirement("scale:takeover")

@@ -21,6 +21,7 @@ from pydantic import JsonValue
 from planwarden.server.settings.configuration import DATABASE
 from tests.campaign.checks import Checker
 from tests.harness.people import People
+from tests.harness.process import poll
 from tests.harness.stage import Cast, Stage, open_stage
 from tests.soak.load import Load
 from tests.soak.picture import draw
@@ -66,9 +67,7 @@ async def open_soak(folder: Path) -> AsyncGenerator[tuple[Stage, Load]]:
 async def settle(stage: Stage) -> list[str]:
     """Return everything that was promised and is not so, once nothing is left to do."""
     with anyio.move_on_after(SETTLE_S):
-        # Other processes end them, so there is no event to wait for.
-        while stage.records.unfinished():  # noqa: ASYNC110
-            await anyio.sleep(1)
+        await poll(lambda: not stage.records.unfinished())
     return await Checker(stage).breaches()
 
 

@@ -92,8 +92,8 @@ async def test_references_into_a_very_large_result_are_read_without_the_loop_sta
 
     async with warden(tools=[big, tools[1]]) as w:
         longest_s, _ = await measure_longest_turn(lambda: w.execute_plan(steps))
-    [done] = (line for line in seen.lines("done") if line.facts["tool"] == "take")
-    assert done.facts["arguments"] == {"values": ["x\u00e9", f"name {count - 1}", {"id": 0, "name": "name 0"}]}
+    [took] = seen.lines("done")
+    assert took.facts["arguments"] == {"values": ["x\u00e9", f"name {count - 1}", {"id": 0, "name": "name 0"}]}
     assert longest_s < MAX_TURN_S
 
 

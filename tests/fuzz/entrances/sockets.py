@@ -14,7 +14,7 @@ from tests.fuzz.corpus import CLIENT, Document
 from tests.fuzz.entrance import Wrong
 from tests.fuzz.entrances.frames import make_message
 from tests.fuzz.mutation import Mutator
-from tests.fuzz.office import build_headers
+from tests.harness.clients import build_headers
 from tests.server.mcp.http_support import serving
 
 HTTP_TOKENS = (
@@ -50,7 +50,7 @@ class Sockets:
             raise Wrong(f"`initialize` was answered {answer[:500]!r}")
 
     def _build(self, body: bytes, headers: dict[bytes, bytes], path: bytes) -> bytes:
-        lines = [b"%s: %s" % (name, value) for name, value in headers.items() if name != b"Host"]
+        lines = [b"%s: %s" % (name, value) for name, value in headers.items()]
         first = b"POST %s HTTP/1.1\r\nHost: %s:%d" % (path, self._host.encode(), self._port)
         length = b"Content-Length: %d" % len(body)
         return b"\r\n".join([first, *lines, length, b"", body])

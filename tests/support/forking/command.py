@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import os
 import shutil
 import subprocess
 import sys
@@ -24,13 +25,14 @@ def forked_command_line(*words: str) -> Sequence[str]:
 
 
 @functools.cache
-def fork_server() -> str:
-    """The socket of the server of this process, which ends with it."""
+def fork_server(python_path: str = "") -> str:
+    """Return the socket of the server of this process, which ends with it; one for each `PYTHONPATH`."""
     folder = tempfile.mkdtemp(prefix="planwarden-fork-")
     path = f"{folder}/socket"
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.forking.server", path],
         cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": python_path} if python_path else None,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
