@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.client.extension import advertise
-from mcp.server.apps import EXTENSION_ID
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.synopsis import describe_fault
 from planwarden.server.cli.terminal.lines import step_lines
-from planwarden.server.mcp.app.view import META_KEY
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from tests.requirements import requirement
@@ -27,6 +24,7 @@ from tests.server.mcp.support import (
     ids_of,
     nobody,
     ok,
+    open_desk,
     question_of,
     refused,
     sender,
@@ -124,33 +122,14 @@ async def test_a_models_rejection_is_named_as_the_models_and_its_reason_is_nobod
 
 
 @requirement("approval:edit-labelled")
-async def test_the_view_says_first_that_the_model_edited_an_argument(tmp_path: Path, era: Era) -> None:
-    app = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html;profile=mcp-app"]})]
-    async with (
-        served(tmp_path, tools=[sender(Ledger())]) as found,
-        Client(found.server, mode=era, extensions=app) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
-        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": EDIT})
-        assert still.meta is not None
-        [question] = still.meta[META_KEY]
-        assert (question["heading"], question["found"]) == ("Run this call?", [f"{BY_MODEL}."])
-        assert question["facts"][0] == "Tool: send"
-
-
-@requirement("approval:edit-labelled")
 async def test_each_argument_names_its_last_editor_and_a_persons_edit_stays_a_persons(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
     edit: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "bob", "copies": 3}}
-    async with (
-        served(tmp_path, tools=[sender(ledger)]) as found,
-        Client(found.server, mode=era, elicitation_callback=approving(arg_to="cy")) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
-        await ok(client, "resume_execution", **ids_of(asked), decision=edit)
-        execution = await found.warden.service.engine.find(asked["executionId"])
+    async with open_desk(tmp_path, era, asks=approving(arg_to="cy")) as desk:
+        asked = await desk.ok("execute_plan", plan=SEND)
+        await desk.ok("resume_execution", **ids_of(asked), decision=edit)
+        execution = await desk.warden.service.engine.find(asked["executionId"])
         [suspension] = execution.suspensions.values()
-    assert ledger.lines == ["send cy 3 False"]
+    assert desk.ledger.lines == ["send cy 3 False"]
     edits = [(edit.revision, edit.assurance, edit.arguments) for edit in suspension.question.edits]
     assert edits == [(2, "claimed", ("copies",)), (3, "client", ("to",))]
 
@@ -158,17 +137,14 @@ async def test_each_argument_names_its_last_editor_and_a_persons_edit_stays_a_pe
 async def test_a_decision_that_names_a_digest_is_only_about_the_question_that_was_shown(
     tmp_path: Path, era: Era
 ) -> None:
-    ledger, person = Ledger(), approving()
-    async with (
-        served(tmp_path, tools=[sender(ledger)]) as found,
-        Client(found.server, mode=era, elicitation_callback=person) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
+    person = approving()
+    async with open_desk(tmp_path, era, asks=person) as desk:
+        asked = await desk.ok("execute_plan", plan=SEND)
         decision = {"decision": {"approved": True}}
-        error = await refused(client, "resume_execution", **ids_of(asked), **decision, digest="0" * 64)
-        assert error["code"] == "stale_revision" and person.shown == [] and ledger.lines == []
-        await ok(client, "resume_execution", **ids_of(asked), **decision, digest=question_of(asked)["digest"])
-    assert ledger.lines == ["send ann 1 False"]
+        error = await desk.refused("resume_execution", **ids_of(asked), **decision, digest="0" * 64)
+        assert error["code"] == "stale_revision" and person.shown == [] and desk.ledger.lines == []
+        await desk.ok("resume_execution", **ids_of(asked), **decision, digest=question_of(asked)["digest"])
+    assert desk.ledger.lines == ["send ann 1 False"]
 
 
 @requirement("approval:vote-stands")
