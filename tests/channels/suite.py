@@ -11,9 +11,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import Schedule
+from planwarden.agent.core.synopsis import describe_fault
 from planwarden.server.cli.terminal.lines import step_lines
+from planwarden.server.mcp.results import build_view_result
+from planwarden.server.mcp.text import format_execution
 from tests.channels.channels import CHANNELS, SEND, Answer, Event, Stage
 from tests.kit import confirm, governed, plan, tool_step
+from tests.server.mcp.support import text_of
 
 Json = dict[str, JsonValue]
 
@@ -94,7 +98,7 @@ FORM: Json = {
     "type": "object",
     "required": ["city", "nights"],
     "properties": {
-        "city": {"type": "string", "enum": ["Oslo", "Rome"]},
+        "city": {"type": "string", "enum": ["Oslo", "Rome"], "description": "Where\u202e to"},
         "nights": {"type": "integer", "minimum": 1},
     },
 }
@@ -110,7 +114,14 @@ UNSEEN = ("\x1b", "\u202e", "\u200b", "\x07")
 
 
 async def model_edits(stage: Stage) -> None:
+    """The calling model edits an argument, and the answer that it gets says whose edit that is."""
     await stage.edit_by_model(to="everybody")
+    execution = await stage.look()
+    [edit] = execution.suspensions[0].edits
+    assert (edit.arguments, edit.assurance, edit.channel, edit.principal) == (("to",), "claimed", "mcp", "local")
+    assert 'Edited: ["to"] by "local" (assurance claimed, mcp)' in text_of(
+        build_view_result(execution, format_execution)
+    )
 
 
 async def tool_changes(stage: Stage) -> None:
@@ -150,18 +161,39 @@ async def votes_are_audited(stage: Stage) -> None:
     assert [kind for kind in kinds if kind in ("asked", "endorsed", "decided")] == ["asked", "endorsed", "decided"]
 
 
-async def pages_say_who_decided(stage: Stage) -> None:
-    """Check the page and the line of the terminal: who, through what, and nothing less than a person as a person."""
+async def edit_stays_the_models(stage: Stage) -> None:
+    [suspension] = (await stage.find()).suspensions.values()
+    assert [edit.assurance for edit in suspension.question.edits] == ["claimed"]
+    revised = [seen.data for seen in (await stage.look()).observations or () if seen.data.get("revision") == 2]
+    assert (["to"], "claimed") in [(data.get("edited"), data.get("assurance")) for data in revised]
+    [facts] = [row.facts for row in (await stage.warden.service.audit.read_page()).rows if row.kind == "revised"]
+    assert (facts["assurance"], facts["channel"], facts["principal"]) == ("claimed", "mcp", "local")
+
+
+async def it_is_said_who_decided(stage: Stage) -> None:
+    """Check pages, terminal and answers: who, through what, and nothing less than a person as a person."""
     execution = await stage.find()
     [suspension] = execution.suspensions.values()
+    is_claim, view = suspension.assurance == "claimed", await stage.look()
     verb = "approved" if suspension.decision.approved else "rejected"
-    who = "the calling model of local" if suspension.assurance == "claimed" else suspension.principal
+    who = "the calling model of local" if is_claim else suspension.principal
     browser = stage.inbox.browser()
     await browser.log_in()
-    words = " ".join((await browser.open(f"/inbox/suspensions/{suspension.question.suspension_id}")).words.split())
-    assert f"{verb} by {who}" in words and ("(a person" in words) == (suspension.assurance == "human")
+    paths = (f"/inbox/suspensions/{suspension.question.suspension_id}", "/inbox/history")
+    page, history = [" ".join((await browser.open(path)).words.split()) for path in paths]
+    assert f"{verb} by {who}" in page and ("(a person" in page) == (suspension.assurance == "human")
     [line] = [line.text for line in step_lines(execution, execution.steps["a"]) if verb in line.text]
     assert f"{verb} by {who} ({suspension.assurance}, {suspension.channel})" in line
+    if verb == "rejected":
+        # A reason that a model claims is nobody's word.
+        result = build_view_result(view, format_execution)
+        told = (page, history, line, describe_fault(execution), text_of(result), str(result.structured_content))
+        assert [text for text in told if is_claim and ("not today" in text or "a person rejected" in text)] == []
+        assert is_claim or "not today" in page
+        assert ("no person did" in view.next_action) == is_claim
+        rows = (await stage.warden.service.audit.read_page()).rows
+        [facts] = [row.facts for row in rows if row.kind == "decided"]
+        assert (facts.get("claim"), facts.get("reason")) == (("not today", None) if is_claim else (None, "not today"))
 
 
 def edited_as(*arguments: str, revision: int = 2) -> Callable[[Stage], Awaitable[None]]:
@@ -220,7 +252,7 @@ CASES: tuple[Case, ...] = (
         name="approve runs the call once, as it was shown",
         steps=SENT,
         turns=(Turn(answers=(YES,), ledger=(ANN,), status="completed", shows=(r"\bann\b",)),),
-        check=pages_say_who_decided,
+        check=it_is_said_who_decided,
         cannot={"tool": CLAIM},
         requirements=("inbox:decides-once", "resume:table", "tasks:input", "app:nonce"),
     ),
@@ -265,9 +297,9 @@ CASES: tuple[Case, ...] = (
         name="anybody rejects a dangerous call",
         steps=ERASED,
         turns=(Turn(answers=(NO,), status="rejected"),),
-        check=pages_say_who_decided,
+        check=it_is_said_who_decided,
         cannot=_except(FORMS, Cannot("the question is not put there")),
-        requirements=("resume:table",),
+        requirements=("resume:table", "approval:claimed-rejection"),
     ),
     Case(
         name="no decision leaves the question open",
@@ -313,6 +345,7 @@ CASES: tuple[Case, ...] = (
                 shows=("The calling model edited after it was asked: to", "everybody"),
             ),
         ),
+        check=edit_stays_the_models,
         cannot=NO_LOOK,
         requirements=("inbox:stale", "tasks:replay", "approval:edit-labelled"),
     ),

@@ -57,15 +57,6 @@ def test_input_that_ends_before_the_reason_rejects_nothing(cli: Cli) -> None:
     assert run(cli, TypedTerminal("n"), ERASE).status == "suspended"
 
 
-def test_long_arguments_can_be_seen_whole_before_deciding(cli: Cli) -> None:
-    note = "".join(f"{number:04}" for number in range(500))
-    terminal = TypedTerminal("v", "y")
-    execution = run(cli, terminal, step("erase", "erase", {"ids": [1], "note": note}))
-    assert execution.status == "completed"
-    before, _, after = terminal.shown.partition("v view all")
-    assert "sha256" in before and note not in before and note in after
-
-
 @requirement("forms:whole")
 def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
     label, action = "l" * 300 + "END", "a" * 600 + "END"

@@ -74,54 +74,11 @@ async def test_a_form_without_a_decision_decides_nothing(tmp_path: Path, era: Er
         assert "did not decide" in still["nextAction"] and "planwarden approve" in still["nextAction"]
 
 
-async def test_arguments_edited_in_the_form_are_what_runs(tmp_path: Path, era: Era) -> None:
-    person = approving(arg_copies=3, arg_to="Ann")
-    async with open_desk(tmp_path, era, asks=person) as desk:
-        asked = await desk.ok("execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann"})))
-        assert question_of(asked)["kind"] == "approval"
-        done = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
-        assert (done["status"], desk.ledger.lines) == ("completed", ["send Ann 3 False"])
-        [form] = person.shown
-        fields = {name: entry for name, entry in form.requested_schema["properties"].items() if name != "decision"}
-        assert {name: entry.get("default") for name, entry in fields.items()} == {
-            "reason": None,
-            "arg_to": "Ann",
-            "arg_copies": "1",
-            "arg_urgent": False,
-        }
-        assert '\nto="Ann", copies=1, urgent=false\n' in form.message
-
-
-FORM: JsonValue = {
-    "type": "object",
-    "properties": {
-        "city": {"type": "string", "enum": ["Rome", "Oslo"], "description": "Where\u202e to"},
-        "nights": {"type": "integer", "minimum": 1, "default": 2},
-        "quiet": {"type": "boolean"},
-    },
-    "required": ["city"],
-    "additionalProperties": False,
-}
-
-
 def _asks(form: JsonValue) -> dict[str, JsonValue]:
     return plan(
         tool_step("ask", "requestInput", {"message": "Where to?", "form": form}),
         tool_step("do", "note", {"text": {"$from": "ask", "pointer": "/content/city"}}),
     )
-
-
-async def test_a_flat_form_is_filled_in_by_the_clients_person(tmp_path: Path, era: Era) -> None:
-    person = approving(city="Oslo", nights=3)
-    async with open_desk(tmp_path, era, asks=person) as desk:
-        asked = await desk.ok("execute_plan", plan=_asks(FORM))
-        assert question_of(asked)["answerSchema"] == FORM
-        done = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
-        assert (done["status"], desk.ledger.lines) == ("completed", ["note Oslo"])
-        assert done["steps"][0]["result"]["content"] == {"city": "Oslo", "nights": 3}
-        schema = person.shown[0].requested_schema
-        assert schema["required"] == ["decision", "city"]
-        assert schema["properties"]["city"]["description"] == "Where\\u202e to"
 
 
 @pytest.mark.parametrize(
