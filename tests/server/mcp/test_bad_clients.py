@@ -127,23 +127,6 @@ async def test_the_answer_of_a_client_that_declares_no_forms_does_not_count(desk
     assert await is_still_open(desk)
 
 
-@requirement("clients:lying")
-@pytest.mark.parametrize("action", ["accept", "decline"])
-async def test_an_address_is_decided_by_no_answer_of_a_client(desk: Desk, wire: Wire, action: str) -> None:
-    asked = await wire.call("execute_plan", arguments={"plan": plan(tool_step("a", "erase", {"ids": [1]}))})
-    arguments: Document = {**ids_of(asked["structuredContent"]), "decision": {"approved": True}, "waitSeconds": 0}
-    returned = await wire.declaring(LINKS).call("resume_execution", arguments=arguments)
-    for _ in range(3):
-        answer = await wire.declaring(LINKS).call(
-            "resume_execution",
-            arguments=arguments,
-            inputResponses={"decision": {**APPROVED, "action": action}},
-            requestState=returned["requestState"],
-        )
-        assert answer["structuredContent"]["awaiting"] == "human"
-    assert await is_still_open(desk)
-
-
 @requirement("clients:malformed")
 async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_change_nothing(
     desk: Desk, wire: Wire

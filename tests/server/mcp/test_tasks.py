@@ -112,23 +112,6 @@ async def test_what_would_ask_the_calling_model_is_an_ordinary_result(desk: Desk
 
 
 @requirement("tasks:input")
-async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(desk: Desk) -> None:
-    task = await run(desk, SENT)
-    [(key, request)] = (await task.until("input_required"))["inputRequests"].items()
-    assert request["method"] == "elicitation/create" and request["params"]["mode"] == "form"
-    assert "send" in request["params"]["message"]
-    assert request["params"]["requestedSchema"]["required"] == ["decision"]
-    edited: JsonValue = {"action": "accept", "content": {"decision": "approve", "arg_to": "bob"}}
-    assert (await task.update(**{key: edited}))["resultType"] == "complete"
-    await task.over()
-    assert desk.ledger.lines == ["send bob 1 False"]
-    page = await desk.warden.service.audit.read_page(execution_id=task.task_id)
-    [decided] = [row for row in page.rows if row.kind == "decided"]
-    assert (decided.facts["assurance"], decided.facts["channel"]) == ("client", "tasks")
-    assert decided.facts["rendered"]
-
-
-@requirement("tasks:input")
 async def test_answers_can_come_one_by_one(desk: Desk) -> None:
     task = await run(desk, TWO)
     first, second = (await task.until("input_required"))["inputRequests"]
