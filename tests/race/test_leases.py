@@ -24,14 +24,15 @@ from planwarden.agent.runtime.scheduler import TICK_S
 from planwarden.agent.runtime.silence import LOOK_S, RENEW_S, SILENT_S, UNLIMITED_S
 from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.tools.base import Tool, define
+from planwarden.tools.registry import Registry
 from tests.harness import team as engines
 from tests.harness.fault import ForgetfulStore, SilentStore
 from tests.harness.ledger import Ledger
-from tests.harness.person import DID_NOT_HAPPEN, NO
-from tests.harness.team import ALONE, Gate, Team, find_question, start, step, until
+from tests.harness.person import DID_NOT_HAPPEN, NO, PRINCIPAL
+from tests.harness.team import ALONE, Gate, Team, engine_on, find_question, start, step, until
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd, Postgres
-from tests.support.fakes import StoreCall, WatchedStore
+from tests.support.fakes import StoreCall, WatchedStore, recording_tool
 from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
@@ -166,20 +167,19 @@ async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> N
 async def test_an_owner_that_stood_still_after_it_stored_the_intent_makes_no_call(place: Place) -> None:
     is_stored, may_go_on = anyio.Event(), anyio.Event()
 
-    class StandingStill(SilentStore):
-        async def _watch(self, moment: StoreCall) -> None:
-            if (moment.call, moment.when) == ("append", "after"):
-                is_stored.set()
-                await may_go_on.wait()
+    async def stand_still(moment: StoreCall) -> None:
+        if (moment.call, moment.when) == ("append", "after"):
+            is_stored.set()
+            await may_go_on.wait()
 
     # A tool that does not ask for the lease itself.
     tools = Registry([recording_tool(place.ledger, "mail")])
     async with (
-        engine_on(StandingStill(place.back_end.connect()), tools, CallerModel()) as owner,
-        engine_on(place.back_end.connect(), tools, CallerModel()) as other,
+        engine_on(SilentStore(place.back_end.connect(), stand_still), tools) as owner,
+        engine_on(place.back_end.connect(), tools) as other,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(start_mail, owner, "t")
+        tasks.start_soon(start, owner, step("mail", "mail"))
         await is_stored.wait()
         [header] = await place.back_end.connect().executions(PRINCIPAL, 1)
         asked = await place.take_over(other, await other.find(header.execution_id))
