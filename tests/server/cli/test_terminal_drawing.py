@@ -11,6 +11,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
+from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in, read_flat_fields
 from planwarden.server.cli.terminal.lines import TerminalLine, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
@@ -83,7 +84,7 @@ def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
     assert words(execution, "a")[1] == f"erase(ids=[1]) → erased: 1 (allowed by grant {grant_id[:8]})"
 
 
-def test_values_are_summarized() -> None:
+def test_values_are_summarized_and_ages_use_the_largest_unit_that_fits() -> None:
     values: tuple[tuple[JsonValue, str], ...] = (
         (None, "null"),
         ("a\nb\u202e", '"a\\nb\\u202e"'),
@@ -95,6 +96,8 @@ def test_values_are_summarized() -> None:
         ("x" * 1_000, '"' + "x" * 98 + "…"),
     )
     assert [value_summary(value) for value, _ in values] == [shown for _, shown in values]
+    ages = {59: "59 s ago", 60: "1 min ago", 7_199: "1 h ago", 3 * 86_400: "3 d ago", 90 * 86_400: "on 1970-01-01"}
+    assert {seconds: format_age(0, seconds) for seconds in ages} == ages
 
 
 def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii() -> None:

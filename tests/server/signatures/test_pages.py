@@ -201,7 +201,7 @@ async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
 
 
 @requirement("signed:keys")
-async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
+async def test_keys_are_listed_added_with_a_known_one_only_and_removed() -> None:
     async with signing_inbox(Ledger()) as found:
         ann, bob = await found.person(), found.signer()
         await bob.log_in("bob")
@@ -212,6 +212,12 @@ async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
         page = await ann.open("/inbox/keys")
         removals = [form for form in page.forms if form.action.endswith("/remove")]
         assert len(removals) == 2 and "red key" in page.words
+        thief = found.signer()
+        await thief.log_in("ann")
+        form = (await thief.open("/inbox/keys")).form("/add")
+        asked = await thief.challenge(form.action, {**form.fields, "label": ["mine"]})
+        stolen = {"label": ["mine"], "credential": [thief.key.create(asked["create"])], "nonce": [asked["nonce"]]}
+        assert (await thief.send(form.action, {**form.fields, **stolen, "signature": [""]})).status == 422
         theirs = await bob.send(removals[0].action, {**(await bob.open("/inbox/keys")).forms[0].fields})
         assert theirs.status == 422 and "You have no key" in theirs.words
         assert (await ann.submit(removals[0])).status == 303
