@@ -112,6 +112,8 @@ def test_a_server_that_is_down_is_named_with_its_reason_by_each_command_and_hind
     assert checks["downstream"]["status"] == "ok"
     down = cli.main("trust", "bad", "--yes")
     assert down.code == 1 and "'bad'" in down.err
+    cli.write("planwarden.json", servers())
+    assert cli.main("doctor").code == 0
 
 
 def test_what_only_reads_runs_without_asking_after_trust_and_comments_stay(cli: Cli) -> None:

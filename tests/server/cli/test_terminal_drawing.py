@@ -11,6 +11,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
+from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in, read_flat_fields
 from planwarden.server.cli.terminal.lines import TerminalLine, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
@@ -83,9 +84,8 @@ def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
     assert words(execution, "a")[1] == f"erase(ids=[1]) → erased: 1 (allowed by grant {grant_id[:8]})"
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
+def test_values_are_summarized_and_ages_use_the_largest_unit_that_fits() -> None:
+    values: tuple[tuple[JsonValue, str], ...] = (
         (None, "null"),
         ("a\nb\u202e", '"a\\nb\\u202e"'),
         ([1, 2], "[1, 2]"),
@@ -94,10 +94,10 @@ def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
         ({}, "{}"),
         ({"$from": "find", "pointer": "/x"}, "from find"),
         ("x" * 1_000, '"' + "x" * 98 + "…"),
-    ],
-)
-def test_values_are_summarized(value: JsonValue, shown: str) -> None:
-    assert value_summary(value) == shown
+    )
+    assert [value_summary(value) for value, _ in values] == [shown for _, shown in values]
+    ages = {59: "59 s ago", 60: "1 min ago", 7_199: "1 h ago", 3 * 86_400: "3 d ago", 90 * 86_400: "on 1970-01-01"}
+    assert {seconds: format_age(0, seconds) for seconds in ages} == ages
 
 
 def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii() -> None:
@@ -168,17 +168,13 @@ def test_a_form_that_is_not_flat_is_answered_in_json(
     assert fill_in(terminal, form) == {"b": [1]}
 
 
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("", (True, None)),
-        ("5", (True, 5)),
-        ('{"a": [true]}', (True, {"a": [True]})),
-        ("just words", (True, "just words")),
-        ('{"a": ', (False, None)),
-        ("NaN", (False, None)),
-    ],
-)
-def test_a_result_can_be_typed_as_json_or_as_text(typed: str, expected: tuple[bool, JsonValue]) -> None:
-    terminal, _ = type_lines(typed)
-    assert ask_for_json(terminal, "result: ") == expected
+def test_a_result_can_be_typed_as_json_or_as_text() -> None:
+    expected: dict[str, tuple[bool, JsonValue]] = {
+        "": (True, None),
+        "5": (True, 5),
+        '{"a": [true]}': (True, {"a": [True]}),
+        "just words": (True, "just words"),
+        '{"a": ': (False, None),
+        "NaN": (False, None),
+    }
+    assert {typed: ask_for_json(type_lines(typed)[0], "result: ") for typed in expected} == expected

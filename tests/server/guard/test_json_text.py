@@ -65,16 +65,8 @@ def test_an_empty_file_gets_an_object() -> None:
     "text",
     [
         *("[]", "1", '"x"', '{"hooks": []}', '{"hooks": {"PreToolUse": {}}}', '{"hooks": null}', '{"a": 1', "{'a': 1}"),
-        *(
-            '{"a": 1, "a": 2}',
-            '{"a": 01x}',
-            '{"a" 1}',
-            '{"a": 1} x',
-            "{" * 1_000,
-            '{"a": [1 2]}',
-            "{a: 1}",
-            '{"a": "\n"}',
-        ),
+        *('{"a": 1, "a": 2}', '{"a": 01x}', '{"a" 1}', '{"a": 1} x', "{" * 1_000, '{"a": [1 2]}', "{a: 1}"),
+        '{"a": "\n"}',
     ],
 )
 def test_a_file_that_is_something_else_is_refused(text: str) -> None:
@@ -83,10 +75,6 @@ def test_a_file_that_is_something_else_is_refused(text: str) -> None:
 
 
 def test_a_member_that_is_there_stays() -> None:
-    assert (
-        set_member('{"permission": {"bash": "allow"}}', ("permission", "bash"), "ask")
-        == '{"permission": {"bash": "allow"}}'
-    )
     for text in ('{"permission": {"bash": "allow"}}', '{"permission": "ask"}'):
         assert set_member(text, ("permission", "bash"), "ask") == text
     assert json.loads(set_member("{}", ("permission", "bash"), "ask")) == {"permission": {"bash": "ask"}}

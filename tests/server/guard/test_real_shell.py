@@ -102,14 +102,8 @@ async def test_what_a_rule_denies_is_denied_however_the_shell_lets_it_be_written
 
 WRAPPED = (
     *("command git push", "exec git push", "exec -a b git push", "eval git push", "eval 'git  push'", "time git push"),
-    *(
-        "trap 'git push' EXIT",
-        "/sh/dash -c 'git push'",
-        '/sh/bash -c "git push"',
-        "/sh/bash -ec 'a; git push'",
-        "/sh/dash -c 'exec git push'",
-    ),
-    *("/bin/git push", "command -p /bin/git push", "/sh/bash -o posix -c 'git push' x"),
+    *("trap 'git push' EXIT", "/sh/dash -c 'git push'", '/sh/bash -c "git push"', "/sh/bash -ec 'a; git push'"),
+    *("/sh/dash -c 'exec git push'", "/bin/git push", "command -p /bin/git push", "/sh/bash -o posix -c 'git push' x"),
 )
 """Lines that the shells of the jail run by themselves."""
 
@@ -146,11 +140,7 @@ then = "allow"
     [
         *WRAPPED,
         *(
-            "env git push",
-            "env X=1 git push",
-            "sudo git push",
-            "nohup git push",
-            "nice -n 5 git push",
+            *("env git push", "env X=1 git push", "sudo git push", "nohup git push", "nice -n 5 git push"),
             "xargs git push",
         ),
         *(

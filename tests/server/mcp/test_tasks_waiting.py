@@ -30,7 +30,7 @@ SENT = plan(tool_step("a", "send", {"to": "ann"}))
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
     """A client that takes tasks, shows forms and opens addresses; there is an inbox."""
-    async with take_tasks(tmp_path, inbox_url=INBOX, on_disk=True) as opened:
+    async with take_tasks(tmp_path, inbox_url=INBOX) as opened:
         yield opened
 
 

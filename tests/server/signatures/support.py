@@ -23,7 +23,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.signatures.browser_options import RelyingParty
 from planwarden.server.signatures.signature import from_base64url, to_base64url
-from tests.server.inbox.support import Browser, Inbox, Page
+from tests.server.inbox.support import Browser, Form, Inbox, Page
 from tests.support.wardens import Ledger, tool_step, warden
 
 HOST = "localhost:8765"
@@ -119,10 +119,13 @@ class SigningBrowser(Browser):
         page = await self.open(f"/inbox/suspensions/{suspension_id}")
         form = page.form("/decision")
         assert ("decision", "sign", False) in form.buttons, page.words
-        fields = {**form.fields, "decision": ["sign"], **{name: [value] for name, value in changes.items()}}
+        return await self.send(form.action, await self.prepare(form, **{n: [v] for n, v in changes.items()}))
+
+    async def prepare(self, form: Form, **changes: Sequence[str]) -> dict[str, Sequence[str]]:
+        """The fields of the form, with a signature about them."""
+        fields = {**form.fields, "decision": ["sign"], **changes}
         asked = await self.challenge(form.action, fields)
-        fields |= {"signature": [self.key.get(asked["get"])], "nonce": [asked["nonce"]]}
-        return await self.send(form.action, fields)
+        return {**fields, "signature": [self.key.get(asked["get"])], "nonce": [asked["nonce"]]}
 
 
 @dataclass

@@ -54,11 +54,10 @@ async def test_the_same_signature_again_is_told_what_was_recorded_and_signs_noth
         ann = await found.person()
         first, second = await found.ask(WIPE), await found.ask(WIPE)
         form = (await ann.open(f"/inbox/suspensions/{first.suspension_id}")).form("/decision")
-        asked = await ann.challenge(form.action, {**form.fields, "decision": ["sign"]})
-        signed = {"decision": ["sign"], "signature": [ann.key.get(asked["get"])], "nonce": [asked["nonce"]]}
-        assert [(await ann.send(form.action, {**form.fields, **signed})).status for _ in range(2)] == [303, 303]
+        signed = await ann.prepare(form)
+        assert [(await ann.send(form.action, signed)).status for _ in range(2)] == [303, 303]
         other = (await ann.open(f"/inbox/suspensions/{second.suspension_id}")).form("/decision")
-        refused = await ann.send(other.action, {**other.fields, **signed})
+        refused = await ann.send(other.action, {**signed, **other.fields})
         assert refused.status == 422 and "used before" in refused.words
         assert ledger.lines == ["wipe old 1"]
 
@@ -71,7 +70,7 @@ async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() 
         asked = await found.ask(WIPE)
         page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
         form = page.form("/decision")
-        old = await ann.challenge(form.action, {**form.fields, "decision": ["sign"]})
+        old = await ann.prepare(form)
         [field] = [name for name, value in form.fields.items() if value == ["old"]]
         edited = {**form.fields, field: ["older"]}
         straight = await ann.send(form.action, {**edited, "decision": ["sign"]}, accept="application/json")
@@ -80,11 +79,9 @@ async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() 
         assert "On the next page you sign" in straight.words
         kept = await ann.submit(table, press="approve")
         assert kept.status == 200 and "This is revision 2, with your changes" in kept.words and ledger.lines == []
-        fields = {**kept.form("/decision").fields, "decision": ["sign"]}
-        signature = {"signature": [ann.key.get(old["get"])], "nonce": [old["nonce"]]}
-        refused = await ann.send(form.action, {**fields, **signature})
+        refused = await ann.send(form.action, {**old, **kept.form("/decision").fields})
         assert refused.status == 422 and "another revision" in refused.words and ledger.lines == []
-        stale = await ann.send(form.action, {**form.fields, "decision": ["sign"], **signature})
+        stale = await ann.send(form.action, old)
         assert stale.status == 409 and "revised" in stale.words
         assert (await ann.sign(asked.suspension_id)).status == 303
         assert ledger.lines == ["wipe older 1"]
@@ -116,14 +113,9 @@ async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None
             [asked] = (await found.current_execution(asked)).suspensions
         page = (await ann.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision")
         [field] = [name for name in page.fields if name.startswith("arg.")]
-        yes = {**page.fields, "decision": ["sign"], field: ["yes"]}
-        challenge = await ann.challenge(page.action, yes)
-        signature = {"signature": [ann.key.get(challenge["get"])], "nonce": [challenge["nonce"]]}
-        swapped = await ann.send(page.action, {**yes, field: ["no"], **signature})
+        swapped = await ann.send(page.action, {**await ann.prepare(page, **{field: ["yes"]}), field: ["no"]})
         assert swapped.status == 422 and "another answer" in swapped.words
-        challenge = await ann.challenge(page.action, yes)
-        signature = {"signature": [ann.key.get(challenge["get"])], "nonce": [challenge["nonce"]]}
-        assert (await ann.send(page.action, {**yes, **signature})).status == 303
+        assert (await ann.send(page.action, await ann.prepare(page, **{field: ["yes"]}))).status == 303
         assert (await found.current_execution(asked)).status == "completed"
         verdict = await found.warden.service.audit.verify()
         assert verdict.is_whole and verdict.signatures >= 1
@@ -209,7 +201,7 @@ async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
 
 
 @requirement("signed:keys")
-async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
+async def test_keys_are_listed_added_with_a_known_one_only_and_removed() -> None:
     async with signing_inbox(Ledger()) as found:
         ann, bob = await found.person(), found.signer()
         await bob.log_in("bob")
@@ -220,6 +212,12 @@ async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
         page = await ann.open("/inbox/keys")
         removals = [form for form in page.forms if form.action.endswith("/remove")]
         assert len(removals) == 2 and "red key" in page.words
+        thief = found.signer()
+        await thief.log_in("ann")
+        form = (await thief.open("/inbox/keys")).form("/add")
+        asked = await thief.challenge(form.action, {**form.fields, "label": ["mine"]})
+        stolen = {"label": ["mine"], "credential": [thief.key.create(asked["create"])], "nonce": [asked["nonce"]]}
+        assert (await thief.send(form.action, {**form.fields, **stolen, "signature": [""]})).status == 422
         theirs = await bob.send(removals[0].action, {**(await bob.open("/inbox/keys")).forms[0].fields})
         assert theirs.status == 422 and "You have no key" in theirs.words
         assert (await ann.submit(removals[0])).status == 303

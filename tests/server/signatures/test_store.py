@@ -4,6 +4,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.storage.ports.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce, keys_of
@@ -112,6 +113,9 @@ async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinde
     assert await keys.revoke_key("b", 3.0, REMOVED)
     assert not await keys.add_key(key("a"), None, ADDED), "a revoked key does not come back"
     assert await keys.add_key(key("c"), None, ADDED)
+    with pytest.raises(UsageError, match="object keeps no keys"):
+        # A store of somebody else's that does without.
+        keys_of(object())  # pyright: ignore[reportArgumentType]
 
 
 @requirement("signed:nonce")
