@@ -27,7 +27,7 @@ from planwarden.tools.base import Tool, define
 from tests.harness import team as engines
 from tests.harness.fault import ForgetfulStore, SilentStore
 from tests.harness.ledger import Ledger
-from tests.harness.person import DID_NOT_HAPPEN, NO
+from tests.harness.person import DID_NOT_HAPPEN, NO, PRINCIPAL
 from tests.harness.team import ALONE, Gate, Team, find_question, start, step, until
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd, Postgres
@@ -166,25 +166,23 @@ async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> N
 async def test_an_owner_that_stood_still_after_it_stored_the_intent_makes_no_call(place: Place) -> None:
     is_stored, may_go_on = anyio.Event(), anyio.Event()
 
-    class StandingStill(SilentStore):
-        async def _watch(self, moment: StoreCall) -> None:
-            if (moment.call, moment.when) == ("append", "after"):
-                is_stored.set()
-                await may_go_on.wait()
+    async def stand_still(moment: StoreCall) -> None:
+        if (moment.call, moment.when) == ("append", "after"):
+            is_stored.set()
+            await may_go_on.wait()
 
     # A tool that does not ask for the lease itself.
-    tools = Registry([recording_tool(place.ledger, "mail")])
     async with (
-        engine_on(StandingStill(place.back_end.connect()), tools, CallerModel()) as owner,
-        engine_on(place.back_end.connect(), tools, CallerModel()) as other,
+        place.process(tools=("mail",), on=lambda store: SilentStore(WatchedStore(store, stand_still))) as owner,
+        place.process(tools=("mail",)) as other,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(start_mail, owner, "t")
+        tasks.start_soon(start, owner, ALONE)
         await is_stored.wait()
-        [header] = await place.back_end.connect().executions(PRINCIPAL, 1)
+        [header] = await place.store.executions(PRINCIPAL, 1)
         asked = await place.take_over(other, await other.find(header.execution_id))
         may_go_on.set()
-        while "CallReportedLate" not in await place.read_kinds(asked):
+        while "CallReportedLate" not in await place.kinds(asked):
             await anyio.lowlevel.checkpoint()
     assert place.ledger.tools_run() == []
 
