@@ -9,7 +9,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.server.views.facts import count_hidden, escape_text, format_value
+from planwarden.server.views.facts import count_hidden, escape_text, format_value, iterate_strings
 
 OPEN_CHARS = 1_500
 """The page of a question folds longer values and shows their size and hash."""
@@ -47,8 +47,8 @@ class ValueView:
 
     @property
     def hidden_count(self) -> int:
-        """The number of escaped characters."""
-        return sum(map(count_hidden, self._parts))
+        """The number of escaped characters; control characters count too, which JSON escapes by itself."""
+        return sum(count_hidden(text) - text.count("\n") for text in iterate_strings(self.value))
 
     @cached_property
     def _parts(self) -> list[str]:

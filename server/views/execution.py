@@ -324,9 +324,9 @@ def _join_some(names: list[str]) -> str:
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
-    """Return the view with the sentence for the person who must decide; unchanged when the question is closed."""
+    """Return the view with the sentence for the person who must decide; unchanged without an open question to one."""
     found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
-    if found is None:
+    if found is None or found.addressee != "human":
         return view
     ways = [f"to run `{found.how_to_answer.command or f'{name_program()} approve {suspension_id}'}`"]
     if found.how_to_answer.inbox_url is not None:

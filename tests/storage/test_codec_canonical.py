@@ -55,17 +55,16 @@ def test_digests_differ_exactly_when_the_texts_do_and_contexts_keep_uses_apart(o
     assert quick == digest_quickly(shuffled(one), context="a") != digest_quickly(one, context="b")
 
 
-def digest_quickly_in_a(value: JsonValue) -> object:
-    return digest_quickly(value, context="a")
-
-
 @requirement("canonical:one-text")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}, [10**5000]])
 def test_what_has_no_json_form_is_refused(value: JsonValue) -> None:
     assert not has_json_form(value) and not is_surely_small(value, 10**9)
-    for use in (canonical_json, digest_quickly_in_a, lambda refused: is_larger(refused, 10**9)):
-        with pytest.raises(InvalidArguments):
-            use(value)
+    with pytest.raises(InvalidArguments):
+        canonical_json(value)
+    with pytest.raises(InvalidArguments):
+        digest_quickly(value, context="a")
+    with pytest.raises(InvalidArguments):
+        is_larger(value, 10**9)
 
 
 @requirement("canonical:one-text")

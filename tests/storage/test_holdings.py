@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import anyio
 import pytest
 
 from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect
@@ -14,7 +13,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.storage import holdings
 from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
-from tests.storage.suite import BackEnd, Scribe
+from tests.storage.suite import Scribe
 
 pytestmark = pytest.mark.anyio
 
@@ -127,29 +126,29 @@ async def test_a_repeated_intent_takes_nothing_more(store: Store) -> None:
 @requirement("rules:once")
 @requirement("rules:budget")
 async def test_what_a_call_took_comes_back_only_when_it_says_that_nothing_happened(store: Store) -> None:
-    for number, end in enumerate(
-        [
-            ev.ToolReturned(call_id="a:1", value=1),
-            ev.ToolFailed(call_id="a:1", code="tool_error", message="no"),
-            ev.ToolOutcomeUnknown(call_id="a:1", message="lost"),
-        ]
-    ):
+    ends: dict[ev.Event, tuple[str, str]] = {
+        **dict.fromkeys(
+            (
+                ev.ToolReturned(call_id="a:1", value=1),
+                ev.ToolFailed(call_id="a:1", code="tool_error", message="no"),
+                ev.ToolOutcomeUnknown(call_id="a:1", message="lost"),
+            ),
+            ("spent", "duplicate"),
+        ),
+        FAILED: ("stored", "stored"),
+        ev.CallAttemptFailed(call_id="a:1", code="x", message="busy", nothing_happened=True): ("stored", "stored"),
+    }
+    for number, (end, expected) in enumerate(ends.items()):
         once = ev.OnceKey(key=f"key {number}", values={}, keep_s=DAY_S)
         held = share(500.0, budget=f"budget {number}")
         scribe = await begin(store, f"holds {number}")
         await scribe.write(intend(held, once=once))
         await scribe.write(end)
-        assert await attempt(store, f"spent {number}", intend(held)) == "spent"
-        assert await attempt(store, f"duplicate {number}", intend(once=once)) == "duplicate"
-    for number, end in enumerate(
-        [FAILED, ev.CallAttemptFailed(call_id="a:1", code="tool_error", message="busy", nothing_happened=True)]
-    ):
-        once = ev.OnceKey(key=f"freed {number}", values={}, keep_s=DAY_S)
-        held = share(500.0, budget=f"refilled {number}")
-        scribe = await begin(store, f"frees {number}")
-        await scribe.write(intend(held, once=once))
-        await scribe.write(end)
-        assert await attempt(store, f"passes {number}", intend(held, once=once)) == "stored"
+        found = (
+            await attempt(store, f"share {number}", intend(held)),
+            await attempt(store, f"once {number}", intend(once=once)),
+        )
+        assert found == expected, end
 
 
 @requirement("rules:once")
@@ -206,16 +205,6 @@ async def test_two_calls_of_one_transaction_have_a_key_once_and_share_a_budget(s
 
 
 @requirement("rules:once")
-async def test_a_person_frees_a_key(store: Store) -> None:
-    forgotten = AuditEntry(kind="once_forgotten", facts={})
-    assert not await store.forget_once(ONCE.key, forgotten)
-    await attempt(store, "first", intend(once=ONCE))
-    assert await store.forget_once(ONCE.key, forgotten)
-    assert await attempt(store, "meant", intend(once=ONCE)) == "stored"
-    assert [row.entry.kind for row in await store.audit_rows()].count("once_forgotten") == 1
-
-
-@requirement("rules:once")
 async def test_what_is_no_call_takes_a_key_once_within_its_time(store: Store, clock: ManualClock) -> None:
     once = ev.OnceKey(key="guard", values={"tool": "Bash"}, keep_s=3600)
     assert await store.take_once(once, "guard 1", TAKEN)
@@ -223,37 +212,31 @@ async def test_what_is_no_call_takes_a_key_once_within_its_time(store: Store, cl
     clock.advance(3600)
     assert await store.take_once(once, "guard 2", TAKEN)
     assert [held.holder for held in await store.find_once(["guard"])] == ["guard 2"]
-    # It is not among the keys of calls.
+    # It is not among the keys of calls, and a person can free it.
     assert await store.list_once(None, 10) == ()
-    assert [row.entry for row in await store.audit_rows()] == [TAKEN, TAKEN]
+    forgotten = AuditEntry(kind="once_forgotten", facts={})
+    assert [await store.forget_once("guard", forgotten) for _ in range(2)] == [True, False]
+    assert await store.take_once(once, "guard 3", TAKEN)
+    assert [row.entry for row in await store.audit_rows()] == [TAKEN, TAKEN, forgotten, TAKEN]
 
 
-@requirement("rules:once")
-async def test_keys_and_budgets_outlive_the_execution(store: Store, clock: ManualClock) -> None:
-    ending = ev.StepFailed(step_id="a", code="x", message="x"), ev.ExecutionFailed(code="x", message="x")
+@requirement("rules:once", "rules:budget")
+async def test_keys_and_budgets_outlive_the_execution_and_go_away_when_they_are_long_over(
+    store: Store, clock: ManualClock
+) -> None:
     scribe = await begin(store, "first")
     await scribe.write(intend(share(500.0), once=ONCE))
-    await scribe.write(FAILED, *ending)
-    scribe = await begin(store, "second")
-    await scribe.write(intend(share(500.0), once=ONCE))
+    ending = ev.StepFailed(step_id="a", code="x", message="x"), ev.ExecutionFailed(code="x", message="x")
     await scribe.write(ev.ToolReturned(call_id="a:1", value=1), *ending)
     clock.advance(60)
-    assert await store.prune(clock.now()) == 2
-    assert await attempt(store, "third", intend(once=ONCE)) == "duplicate"
-    assert await attempt(store, "fourth", intend(share(1.0))) == "spent"
-
-
-@requirement("rules:once")
-@requirement("rules:budget")
-async def test_rows_that_are_long_over_go_away(store: Store, clock: ManualClock) -> None:
-    for number in range(3):
-        once = ev.OnceKey(key=f"key {number}", values={}, keep_s=60)
-        assert await attempt(store, f"e{number}", intend(share(1.0, budget=f"b{number}"), once=once)) == "stored"
-    clock.advance(DAY_S + SWEEP_AFTER_S)
-    await attempt(store, "sweeps", intend(share(1.0), once=ONCE))
-    clock.jump(-DAY_S - SWEEP_AFTER_S)
-    found = await store.find_once([ONCE.key, *(f"key {number}" for number in range(3))])
-    assert [held.key for held in found] == [ONCE.key]
+    assert await store.prune(clock.now()) == 1
+    assert await attempt(store, "second", intend(once=ONCE)) == "duplicate"
+    assert await attempt(store, "third", intend(share(1.0))) == "spent"
+    clock.advance(ONCE.keep_s + SWEEP_AFTER_S)
+    later = ev.OnceKey(key="later", values={}, keep_s=60)
+    assert await attempt(store, "sweeps", intend(share(1.0), once=later)) == "stored"
+    clock.jump(-ONCE.keep_s - SWEEP_AFTER_S)
+    assert [held.key for held in await store.find_once([ONCE.key, later.key])] == [later.key]
 
 
 @requirement("rules:budget")
@@ -263,29 +246,6 @@ async def test_a_budget_counts_a_limited_number_of_calls(store: Store, monkeypat
         monkeypatch.setattr(f"planwarden.{module}.MAX_SHARES", 2)
     found = [await attempt(store, f"e{n}", intend(share(0.0))) for n in range(3)]
     assert found == ["stored", "stored", "spent"]
-
-
-@requirement("rules:once")
-@requirement("rules:budget")
-async def test_racing_calls_through_two_connections_have_a_key_once_and_never_exceed_a_budget(
-    back_end: BackEnd,
-) -> None:
-    stores = [back_end.connect() for _ in range(2)]
-    answers: list[str] = []
-
-    async def compete(number: int) -> None:
-        name, key = f"e{number}", ev.OnceKey(key=f"key {number % 4}", values={}, keep_s=DAY_S)
-        answers.append(await attempt(stores[number % 2], f"once {name}", intend(once=key)))
-        answers.append(await attempt(stores[number % 2], f"share {name}", intend(share(100.0))))
-        both = intend(share(1.0, limit=3.0, budget="x"), share(1.0, limit=5.0, budget="y"), once=key)
-        answers.append(await attempt(stores[number % 2], f"both {name}", both))
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(32):
-            tasks.start_soon(compete, number)
-    assert answers.count("stored") == 4 + 5
-    assert answers.count("duplicate") + answers.count("spent") == 3 * 32 - 9
-    assert len(await stores[1].list_once(None, 10)) == 4
 
 
 def test_locks_are_few_and_in_one_order() -> None:

@@ -95,14 +95,6 @@ async def test_a_row_says_what_it_is_how_far_it_is_and_who_is_asked(store: Store
 
 
 @requirement("store:listed")
-async def test_a_plan_without_a_goal_is_called_as_its_file_or_as_its_steps(store: Store) -> None:
-    await create(store, "e1", steps("find", "pay"))
-    await create(store, "e2", saved="monthly")
-    titles = [(row.title, row.is_goal) for row in (await store.list_executions(EVERYTHING)).rows]
-    assert sorted(titles) == [("monthly", False), ("use find; use pay", False)]
-
-
-@requirement("store:listed")
 async def test_the_newest_activity_comes_first_page_by_page(store: Store, back_end: BackEnd) -> None:
     scribes: list[Scribe] = []
     for number in range(9):
@@ -125,14 +117,7 @@ async def test_the_newest_activity_comes_first_page_by_page(store: Store, back_e
 
 
 @requirement("store:listed")
-@pytest.mark.parametrize("cursor", ["", "nobody", "1", ":", "nan:1", "inf:1", "1:-1", "1:x", "1.0:1" * 20, "\0:1"])
-async def test_a_foreign_cursor_is_refused(store: Store, cursor: str) -> None:
-    with pytest.raises(InvalidArguments, match="cursor"):
-        await store.list_executions(EVERYTHING, cursor=cursor)
-
-
-@requirement("store:listed")
-async def test_words_and_filters_find_what_meets_all_of_them(store: Store) -> None:
+async def test_words_and_filters_find_what_meets_all_of_them(store: Store, back_end: BackEnd) -> None:
     await create(store, "e1", steps("find", "pay"), goal="Remind OVERDUE customers\nin Łódź", host="Codex")
     await create(store, "e2", steps("pay"), saved="monthly", host="Claude", principal="bob")
     await complete(await create(store, "e3", steps("find"), goal="100% of \\ 'it'", host="Codex"))
@@ -169,6 +154,16 @@ async def test_words_and_filters_find_what_meets_all_of_them(store: Store) -> No
     ):
         assert sorted(await names(store, wanted)) == found, wanted
     assert await store.list_hosts() == ("Claude", "Codex")
+    titles = {row.execution_id: (row.title, row.is_goal) for row in (await store.list_executions(EVERYTHING)).rows}
+    assert titles["e2"] == ("monthly", False) and titles["e1"][1]
+    await create(store, "e4", steps("find", "pay"))
+    assert (await store.list_executions(EVERYTHING, limit=1)).rows[0].title == "use find; use pay"
+    back_end.clock.advance(10)
+    assert await store.prune(back_end.clock.now()) == 1
+    assert "e3" not in await names(store) and await store.list_hosts() == ("Claude", "Codex")
+    for cursor in ("", "nobody", "1", ":", "nan:1", "inf:1", "1:-1", "1:x", "1.0:1" * 20, "\0:1"):
+        with pytest.raises(InvalidArguments, match="cursor"):
+            await store.list_executions(EVERYTHING, cursor=cursor)
 
 
 @requirement("store:listed")
@@ -212,15 +207,6 @@ async def test_a_row_says_why_it_did_not_reach_its_goal(store: Store) -> None:
     await spent.write(ev.ExecutionStarted())
     rows = {row.execution_id: row for row in (await store.list_executions(EVERYTHING)).rows}
     assert (rows["e3"].status, rows["e3"].fault) == ("running", "")
-
-
-@requirement("store:listed")
-async def test_what_is_pruned_is_listed_no_more(store: Store, back_end: BackEnd) -> None:
-    await complete(await create(store, "e1", host="Codex"))
-    await create(store, "e2")
-    back_end.clock.advance(10)
-    assert await store.prune(back_end.clock.now()) == 1
-    assert await names(store) == ["e2"] and await store.list_hosts() == ()
 
 
 @requirement("store:paging")

@@ -83,20 +83,17 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
     hasty = PostgresStore.open(url, gone_s=0.0)
     scribe = Scribe.on(living, "e1", owner="alive")
     await scribe.start()
+    key = lock_key("alive")
+    ends = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s"
     with psycopg.connect(url, autocommit=True) as connection:
-        key = lock_key("alive") & 0xFFFFFFFFFFFFFFFF
-        found = connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks "
-            "WHERE locktype = 'advisory' AND classid = %s AND objid = %s",
-            (key >> 32, key & 0xFFFFFFFF),
-        ).fetchall()
-    assert found == [(True,)]
+        words = key >> 32 & 0xFFFFFFFF, key & 0xFFFFFFFF
+        assert connection.execute(ends.encode(), words).fetchall() == [(True,)]
     assert await looking.orphans(10) == ()
-    while True:
+    is_free = True
+    while is_free:
         # Its process lives, and holds the lock again after a moment.
         with psycopg.connect(url, autocommit=True) as connection:
-            if connection.execute("SELECT NOT pg_try_advisory_lock(%s)", (lock_key("alive"),)).fetchall() == [(True,)]:
-                break
+            [(is_free,)] = connection.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchall()
     await living.close()
     # The server notices a moment later that the connection ended.
     with anyio.fail_after(60):

@@ -49,10 +49,22 @@ def run_sql(url: str, statement: str, *parameters: object) -> list[tuple[object,
         return cursor.fetchall() if cursor.description else []
 
 
+def check_private(folder: Path) -> None:
+    for file in (path for path in folder.rglob("*") if path.is_file()):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
 @requirement("secrets:shared")
-async def test_what_one_process_stores_the_others_read_until_one_deletes_it(processes: list[SecretStore]) -> None:
+async def test_what_one_process_stores_the_others_read_until_one_deletes_it(
+    processes: list[SecretStore], tmp_path: Path
+) -> None:
     one, other, *_ = processes
     assert await one.read(NAME) is None and await one.version(NAME) is None
+    await one.replace(NAME, b"x" * MAX_SECRET_BYTES)
+    with pytest.raises(StoreError):
+        await one.replace(NAME, b"y" * (MAX_SECRET_BYTES + 1))
+    assert await other.read(NAME) == b"x" * MAX_SECRET_BYTES
+    check_private(tmp_path)
     versions: list[str | None] = []
     for value in (b"first", b"second", b"second", b""):
         await one.replace(NAME, value)
@@ -76,13 +88,6 @@ async def test_processes_that_start_at_once_agree_on_one_value(processes: list[S
             tasks.start_soon(create, process, b"%d" % number)
     assert len(found) == 16 and len(set(found)) == 1
     assert await processes[0].read("request-state.key") == found[0]
-
-
-async def test_a_value_that_is_too_long_is_refused_and_the_earlier_one_stays(processes: list[SecretStore]) -> None:
-    await processes[0].replace(NAME, b"x" * MAX_SECRET_BYTES)
-    with pytest.raises(StoreError):
-        await processes[0].replace(NAME, b"y" * (MAX_SECRET_BYTES + 1))
-    assert await processes[1].read(NAME) == b"x" * MAX_SECRET_BYTES
 
 
 @requirement("downstream:login")
@@ -130,13 +135,6 @@ async def test_a_lock_of_a_process_that_died_ends(url: str) -> None:
                 assert not await store.secrets.lock(NAME, "another", 60.0)
     finally:
         await store.close()
-
-
-async def test_files_are_private_and_whole(tmp_path: Path) -> None:
-    secrets = SecretFiles(tmp_path / "home")
-    await secrets.replace(NAME, b"one")
-    [file] = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
 @requirement("secrets:sealed")

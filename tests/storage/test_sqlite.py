@@ -7,9 +7,10 @@ import signal
 import sqlite3
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -69,9 +70,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 def replace_contents(path: Path, data: bytes) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
-
-
-# --- modes and migrations ---
 
 
 @requirement("sqlite:modes")
@@ -166,7 +164,7 @@ async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows_or_l
     with pytest.raises(StoreError):
         SqliteStore.open(path, clock=ManualClock())
     for migrations in (real, [*real, whole]):
-        monkeypatch.setattr(database, "migrations", lambda migrations=migrations: migrations)
+        monkeypatch.setattr(database, "migrations", partial(list[str], migrations))
         store = SqliteStore.open(path, clock=ManualClock())
         assert (await store.check())["schema"] == len(migrations)
         for execution_id, log in logs.items():
@@ -202,61 +200,32 @@ async def test_an_upgrade_that_could_not_continue_an_execution_is_rolled_back_an
     await store.close()
 
 
-# --- refusals ---
-
-
-def _newer(path: Path) -> None:
-    edit(path, f"PRAGMA user_version = {database.latest_version() + 1}")
-
-
-def _other_application(path: Path) -> None:
-    edit(path, "PRAGMA application_id = 42")
-
-
-def _no_application(path: Path) -> None:
+def make_other(path: Path, *statements: str) -> None:
     path.unlink()
-    edit(path, "CREATE TABLE bookmarks (url TEXT)")
-    edit(path, "PRAGMA user_version = 1")
+    for statement in statements:
+        edit(path, statement)
 
 
-def _no_application_nor_version(path: Path) -> None:
-    path.unlink()
-    edit(path, "CREATE TABLE bookmarks (url TEXT)")
-
-
-def _text(path: Path) -> None:
-    path.write_text("Dear diary, " * 100, encoding="utf-8")
-
-
-def _cut_header(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:60])
-
-
-def _garbage_header(path: Path) -> None:
-    path.write_bytes(b"\xff" * 100 + path.read_bytes()[100:])
+BOOKMARKS, OTHER, NONE = "CREATE TABLE bookmarks (url TEXT)", "another application", "not a planwarden database"
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "newer": (lambda path: edit(path, f"PRAGMA user_version = {database.latest_version() + 1}"), "newer planwarden"),
+    "marked": (lambda path: edit(path, "PRAGMA application_id = 42"), OTHER),
+    "versioned": (lambda path: make_other(path, BOOKMARKS, "PRAGMA user_version = 1"), OTHER),
+    "bookmarks": (lambda path: make_other(path, BOOKMARKS), OTHER),
+    "text": (lambda path: path.write_text("Dear diary, " * 100, encoding="utf-8"), NONE),
+    "cut header": (lambda path: path.write_bytes(path.read_bytes()[:60]), NONE),
+    "garbage header": (lambda path: path.write_bytes(b"\xff" * 100 + path.read_bytes()[100:]), NONE),
+}
 
 
 @requirement("sqlite:refused-untouched", "sqlite:damage")
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (_newer, "newer planwarden"),
-        (_other_application, "another application"),
-        (_no_application, "another application"),
-        (_no_application_nor_version, "another application"),
-        (_text, "not a planwarden database"),
-        (_cut_header, "not a planwarden database"),
-        (_garbage_header, "not a planwarden database"),
-    ],
-)
-async def test_a_file_that_is_not_ours_to_use_is_refused_and_no_byte_changes(
-    path: Path, make: object, message: str
-) -> None:
+@pytest.mark.parametrize("kind", REFUSED)
+async def test_a_file_that_is_not_ours_to_use_is_refused_and_no_byte_changes(path: Path, kind: str) -> None:
+    spoil, message = REFUSED[kind]
     await written(path, 1)
-    for extra in (path.with_name(f"{path.name}.lock"), path.parent / "owners"):
-        shutil.rmtree(extra) if extra.is_dir() else extra.unlink(missing_ok=True)
-    assert callable(make)
-    make(path)
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    shutil.rmtree(path.parent / "owners")
+    spoil(path)
     before = contents(path.parent)
     assert list(before) == [path.name]
     with pytest.raises(StoreError, match=message):
@@ -278,9 +247,6 @@ def test_a_network_file_system_is_refused_before_the_file_exists(path: Path, kin
 def test_a_local_file_system_is_accepted_also_below_or_beside_a_remote_one(path: Path, mounts: str) -> None:
     database.prepare(path, mounts=lambda: mounts.replace("HOME", str(path.parent.parent)))
     assert path.exists()
-
-
-# --- backups ---
 
 
 @requirement("sqlite:backup")
@@ -329,9 +295,6 @@ async def test_a_backup_never_overwrites(store: SqliteStore, tmp_path: Path) -> 
     with pytest.raises(StoreError, match="cannot write"):
         await store.backup(tmp_path / "nowhere" / "copy.db")
     assert target.read_text(encoding="utf-8") == "precious"
-
-
-# --- owners ---
 
 
 @pytest.fixture

@@ -16,8 +16,10 @@ from tests.support.paths import ROOT
 from tests.teeth.patches import Patch, apply, mend, read_patches
 from tests.teeth.witness import JOURNAL
 
+HANG_S = 120
+"""For one test. One that hangs with a bug has found it."""
 LIMIT_S, WIDE_LIMIT_S = 400.0, 3_600.0
-"""For one run, of the tests that are named and of whole folders. A test that hangs with a bug has found it."""
+"""For one run, of the tests that are named and of whole folders."""
 MAX_NAMED = 3
 State = Literal["found", "NOT FOUND", "does not apply", "breaks the tests"]
 
@@ -37,7 +39,10 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="run the whole folders of the tests that are named")
     parser.add_argument("--mend", action="store_true", help="name the new file in patches whose code moved")
     given = parser.parse_args()
-    patches = read_patches(given.names)
+    try:
+        patches = read_patches(given.names)
+    except ValueError as error:
+        parser.error(str(error))
     if given.mend:
         return _mend(patches)
     number, count = map(int, given.part.split("/"))
@@ -112,24 +117,24 @@ def _run(tree: Path, tests: Collection[str], *, is_stopped: bool) -> Run:
     paths = os.pathsep.join([str(tree / "src"), str(tree)])
     environment = {**os.environ, "PYTHONPATH": paths, JOURNAL: str(journal)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.teeth.witness"]
+    command += ["-o", f"faulthandler_timeout={HANG_S}"]
     command += ["-x", "-n", "0"] if is_stopped else ["-n", "auto", "--dist", "worksteal"]
     command += ["-m", "not browser", *tests]
     process = subprocess.Popen(
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
-    is_over, output = True, b""
+    output = b""
     try:
         output, _ = process.communicate(timeout=LIMIT_S if is_stopped else WIDE_LIMIT_S)
     except subprocess.TimeoutExpired:
-        is_over = False
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     lines = journal.read_text(encoding="utf-8").splitlines()
-    began, failed = (
-        [line.removeprefix(word) for line in lines if line.startswith(word)] for word in ("began ", "failed ")
+    began, failed, ended = (
+        [line.removeprefix(word) for line in lines if line.startswith(word)] for word in ("began ", "failed ", "ended ")
     )
-    # The test that hangs did not pass.
-    failed += [] if is_over else began[-1:]
+    # A test that hangs did not pass.
+    failed += [test for test in began if test not in ended]
     return Run(list(dict.fromkeys(failed)), bool(began), output.decode(errors="replace"))
 
 

@@ -8,7 +8,7 @@ import pytest
 import planwarden.agent
 
 JOURNAL = "TEETH_JOURNAL"
-"""The variable with the path of the file that is written: lines `began NODE_ID` and `failed NODE_ID`."""
+"""The variable with the path of the file that is written: `began`, `failed` or `ended`, and the id of the test."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,6 +24,10 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
         _write(f"failed {report.nodeid}")
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    _write(f"ended {nodeid}")
 
 
 def _write(line: str) -> None:

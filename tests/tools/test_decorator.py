@@ -77,20 +77,6 @@ async def book_and_answer(w: planwarden.Warden) -> Execution:
     return await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
 
 
-@requirement("decorator:on-resume")
-@pytest.mark.anyio
-async def test_on_resume_gets_the_payload_and_the_decision() -> None:
-    received: list[object] = []
-
-    def finish(payload: JsonValue, decision: planwarden.Decision) -> str:
-        received.extend([payload, decision])
-        return f"booked, {decision.reason}"
-
-    async with warden(tools=[booking(finish)]) as w:
-        done = await book_and_answer(w)
-    assert received == [{"hold": "4A"}, YES] and done.steps[0].result == "booked, go ahead"
-
-
 def subscript(payload: JsonValue, decision: Any) -> str:
     return decision["city"]
 
@@ -123,6 +109,7 @@ async def test_a_mistake_in_on_resume_is_named_with_its_line_and_the_mended_one_
     functions, received = [mistake], list[object]()
 
     def finish(payload: JsonValue, decision: planwarden.Decision) -> object:
+        assert payload == {"hold": "4A"}
         received.append(decision)
         return functions[0](payload, decision)
 

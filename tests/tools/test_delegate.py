@@ -111,10 +111,6 @@ def bob(tmp_path: Path) -> Bob:
     return Bob(tmp_path)
 
 
-def confirmation_step() -> tuple[dict[str, JsonValue], ...]:
-    return (tool_step("ask", "displayConfirmation", {"action": "Send the letter?"}),)
-
-
 GREETING = "Send a friendly greeting"
 
 
@@ -125,12 +121,12 @@ def greeting(calls: int) -> list[dict[str, JsonValue]]:
     return [ask, *payroll]
 
 
+ERASE = tool_step("erase", "erase", {"path": "old"})
+SUM = tool_step("sum", "calculator", {"expression": "1+1"})
+
+
 def show_calls(question: Suspension) -> list[tuple[str, dict[str, JsonValue]]]:
     return [(call.tool_name, call.arguments) for call in question.releases]
-
-
-def erase_step() -> tuple[dict[str, JsonValue], ...]:
-    return (tool_step("erase", "erase", {"path": "old"}),)
 
 
 async def delegate(warden: planwarden.Warden, goal: str = "do it", **more: JsonValue) -> planwarden.Execution:
@@ -160,37 +156,14 @@ async def decide(warden: planwarden.Warden, execution: planwarden.Execution, *, 
     return await wait_for_person(warden, execution, before=question.suspension_id)
 
 
-@requirement("delegate:durable")
-async def test_a_delegated_goal_returns_the_agents_answer(bob: Bob) -> None:
-    bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
-    async with bob.parent.warden() as warden:
-        execution = await delegate(warden)
-        assert execution.status == "completed", execution.steps
-        result = execution.steps[0].result
-        assert isinstance(result, dict) and result["output"] == OUTPUT and result["agent"] == "bob"
-        assert execution.usage.tool_calls == 1
-
-
-@requirement("delegate:questions")
-async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: Bob) -> None:
-    bob.set_plan(*confirmation_step())
-    async with bob.parent.warden() as warden:
-        execution = await delegate(warden)
-        [question] = execution.suspensions
-        assert (question.kind, question.addressee, question.asker) == ("delegated", "human", "agent 'bob'")
-        assert question.message == "Send the letter?" and " approve " in " ".join(question.found)
-        done = await decide(warden, execution, yes=True)
-        assert done.status == "completed", done.steps
-    [(_, status)] = bob.threads()
-    assert status == "completed"
-
-
-@requirement("delegate:covered")
+@requirement("delegate:covered", "delegate:questions")
 async def test_what_a_remote_confirmation_releases_is_shown_as_facts_before_it_is_approved(bob: Bob) -> None:
     bob.set_plan(*greeting(1))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
         [question] = execution.suspensions
+        assert (question.kind, question.addressee, question.asker) == ("delegated", "human", "agent 'bob'")
+        assert question.message == GREETING and " approve " in " ".join(question.found)
         assert show_calls(question) == [("displayConfirmation", {"action": GREETING}), ("soft", {"path": "/payroll-0"})]
         browser = open_inbox(warden).browser()
         await browser.log_in()
@@ -199,7 +172,7 @@ async def test_what_a_remote_confirmation_releases_is_shown_as_facts_before_it_i
         assert (await browser.decide(question.suspension_id, "approve")).status == 303
         done = await wait_for_person(warden, execution, before=question.suspension_id)
         assert done.status == "completed", done.steps
-    assert bob.erased == "/payroll-0"
+    assert bob.erased == "/payroll-0" and [status for _, status in bob.threads()] == ["completed"]
 
 
 @requirement("delegate:covered")
@@ -243,8 +216,6 @@ async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(
 
 
 CALL: JsonValue = {"toolName": "soft", "arguments": {"path": "x"}}
-
-
 UNSHOWN: list[tuple[str, JsonValue]] = [
     ("confirms", "soft"),
     ("confirms", [1]),
@@ -275,10 +246,14 @@ def test_whatever_an_agent_says_its_question_is_shown_whole_or_cannot_be_approve
     assert changed.fingerprint != plain.fingerprint
 
 
-@requirement("delegate:questions")
-async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_person(bob: Bob) -> None:
-    bob.set_plan(*erase_step())
+@requirement("delegate:questions", "rehearsal:nothing-done")
+async def test_neither_a_rehearsal_nor_an_approval_here_does_what_needs_the_agents_own_person(bob: Bob) -> None:
+    bob.set_plan(ERASE)
     async with bob.parent.warden() as warden:
+        rehearsed = await delegate(warden, rehearse=True)
+        [call] = rehearsed.steps[0].actual_tool_calls
+        assert (rehearsed.status, call.status, bob.threads()) == ("rehearsed", "rehearsed", [])
+        assert call.arguments == {"agent": "bob", "goal": "do it"}
         execution = await delegate(warden)
         [question] = execution.suspensions
         assert question.risk == "dangerous" and show_calls(question) == [("erase", {"path": "old"})]
@@ -290,20 +265,10 @@ async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_perso
     assert bob.erased == "" and bob.threads()[0][1] == "rejected"
 
 
-@requirement("rehearsal:nothing-done")
-async def test_a_rehearsal_delegates_nothing(bob: Bob) -> None:
-    bob.set_plan(*erase_step())
-    async with bob.parent.warden() as warden:
-        done = await delegate(warden, rehearse=True)
-        [call] = done.steps[0].actual_tool_calls
-    assert (done.status, call.status, bob.threads()) == ("rehearsed", "rehearsed", [])
-    assert call.arguments == {"agent": "bob", "goal": "do it"}
-
-
 @requirement("delegate:questions")
 async def test_with_trust_caller_at_the_agent_the_approval_goes_through(bob: Bob) -> None:
     bob.settings("trust_caller = true\n")
-    bob.set_plan(*erase_step())
+    bob.set_plan(ERASE)
     async with bob.parent.warden() as warden:
         done = await decide(warden, await delegate(warden), yes=True)
         assert done.status == "completed", done.steps
@@ -312,7 +277,7 @@ async def test_with_trust_caller_at_the_agent_the_approval_goes_through(bob: Bob
 
 @requirement("delegate:questions")
 async def test_a_question_that_was_decided_at_the_agent_is_closed_here(bob: Bob) -> None:
-    bob.set_plan(*erase_step())
+    bob.set_plan(ERASE)
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
         [ours] = execution.suspensions
@@ -352,7 +317,7 @@ async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: B
 async def test_a_goal_whose_answer_was_lost_is_not_started_a_second_time_when_a_person_sends_it_again(
     bob: Bob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
+    bob.set_plan(SUM)
     lost: list[str] = []
     call = RemoteAgent.call
 
@@ -377,7 +342,7 @@ async def test_a_goal_whose_answer_was_lost_is_not_started_a_second_time_when_a_
 
 @requirement("delegate:durable")
 async def test_cancelling_the_execution_cancels_the_agents_execution(bob: Bob) -> None:
-    bob.set_plan(*confirmation_step())
+    bob.set_plan(tool_step("ask", "displayConfirmation", {"action": "Send the letter?"}))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
         assert (await warden.cancel_execution(execution.thread_id)).status == "cancelled"
@@ -396,7 +361,7 @@ async def test_a_goal_delegated_in_a_circle_is_refused(bob: Bob) -> None:
 
 @requirement("delegate:bounded")
 async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at_all(bob: Bob) -> None:
-    bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
+    bob.set_plan(SUM)
     async with bob.parent.warden() as warden:
         step = plan(tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "x"}))
         deep = await warden.service.execute_plan(
@@ -407,7 +372,9 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
             await warden.service.execute_plan(step, requester=Requester("local", chain=("1", "2", "3", "4")))
         assert bob.threads() == []
         done = await delegate(warden, budgets={"toolCalls": 5, "seconds": 60})
-        assert done.status == "completed", done.steps
+        assert done.status == "completed" and done.usage.tool_calls == 1, done.steps
+        result = done.steps[0].result
+        assert isinstance(result, dict) and (result["output"], result["agent"]) == (OUTPUT, "bob")
     body = read_rows(bob.home, "SELECT body FROM events ORDER BY position LIMIT 1")[0][0]
     created = next(event for event in decode_events(body) if isinstance(event, ev.ExecutionCreated))
     tool_calls, seconds = created.options.budget_tool_calls, created.options.budget_seconds
@@ -427,21 +394,19 @@ async def test_an_agent_that_wants_us_to_be_its_model_is_cancelled(bob: Bob) -> 
 
 
 @requirement("delegate:durable")
-async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent(tmp_path: Path) -> None:
+async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent_whose_lost_handle_is_an_unknown_outcome(
+    tmp_path: Path,
+) -> None:
     place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "echo"\n')
     place.serve(d="good")
+    goal: JsonValue = {"agent": "d", "goal": "hello"}
     async with place.warden() as warden:
-        done = await run_call(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
+        done = await run_call(warden, "delegate_to_agent", goal)
         assert done.status == "completed" and done.steps[0].result == {"said": "hello"}
-
-
-@requirement("delegate:durable")
-async def test_an_agent_lost_before_it_returned_its_handle_is_an_unknown_outcome(tmp_path: Path) -> None:
-    place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "die"\n')
+    place.settings = place.settings.replace("echo", "die")
     place.serve(d="good")
     async with place.warden() as warden:
-        execution = await run_call(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
-        [question] = execution.suspensions
+        [question] = (await run_call(warden, "delegate_to_agent", goal)).suspensions
         assert question.kind == "reconcile" and "nobody knows its handle" in question.found[0]
         assert place.ledger.count("die hello") == 1
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
@@ -263,8 +264,8 @@ escalate_after_s = 3600
 escalate_to = ["ops"]
 [tools.wipe]
 remind_after_s = [60, 300]
-escalate_after_s = 900
 escalate_to = ["bob", "carol"]
+escalate_after_s = 900
 [tools.quiet]
 remind_after_s = []
 escalate_after_s = 0
@@ -274,18 +275,20 @@ risk = "critical"
 
 
 def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: Path) -> None:
-    file = tmp_path / "planwarden.toml"
-    file.write_text(FILE)
-    found = load_settings(home=tmp_path, environment={}).policy
+    def load(text: str) -> OperatorPolicy:
+        (tmp_path / "planwarden.toml").write_text(text)
+        return load_settings(home=tmp_path, environment={}).policy
+
+    found = load(FILE)
     default = Schedule(remind_after_s=(600,), escalate_after_s=3600, escalate_to=("ops",))
     assert found.schedule("plain") == found.schedule("anything") == default
-    assert found.schedule("wipe").remind_after_s == (60, 300) and found.schedule("wipe").escalate_to == ("bob", "carol")
+    assert found.schedule("wipe") == replace(
+        default, remind_after_s=(60, 300), escalate_after_s=900, escalate_to=("bob", "carol")
+    )
     assert found.schedule("quiet").remind_after_s == () and found.schedule("quiet").escalate_after_s is None
     # Nobody has to look at a pending question again because reminders come at another time.
-    file.write_text(FILE.replace("[60, 300]", "[61]").replace("3600", "4000"))
-    assert load_settings(home=tmp_path, environment={}).policy.policy_digest == found.policy_digest
-    file.write_text(FILE.replace('"critical"', '"dangerous"'))
-    assert load_settings(home=tmp_path, environment={}).policy.policy_digest != found.policy_digest
+    assert load(FILE.replace("[60, 300]", "[61]").replace("3600", "4000")).policy_digest == found.policy_digest
+    assert load(FILE.replace('"critical"', '"dangerous"')).policy_digest != found.policy_digest
 
 
 @pytest.mark.parametrize(

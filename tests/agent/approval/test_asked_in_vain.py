@@ -5,6 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
+from tests.kit import decide
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, plan, statuses, tool_step, warden
 
@@ -113,9 +114,7 @@ async def test_a_question_forgets_a_placeholder_that_an_edit_replaces() -> None:
         asked = await w.execute_plan(plan(tool_step("a", "send", {"to": "<email>", "text": "Dear {{name}},"})))
         [question] = asked.suspensions
         edit = planwarden.Decision(approved=True, modified_args={"to": "ann@acme.io", "text": "Dear Ann,"})
-        revised = await w.service.answer(
-            asked.thread_id, question.suspension_id, edit, CLAIM, principal="local", wait_seconds=0
-        )
+        revised = await decide(w, question, edit, CLAIM, wait_seconds=0)
     assert len(question.found) == 2
     [question] = revised.suspensions
     assert (question.revision, question.found) == (2, ())

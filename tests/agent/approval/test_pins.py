@@ -70,21 +70,6 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_need
 
 
 @requirement("downstream:pins")
-async def test_a_tool_that_changed_between_question_and_decision_is_asked_about_again() -> None:
-    changing = Changing("dangerous")
-    async with changing.warden as warden:
-        execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
-        changing.become(description="Second.")
-        with pytest.raises(StaleDefinition, match="changed after it was shown: description"):
-            await answered(warden, execution)
-        execution = await warden.get_execution(execution.thread_id)
-        [question] = execution.suspensions
-        assert "changed after it was shown: description" in question.found[0] and changing.ran == []
-        execution = await answered(warden, execution)
-        assert execution.status == "completed" and changing.ran == ["Second."]
-
-
-@requirement("downstream:pins")
 async def test_a_changed_tool_that_no_longer_takes_the_approved_arguments_is_not_run() -> None:
     changing = Changing("dangerous")
     async with changing.warden as warden:

@@ -7,19 +7,18 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.memory.store import MemoryStore
+from tests.kit import NO, YES, by, decide, governed
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-YES, NO = planwarden.Decision(approved=True), planwarden.Decision(approved=False)
 PLAN = plan(tool_step("a", "wipe", {"target": "old"}))
 
 
@@ -30,15 +29,6 @@ def wipe(ledger: Ledger, description: str = "Wipe it.") -> object:
         return {"wiped": target}
 
     return tool
-
-
-def settings(**policy: object) -> Settings:
-    # The fields are the policy's own; a wrong one raises at once.
-    return Settings(home=Path("/nonexistent"), policy=OperatorPolicy(**policy))  # pyright: ignore[reportArgumentType]
-
-
-def by(principal: str, assurance: ev.Assurance = "human", digest: str | None = None) -> Authority:
-    return Authority(assurance=assurance, channel="test", principal=principal, digest=digest)
 
 
 @requirement("approval:starter")
@@ -60,7 +50,7 @@ async def test_who_started_a_critical_call_is_no_second_person(
     ledger = Ledger()
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "clean.json").write_text(json.dumps(PLAN))
-    given = Settings(home=tmp_path, policy=settings(**policy).policy)
+    given = Settings(home=tmp_path, policy=governed(**policy).policy)
     async with warden(tools=[wipe(ledger)], settings=given) as w:
         starter = ev.Starter(principal="bob", channel="inbox")
         asked = await w.service.run_plan("clean", requester=Requester("local", starter=starter))
@@ -69,9 +59,7 @@ async def test_who_started_a_critical_call_is_no_second_person(
             # Whoever calls without a person's session, such as the owner's model, leaves it the doing of who began it.
             asked = await w.service.retry(asked.thread_id, requester=Requester("local"))
         [question] = asked.suspensions
-        done = await w.service.answer(
-            asked.thread_id, question.suspension_id, YES, by(who, assurance), principal="local"
-        )
+        done = await decide(w, question, YES, by(who, assurance))
         assert (done.status == "completed", ledger.lines == ["wipe old"]) == (runs, runs)
 
 
@@ -97,42 +85,19 @@ async def test_who_may_approve_a_critical_call(
     policy: dict[str, object], who: str, assurance: ev.Assurance, runs: bool
 ) -> None:
     ledger = Ledger()
-    async with warden(tools=[wipe(ledger)], settings=settings(**policy)) as w:
+    async with warden(tools=[wipe(ledger)], settings=governed(**policy)) as w:
         asked = await w.execute_plan(PLAN)
         [question] = asked.suspensions
-        done = await w.service.answer(
-            asked.thread_id, question.suspension_id, YES, by(who, assurance), principal="local"
-        )
+        done = await decide(w, question, YES, by(who, assurance))
     assert ledger.lines == (["wipe old"] if runs else [])
     assert done.status == ("completed" if runs else "suspended")
     assert done.awaiting == (None if runs else "human")
 
 
 @requirement("approval:quorum")
-async def test_two_of_three_people_are_needed_and_each_counts_once() -> None:
-    ledger = Ledger()
-    rules = settings(critical="second", quorum=2, approvers=("bob", "carol", "dan"))
-    async with warden(tools=[wipe(ledger)], settings=rules) as w:
-        asked = await w.execute_plan(PLAN)
-        [question] = asked.suspensions
-        place = (asked.thread_id, question.suspension_id)
-        assert question.quorum == 2 and question.needs == "second"
-        for who in ("bob", "bob", "local", "eve"):
-            waiting = await w.service.answer(*place, YES, by(who), principal="local")
-            assert waiting.status == "suspended" and ledger.lines == []
-            assert [vote.principal for vote in waiting.suspensions[0].endorsements] == ["bob"]
-        assert "2 different people must decide (1 did)" in waiting.next_action
-        done = await w.service.answer(*place, YES, by("carol"), principal="local")
-        rows = (await w.service.audit.read_page()).rows
-    assert done.status == "completed" and ledger.lines == ["wipe old"]
-    assert [row.kind for row in rows] == ["policy", "asked", "endorsed", "decided"]
-    assert rows[-1].facts["principal"] == "carol" and rows[-1].facts["assurance"] == "second"
-
-
-@requirement("approval:quorum")
 async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_enough() -> None:
     ledger = Ledger()
-    async with warden(tools=[wipe(ledger)], settings=settings(critical="second", quorum=2)) as w:
+    async with warden(tools=[wipe(ledger)], settings=governed(critical="second", quorum=2)) as w:
         asked = await w.execute_plan(PLAN)
         [question] = asked.suspensions
         place = (asked.thread_id, question.suspension_id)
@@ -148,29 +113,12 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
 
 
 @requirement("approval:stale")
-async def test_a_question_whose_tool_changed_is_revised_instead_of_approved() -> None:
-    ledger, store = Ledger(), MemoryStore()
-    async with warden(tools=[wipe(ledger)], store=store) as w:
-        asked = await w.execute_plan(PLAN)
-    [question] = asked.suspensions
-    place = (asked.thread_id, question.suspension_id)
-    async with warden(tools=[wipe(ledger, "Wipe it and everything else.")], store=store) as w:
-        with pytest.raises(StaleDefinition, match="wipe changed after it was shown") as refused:
-            await w.service.answer(*place, YES, by("bob", digest=question.digest), principal="local")
-        assert ledger.lines == [] and refused.value.details["revision"] == 2
-        [now] = (await w.get_execution(asked.thread_id)).suspensions
-        assert now.revision == 2 and now.digest == refused.value.details["digest"] != question.digest
-        done = await w.service.answer(*place, YES, by("bob", digest=now.digest), principal="local")
-    assert done.status == "completed" and ledger.lines == ["wipe old"]
-
-
-@requirement("approval:stale")
 async def test_a_question_asked_under_an_older_policy_is_judged_under_the_new_one() -> None:
     ledger, store = Ledger(), MemoryStore()
     async with warden(tools=[wipe(ledger)], store=store) as w:
         asked = await w.execute_plan(PLAN)
     place = (asked.thread_id, asked.suspensions[0].suspension_id)
-    async with warden(tools=[wipe(ledger)], store=store, settings=settings(critical="second", quorum=2)) as w:
+    async with warden(tools=[wipe(ledger)], store=store, settings=governed(critical="second", quorum=2)) as w:
         with pytest.raises(StaleDefinition, match="policy changed"):
             await w.service.answer(*place, YES, by("bob"), principal="local")
         [now] = (await w.get_execution(asked.thread_id)).suspensions

@@ -5,10 +5,8 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp import Client
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition
 from planwarden.agent.core import events as ev
 from planwarden.agent.models.caller import CallerModel
@@ -18,9 +16,8 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.memory.store import MemoryStore
+from tests.kit import by
 from tests.requirements import requirement
-from tests.server.inbox.support import open_inbox
-from tests.server.mcp.support import served
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -52,10 +49,6 @@ def strict(**policy: object) -> Settings:
     return Settings(home=HOME, tools=tools, policy=OperatorPolicy(**facts))  # pyright: ignore[reportArgumentType]
 
 
-def by(principal: str, assurance: ev.Assurance = "human") -> Authority:
-    return Authority(assurance=assurance, channel="test", principal=principal)
-
-
 @requirement("approval:reconcile")
 async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() -> None:
     ledger, store = Ledger(), MemoryStore()
@@ -74,34 +67,6 @@ async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() ->
             assert still.status == "suspended" and ledger.lines == ["pay 7"]
         done = await w.service.answer(*place, NO, by("carol"), principal="local")
     assert done.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
-
-
-@requirement("approval:reconcile")
-async def test_on_the_page_a_lost_call_that_became_critical_needs_two_people(tmp_path: Path) -> None:
-    ledger, store = Ledger(), MemoryStore()
-    async with warden(tools=[pay(ledger)], store=store) as w:
-        asked = await w.execute_plan(PLAN)
-    suspension_id = asked.suspensions[0].suspension_id
-    async with (
-        served(tmp_path, tools=[pay(ledger)], store=store, settings=strict(quorum=2)) as found,
-        Client(found.server) as client,
-    ):
-        site = open_inbox(found.warden)
-        ann, bob = site.browser(), site.browser()
-        await ann.log_in("ann")
-        await bob.log_in("bob")
-        first = await ann.decide(suspension_id, "approve", happened="no")
-        assert first.status == 409 and "look again" in first.words and ledger.lines == ["pay 7"]
-        for happened in ("yes", "no"):
-            assert (await ann.decide(suspension_id, "approve", happened=happened)).status == 303
-        page = await bob.open(f"/inbox/suspensions/{suspension_id}")
-        assert "1 of 2" in page.words and '"happened": false' in page.words and ledger.lines == ["pay 7"]
-        claim = {"approved": True, "content": {"happened": False}}
-        ids = {"threadId": asked.thread_id, "suspensionId": suspension_id}
-        await client.call_tool("resume_execution", {**ids, "decision": claim})
-        assert ledger.lines == ["pay 7"]
-        assert (await bob.decide(suspension_id, "approve", happened="no")).status == 303
-    assert ledger.lines == ["pay 7", "pay 7"]
 
 
 @requirement("approval:reconcile", "approval:quorum")

@@ -7,7 +7,6 @@ import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.evidence import gather_evidence
 from planwarden.agent.common.errors import (
-    AlreadyDecided,
     IllegalTransition,
     InvalidArguments,
     InvalidPlan,
@@ -110,17 +109,6 @@ async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: J
         with pytest.raises(InvalidArguments, match="addressed to a person"):
             await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, content or {"content": "yes"})
     assert ledger.lines == [] and still.status == "suspended" and set(statuses(still).values()) == {"pending"}
-
-
-@requirement("plan:review")
-async def test_a_rejected_plan_ends_without_a_step() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await reviewed(w)
-        done = await answer(w, asked, Decision(approved=False, reason="not today"), "claimed")
-        with pytest.raises(AlreadyDecided):
-            await answer(w, asked, YES)
-    assert (done.status, ledger.lines) == ("rejected", []) and set(statuses(done).values()) == {"pending"}
 
 
 @requirement("plan:review")

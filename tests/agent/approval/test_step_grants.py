@@ -1,7 +1,7 @@
 """Grants for a step of a saved plan: which runs they let through without a question, and which ask."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,16 @@ def write_plan(home: Path, name: str, *steps: dict[str, JsonValue], **extra: Jso
 
 @asynccontextmanager
 async def opened(
-    home: Path, ledger: Ledger | None = None, *tools: object, store: Store | None = None, **more: Any
+    home: Path,
+    ledger: Ledger | None,
+    *steps: dict[str, JsonValue],
+    tools: Sequence[object] = (),
+    store: Store | None = None,
+    script: Sequence[JsonValue] | None = None,
 ) -> AsyncGenerator[planwarden.Warden]:
-    """A warden with the plans of the home."""
-    async with warden(ledger, tools=tools, store=store, settings=Settings(home=home), **more) as made:
+    """A warden with the plans of the home, of which `weekly` has these steps."""
+    write_plan(home, "weekly", *steps)
+    async with warden(ledger, tools=tools, store=store, settings=Settings(home=home), script=script) as made:
         yield made
 
 
@@ -90,8 +96,7 @@ def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
 @requirement("grants:step")
 async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day_and_no_other_call_does(tmp_path: Path) -> None:
     ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
-    write_plan(tmp_path, "weekly", *STEPS[:2])
-    async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:
+    async with opened(tmp_path, ledger, *STEPS[:2], store=MemoryStore(clock)) as w:
         made = await allow(w, 2)
         runs = [await w.run_plan("weekly") for _ in range(3)]
         [spent] = await w.service.grants.list()
@@ -118,9 +123,8 @@ async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day_and_no_
 @requirement("grants:step")
 async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tmp_path: Path) -> None:
     ledger = Ledger()
-    write_plan(tmp_path, "weekly", *STEPS)
     write_plan(tmp_path, "copy", *STEPS)
-    async with opened(tmp_path, ledger) as w:
+    async with opened(tmp_path, ledger, *STEPS) as w:
         await allow(w)
         mine = await w.run_plan("weekly")
         copy = await w.run_plan("copy")
@@ -133,8 +137,7 @@ async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tm
 @requirement("grants:step")
 async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Path) -> None:
     ledger = Ledger()
-    write_plan(tmp_path, "weekly", *STEPS[:2])
-    async with opened(tmp_path, ledger) as w:
+    async with opened(tmp_path, ledger, *STEPS[:2]) as w:
         await allow(w)
         write_plan(tmp_path, "weekly", *STEPS[:2], title="Weekly")
         changed = await w.run_plan("weekly")
@@ -150,9 +153,8 @@ async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Pat
 @requirement("grants:step")
 async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_path: Path) -> None:
     ledger = Ledger()
-    write_plan(tmp_path, "weekly", tool_step("first", "erase", {"ids": [1]}), STEPS[2])
     other = plan(tool_step("first", "find", {"topic": "x"}), STEPS[2])
-    async with opened(tmp_path, ledger) as w:
+    async with opened(tmp_path, ledger, tool_step("first", "erase", {"ids": [1]}), STEPS[2]) as w:
         await allow(w, step="last")
         same = await decide(w, await w.run_plan("weekly"), YES)
         edited = await decide(w, await w.run_plan("weekly"), Decision(approved=True, modified_args={"ids": [2]}))
@@ -170,13 +172,12 @@ async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_
 @requirement("grants:step")
 async def test_a_plan_that_a_model_revised_asks(tmp_path: Path) -> None:
     ledger = Ledger()
-    write_plan(tmp_path, "weekly", model_step("look", "find"), STEPS[2])
     patch: JsonValue = [{"op": "add", "step": tool_step("more", "note", {"text": "x"})}]
     look: JsonValue = {
         "when": {"purpose": "step"},
         "reply": {"toolCalls": [{"toolName": "find", "arguments": {"topic": "x"}}], "revise": patch},
     }
-    async with opened(tmp_path, ledger, script=[look, says("found"), says("found")]) as w:
+    async with opened(tmp_path, ledger, model_step("look", "find"), STEPS[2], script=[look, *[says("found")] * 2]) as w:
         await allow(w, step="last")
         run = await w.run_plan("weekly")
     assert statuses(run) == {"look": "completed", "last": "suspended", "more": "pending"}
@@ -186,15 +187,17 @@ async def test_a_plan_that_a_model_revised_asks(tmp_path: Path) -> None:
 @requirement("grants:step")
 async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Path) -> None:
     ledger = Ledger()
-    write_plan(tmp_path, "weekly", model_step("free", "erase"), {**STEPS[2], "requiredTools": ["erase", "find"]})
-    async with opened(tmp_path, ledger, script=[calls(("erase", {"ids": [1]}))]) as w:
+    last = tool_step("last", "erase", {"ids": [9]})
+    last["requiredTools"] = ["erase", "find"]
+    async with opened(
+        tmp_path, ledger, model_step("free", "erase"), last, script=[calls(("erase", {"ids": [1]}))]
+    ) as w:
         with pytest.raises(InvalidArguments, match="a model writes the calls of 'erase' in step 'free'"):
             await allow(w, step="free")
-        last = await w.service.grants.find_step("weekly", "last", "erase")
-        store = w.service.engine.store
+        found = await w.service.grants.find_step("weekly", "last", "erase")
         made = await allow(w, step="last")
-        [grant] = await store.grants(only_open=True)
-        w.service.engine.grants.fill([replace(grant, step=replace(last.step, step_id="free"))])
+        [grant] = await w.service.engine.store.grants(only_open=True)
+        w.service.engine.grants.fill([replace(grant, step=replace(found.step, step_id="free"))])
         run = await w.run_plan("weekly")
     assert made.is_open and statuses(run)["free"] == "suspended" and ledger.lines == []
 
@@ -203,8 +206,7 @@ async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Pat
 @pytest.mark.parametrize("way", ["retry", "fork", "fork with the same plan"])
 async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
     steps = (tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
-    write_plan(tmp_path, "weekly", *steps)
-    async with opened(tmp_path, Ledger()) as w:
+    async with opened(tmp_path, Ledger(), *steps) as w:
         await allow(w, step="last")
         run = await decide(w, await w.run_plan("weekly"), Decision(approved=way != "retry"))
         if way == "retry":
@@ -220,8 +222,7 @@ async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
 async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tmp_path: Path) -> None:
     ledger = Ledger()
     loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
-    write_plan(tmp_path, "weekly", loop)
-    async with opened(tmp_path, ledger) as w:
+    async with opened(tmp_path, ledger, loop) as w:
         await allow(w, 3)
         run = await w.run_plan("weekly")
         [question] = run.suspensions
@@ -245,8 +246,8 @@ async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
         return "done"
 
     clock = ManualClock()
-    write_plan(tmp_path, "weekly", tool_step("purge", "push", retry={"attempts": 3, "delayS": 10}))
-    async with opened(tmp_path, None, push, store=MemoryStore(clock)) as w:
+    step = tool_step("purge", "push", retry={"attempts": 3, "delayS": 10})
+    async with opened(tmp_path, None, step, tools=[push], store=MemoryStore(clock)) as w:
         await allow(w, 2, tool="push")
         run = await w.run_plan("weekly")
         for made in (1, 2):
@@ -261,8 +262,7 @@ async def test_a_grant_for_a_step_ends_after_ninety_days_at_most_and_names_value
     tmp_path: Path,
 ) -> None:
     ledger, clock = Ledger(), ManualClock()
-    write_plan(tmp_path, "weekly", STEPS[2])
-    async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:
+    async with opened(tmp_path, ledger, STEPS[2], store=MemoryStore(clock)) as w:
         with pytest.raises(InvalidArguments, match="never calls with this value of 'ids'"):
             await allow(w, step="last", ids=[8])
         with pytest.raises(InvalidArguments, match="colour"):
@@ -293,21 +293,21 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
         return wipe
 
     authority = Authority(assurance=maker, channel="test", principal="zoe")
-    write_plan(tmp_path, "weekly", tool_step("purge", "wipe"))
-    async with opened(tmp_path, None, make_wipe("critical")) as w:
+    wipe = tool_step("purge", "wipe")
+    async with opened(tmp_path, None, wipe, tools=[make_wipe("critical")]) as w:
         with pytest.raises(InvalidArguments, match="wipe is critical"):
             await allow(w, tool="wipe", authority=authority)
         [definition] = [found for found in w.service.engine.tools.definitions() if found.name == "wipe"]
         found = await w.service.grants.find_step("weekly", "purge", "wipe")
     store = MemoryStore()
-    async with opened(tmp_path, None, make_wipe("dangerous"), store=store) as w:
+    async with opened(tmp_path, None, wipe, tools=[make_wipe("dangerous")], store=store) as w:
         await allow(w, tool="wipe", authority=authority)
         [grant] = await store.grants(only_open=True)
         assert grant.step == found.step
     # As if the digest of the definition had not changed with the risk.
     unchanged = replace(grant, grant_id="unchanged", definition_digest=definition.digest)
     await store.add_grant(unchanged, AuditEntry(kind="grant_made", facts={}))
-    async with opened(tmp_path, None, make_wipe("critical"), store=store) as w:
+    async with opened(tmp_path, None, wipe, tools=[make_wipe("critical")], store=store) as w:
         assert (await w.run_plan("weekly")).status == "suspended" and done == []
 
 
@@ -321,8 +321,7 @@ async def test_a_call_whose_outcome_is_unknown_asks_what_happened(tmp_path: Path
         sent.append("send")
         raise planwarden.OutcomeUnknown("the line went dead")
 
-    write_plan(tmp_path, "weekly", tool_step("purge", "send"))
-    async with opened(tmp_path, None, send) as w:
+    async with opened(tmp_path, None, tool_step("purge", "send"), tools=[send]) as w:
         await allow(w, tool="send")
         run = await w.run_plan("weekly")
     assert [asked.kind for asked in run.suspensions] == ["reconcile"] and sent == ["send"]
@@ -330,17 +329,9 @@ async def test_a_call_whose_outcome_is_unknown_asks_what_happened(tmp_path: Path
 
 @requirement("grants:step")
 async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Path) -> None:
-    write_plan(
-        tmp_path,
-        "weekly",
-        *STEPS[:2],
-        tool_step("twice", "erase", {"ids": [1]}),
-        {
-            **tool_step("last", "erase", {"ids": [9]}),
-            "toolCalls": [{"toolName": "erase", "arguments": {"ids": [n]}} for n in range(3)],
-        },
-    )
-    async with opened(tmp_path, Ledger()) as w:
+    last = tool_step("last", "erase", {"ids": [9]})
+    last["toolCalls"] = [{"toolName": "erase", "arguments": {"ids": [n]}} for n in range(3)]
+    async with opened(tmp_path, Ledger(), *STEPS[:2], tool_step("twice", "erase", {"ids": [1]}), last) as w:
         bound = await allow(w)
         known = await allow(w, 2, step="last")
         saved = (await w.library.look()).find("weekly")
@@ -356,8 +347,7 @@ async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Pa
 
 @requirement("grants:step")
 async def test_names_that_do_not_exist_are_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
-    write_plan(tmp_path, "weekly", *STEPS)
-    async with opened(tmp_path, Ledger()) as w:
+    async with opened(tmp_path, Ledger(), *STEPS) as w:
         with pytest.raises(UnknownPlan, match="did you mean 'weekly'"):
             await allow(w, plan="weakly")
         with pytest.raises(InvalidArguments, match=r"has no step 'purg' \(did you mean 'purge'\?\)"):
@@ -372,8 +362,7 @@ async def test_names_that_do_not_exist_are_refused_with_the_name_that_was_meant(
 async def test_a_grant_for_a_step_is_a_persons_and_for_the_plan_that_was_shown(
     tmp_path: Path, assurance: ev.Assurance
 ) -> None:
-    write_plan(tmp_path, "weekly", *STEPS)
-    async with opened(tmp_path, Ledger()) as w:
+    async with opened(tmp_path, Ledger(), *STEPS) as w:
         with pytest.raises(InvalidArguments):
             await allow(w, authority=Authority(assurance=assurance, channel="test", principal="m"))
         with pytest.raises(InvalidArguments):
@@ -389,8 +378,7 @@ async def test_a_grant_for_a_step_is_a_persons_and_for_the_plan_that_was_shown(
 @requirement("grants:step")
 async def test_a_process_that_was_refused_a_use_takes_one_of_the_next_day_without_being_told(tmp_path: Path) -> None:
     ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
-    write_plan(tmp_path, "weekly", STEPS[2])
-    async with opened(tmp_path, ledger, store=MemoryStore(clock)) as w:
+    async with opened(tmp_path, ledger, STEPS[2], store=MemoryStore(clock)) as w:
         await allow(w, 1, step="last")
         runs = [await w.run_plan("weekly")]
         w.service.engine.grants.fill(await w.service.engine.store.grants(only_open=True))

@@ -9,15 +9,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import (
-    AlreadyDecided,
-    Expired,
     InvalidArguments,
-    StaleRevision,
     ThreadBusy,
-    UnknownSuspension,
-    UnknownThread,
 )
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
@@ -28,18 +22,6 @@ from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says
 pytestmark = pytest.mark.anyio
 
 YES, NO = planwarden.Decision(approved=True), planwarden.Decision(approved=False, reason="too risky")
-
-
-async def test_a_dangerous_call_waits_and_runs_once_with_the_shown_arguments() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1, 2]})))
-        assert (asked.status, asked.awaiting, ledger.lines) == ("suspended", "human", [])
-        [question] = asked.suspensions
-        assert (question.kind, question.risk, question.needs) == ("approval", "dangerous", "human")
-        assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1, 2]}
-        done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
-    assert done.status == "completed" and ledger.lines == ["erase [1, 2]"]
 
 
 async def test_a_rejected_step_is_rejected_and_what_depends_on_it_is_skipped() -> None:
@@ -81,22 +63,6 @@ async def test_on_reject_says_what_goes_on_but_never_what_the_question_covered(
             done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
     assert "erase [1]" not in ledger.lines
     assert statuses(done)["b"] == expected["b"] and statuses(done)["c"] == expected["c"] and done.status == status
-
-
-async def test_one_confirmation_covers_the_calls_it_names_and_needs_what_the_highest_of_them_needs() -> None:
-    ledger = Ledger()
-    steps = plan(
-        tool_step("a", "find", {"topic": "t"}),
-        confirm("b", confirms=["c"]),
-        tool_step("c", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}),
-    )
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(steps)
-        [question] = asked.suspensions
-        assert (question.risk, question.needs) == ("dangerous", "human")
-        assert [covered.arguments for covered in question.confirms] == [{"ids": [1, 2, 3]}]
-        done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
-    assert done.status == "completed" and ledger.lines == ["erase [1, 2, 3]"]
 
 
 async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown() -> None:
@@ -195,89 +161,10 @@ async def test_independent_steps_run_at_the_same_time() -> None:
     assert execution.status == "completed"
 
 
-async def test_the_same_answer_again_is_recognised_and_a_different_one_is_refused() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
-        suspension_id = asked.suspensions[0].suspension_id
-        for _ in range(3):
-            done = await w.resume_execution(asked.thread_id, suspension_id, YES)
-            assert done.status == "completed"
-        with pytest.raises(AlreadyDecided):
-            await w.resume_execution(asked.thread_id, suspension_id, NO)
-    assert ledger.lines == ["erase [1]"]
-
-
-async def test_edited_arguments_are_checked_made_a_revision_and_run() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1, 2]})))
-        suspension_id = asked.suspensions[0].suspension_id
-        with pytest.raises(InvalidArguments, match="modifiedArgs"):
-            wrong = planwarden.Decision(approved=True, modified_args={"ids": "all"})
-            await w.resume_execution(asked.thread_id, suspension_id, wrong)
-        assert (await w.get_execution(asked.thread_id)).status == "suspended"
-        edited = planwarden.Decision(approved=True, modified_args={"ids": [2]})
-        done = await w.resume_execution(asked.thread_id, suspension_id, edited)
-    assert ledger.lines == ["erase [2]"] and done.steps[0].actual_tool_calls[0].arguments == {"ids": [2]}
-
-
-async def test_edits_without_authority_make_a_new_revision_that_a_person_has_to_look_at() -> None:
-    ledger = Ledger()
-    model = Authority(assurance="claimed", channel="mcp", principal="local")
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
-        [question] = asked.suspensions
-        claimed = planwarden.Decision(approved=True, modified_args={"ids": [1, 2, 3]})
-        still = await w.service.answer(
-            asked.thread_id, question.suspension_id, claimed, model, principal="local", wait_seconds=0
-        )
-        [revised] = still.suspensions
-        assert (still.status, still.awaiting, revised.revision, ledger.lines) == ("suspended", "human", 2, [])
-        seen_before = Authority(assurance="human", channel="terminal", principal="me", digest=question.digest)
-        with pytest.raises(StaleRevision):
-            await w.service.answer(asked.thread_id, question.suspension_id, YES, seen_before, principal="local")
-        seen_now = Authority(assurance="human", channel="terminal", principal="me", digest=revised.digest)
-        await w.service.answer(asked.thread_id, question.suspension_id, YES, seen_now, principal="local")
-    assert ledger.lines == ["erase [1, 2, 3]"]
-
-
-@pytest.mark.parametrize("assurance", ["claimed", "client"])
-async def test_a_claim_or_a_form_never_releases_a_dangerous_call(assurance: str) -> None:
-    ledger = Ledger()
-    weak = Authority(assurance="claimed" if assurance == "claimed" else "client", channel="mcp", principal="local")
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
-        suspension_id = asked.suspensions[0].suspension_id
-        still = await w.service.answer(asked.thread_id, suspension_id, YES, weak, principal="local")
-    assert still.status == "suspended" and still.awaiting == "human" and ledger.lines == []
-
-
 async def test_approved_has_to_be_a_boolean() -> None:
     for wrong in ("false", "true", 1, 0):
         with pytest.raises(InvalidArguments):
             planwarden.Decision(approved=wrong)  # type: ignore[arg-type]  # the point of the test is the wrong type
-
-
-async def test_a_form_is_checked_and_its_content_is_the_result() -> None:
-    form: JsonValue = {
-        "type": "object",
-        "properties": {"city": {"type": "string", "minLength": 2}},
-        "required": ["city"],
-    }
-    ledger = Ledger()
-    steps = plan(
-        tool_step("a", "requestInput", {"message": "Where?", "form": form}),
-        tool_step("b", "note", {"text": {"$from": "a", "pointer": "/content/city"}}),
-    )
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(steps)
-        [question] = asked.suspensions
-        assert question.kind == "input" and question.answer_schema == form
-        with pytest.raises(InvalidArguments, match="city"):
-            await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(content={}))
-        await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(content={"city": "Bern"}))
-    assert ledger.lines == ["note Bern"]
 
 
 async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
@@ -311,22 +198,6 @@ async def test_an_answer_that_could_not_be_read_back_is_refused_and_the_question
     assert ledger.lines == ["erase [1]"]
 
 
-async def test_an_unanswered_question_is_rejected_when_its_time_is_over() -> None:
-    clock = ManualClock()
-    steps = plan(tool_step("a", "displayConfirmation", {"action": "go on?", "timeoutSeconds": 60}))
-    async with warden(store=MemoryStore(clock)) as w:
-        asked = await w.execute_plan(steps)
-        await w.service.engine.tick()
-        assert (await w.get_execution(asked.thread_id)).status == "suspended"
-        clock.advance(61)
-        with pytest.raises(Expired):
-            await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
-        await w.service.engine.tick()
-        done = await w.get_execution(asked.thread_id, observations_after=0)
-    assert done.status == "rejected"
-    assert "SUSPENSION_TIMEOUT" in [observation.type for observation in done.observations or ()]
-
-
 async def test_waiting_is_durable_and_ends_by_the_clock() -> None:
     clock = ManualClock()
     async with warden(store=MemoryStore(clock)) as w:
@@ -347,18 +218,6 @@ async def test_a_busy_thread_refuses_new_work_and_names_what_is_pending() -> Non
         await w.cancel_execution(asked.thread_id, reason="changed my mind")
         again = await w.execute_plan(plan(confirm("b")), thread_id=asked.thread_id)
     assert again.status == "suspended" and again.thread_id == asked.thread_id
-
-
-async def test_cancelling_withdraws_the_questions_and_runs_nothing_more() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
-        cancelled = await w.cancel_execution(asked.thread_id)
-        assert cancelled.status == "cancelled" and cancelled.suspensions == ()
-        with pytest.raises(AlreadyDecided):
-            await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
-        assert (await w.list_suspensions()).total == 0
-    assert ledger.lines == []
 
 
 async def test_cancelling_stops_a_call_that_is_running() -> None:
@@ -401,30 +260,6 @@ async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by
     assert done.status == "completed" and attempts == [5, 5] and done.steps[0].result == "paid"
 
 
-@pytest.mark.parametrize(
-    ("decision", "status", "result"),
-    [
-        (planwarden.Decision(content={"happened": True, "result": "receipt 7"}), "completed", "receipt 7"),
-        (planwarden.Decision(approved=False), "failed", None),
-    ],
-)
-async def test_a_reconciled_call_takes_the_given_result_or_gives_the_step_up(
-    decision: planwarden.Decision, status: str, result: JsonValue
-) -> None:
-    attempts: list[int] = []
-
-    @planwarden.tool(risk="read", effect="effect")
-    async def pay() -> str:
-        """Lose the connection."""
-        attempts.append(1)
-        raise planwarden.OutcomeUnknown("the connection was lost")
-
-    async with warden(tools=[pay]) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "pay")))
-        done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, decision)
-    assert (done.status, done.steps[0].result, len(attempts)) == (status, result, 1)
-
-
 async def test_a_read_that_times_out_fails_without_a_question() -> None:
     @planwarden.tool(risk="read", effect="read", timeout_s=5.0)
     async def look() -> str:
@@ -436,21 +271,6 @@ async def test_a_read_that_times_out_fails_without_a_question() -> None:
     async with warden(tools=[look]) as w:
         done = await w.execute_plan(plan(tool_step("a", "look")))
     assert done.status == "failed" and done.steps[0].error is not None and done.steps[0].error.code == "timeout"
-
-
-async def test_unknown_and_foreign_ids_look_the_same() -> None:
-    async with warden() as w:
-        mine = await w.execute_plan(plan(confirm("a")), principal="ann")
-        messages: set[str] = set()
-        for thread_id in (mine.thread_id, "0" * 32):
-            suspension = mine.suspensions[0].suspension_id if thread_id == mine.thread_id else "1" * 32
-            with pytest.raises(UnknownThread) as unknown:
-                await w.get_execution(thread_id, principal="bob")
-            messages.add(unknown.value.message.replace(thread_id, "ID"))
-            with pytest.raises(UnknownSuspension) as missing:
-                await w.resume_execution(thread_id, suspension, YES, principal="bob")
-            messages.add(missing.value.message.replace(thread_id, "ID").replace(suspension, "SUSPENSION"))
-        assert len(messages) == 2 and (await w.list_suspensions(principal="bob")).total == 0
 
 
 async def test_the_caller_thinks_when_no_model_is_configured() -> None:

@@ -9,6 +9,7 @@ import pytest
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.kit import decide
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
@@ -50,7 +51,7 @@ async def test_a_question_edited_in_the_database_halts_instead_of_running(tmp_pa
     [question] = asked.suspensions
     person = Authority(assurance="human", channel="terminal", principal="ann", digest=question.digest)
     async with warden(ledger, store=store) as w:
-        done = await w.service.answer(asked.thread_id, question.suspension_id, YES, person, principal="local")
+        done = await decide(w, question, YES, person)
     await store.close()
     assert done.status == "failed" and done.error is not None and done.error.code == "digest_mismatch"
     assert ledger.lines == []

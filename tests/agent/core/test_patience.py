@@ -10,16 +10,13 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.decide import AskModel, RecordEvent, WaitForModel, decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.patience import (
-    FIRST_WAIT_S,
     LONGEST_ASKED_S,
-    LONGEST_WAIT_S,
     bound_asked_s,
-    find_wait_s,
     list_outages,
 )
 from planwarden.agent.core.plan import Plan, PlanStep
 from planwarden.agent.core.replay import find_replay_fault
-from planwarden.agent.core.state import ExecutionState, ModelOutage, new_execution
+from planwarden.agent.core.state import ExecutionState, new_execution
 from tests.requirements import requirement
 
 BEGAN = 1_000_000.0
@@ -133,24 +130,6 @@ def test_the_waits_double_from_a_minute_to_half_an_hour_and_end_with_the_patienc
     assert life.execution.exhausted == "modelPatience" and life.execution.active_s == 0
 
 
-@requirement("patience:waits")
-@given(st.integers(1, 10_000), st.floats(0, 1e9), st.floats(0, 1e8), st.none() | st.floats())
-def test_a_wait_is_never_longer_than_the_longest_nor_than_the_patience(
-    attempts: int, elapsed_s: float, patience_s: float, asked_s: float | None
-) -> None:
-    outage = ModelOutage(
-        attempts=attempts, since=BEGAN, failed_at=BEGAN + elapsed_s, message="no", asked_s=bound_asked_s(asked_s)
-    )
-    wait_s = find_wait_s(outage, patience_s)
-    left_s = outage.since + patience_s - outage.failed_at
-    least_s = bound_asked_s(asked_s) or FIRST_WAIT_S
-    if wait_s is None:
-        assert left_s <= 0
-    else:
-        assert 0 < wait_s <= min(max(LONGEST_WAIT_S, least_s), left_s)
-        assert wait_s >= max(FIRST_WAIT_S, least_s) or wait_s == left_s
-
-
 @requirement("patience:asked")
 def test_what_the_provider_asks_for_is_the_least_wait_within_limits_and_lasts_for_one_failure() -> None:
     life = Life(created("plan", DAY_S))
@@ -225,22 +204,6 @@ def test_whatever_fails_and_answers_the_execution_waits_goes_on_or_ends_and_neve
     assert find_replay_fault(life.begun, life.written) is None
     if life.execution.status == "completed":
         assert all(state.status == "completed" for state in life.execution.steps.values())
-
-
-@requirement("patience:waits")
-def test_a_step_that_waits_does_not_hold_up_the_others_and_one_that_is_given_up_ends_the_execution_after_them() -> None:
-    life = Life(created("steps", 90.0))
-    a, b = life.settle()
-    life.fail(a)
-    assert life.settle() == [b] and life.execution.steps["a"].status == "suspended"
-    life.wait_for_clock()
-    assert life.settle() == [a, b]
-    life.now = BEGAN + 95.0
-    life.fail(a)
-    assert life.settle() == [b] and life.execution.status == "running"
-    life.reply(b)
-    assert life.settle() == [] and life.execution.steps["b"].status == "completed"
-    assert (life.execution.status, life.execution.exhausted) == ("incomplete", "modelPatience")
 
 
 @requirement("patience:restart")

@@ -4,8 +4,6 @@ Plans are graphs of steps that read, act, fail, ask, wait or need the model; eve
 replays the log and checks each guarantee at the event that it concerns.
 """
 
-import os
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -30,11 +28,9 @@ from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.harness.ledger import Ledger
 from tests.harness.person import FORM, PERSON, PRINCIPAL
 from tests.harness.team import engine_on
 from tests.requirements import requirement
-from tests.support.fakes import recording_tool
 
 KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")
 MAX_ROUNDS = 60
@@ -86,16 +82,23 @@ def _call(draw: st.DrawFn, kind: str, earlier: list[str]) -> JsonValue:
     return {"toolName": names.get(kind, kind), "arguments": arguments.get(kind, {"value": taken})}
 
 
-def _tools(ledger: Ledger) -> Registry:
+def _tools(ran: list[str]) -> Registry:
+    """`find` reads, `book` acts, `erase` claims to read and is dangerous; they note that they ran."""
+
+    def build(name: str, **more: Any) -> Tool:
+        async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
+            ran.append(name)
+            return {"done": name}
+
+        shape: dict[str, JsonValue] = {"type": "object", "properties": {"value": {}}}
+        return Tool(define(ToolDefinition(name=name, description=name, input_schema=shape, **more)), call)
+
     return Registry(
         [
-            recording_tool(ledger, "find", effect="read"),
-            recording_tool(ledger, "book"),
-            recording_tool(ledger, "erase", risk="dangerous"),
-            BROKEN,
-            DISPLAY_CONFIRMATION,
-            REQUEST_INPUT,
-            WAIT,
+            build("find", risk="read", effect="read"),
+            build("book", risk="read", effect="effect"),
+            build("erase", risk="dangerous", effect="read"),
+            *(BROKEN, DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT),
         ]
     )
 
@@ -112,11 +115,11 @@ def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
     return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
 
 
-async def _run(data: st.DataObject, plan: JsonValue, ledger: Ledger) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
+async def _run(data: st.DataObject, plan: JsonValue) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
     """The finished execution and its log."""
     clock = ManualClock()
     store = MemoryStore(clock)
-    async with engine_on(store, _tools(ledger), CallerModel()) as engine:
+    async with engine_on(store, _tools([]), CallerModel()) as engine:
         parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
         options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
         execution = await engine.create(
@@ -190,7 +193,7 @@ def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> Executio
 def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
     data: st.DataObject, plan: JsonValue
 ) -> None:
-    execution, log = anyio.run(_run, data, plan, Ledger(Path(os.devnull)))
+    execution, log = anyio.run(_run, data, plan)
     assert _replay(execution, log) == execution
     assert [entry.sequence for entry in log] == list(range(1, len(log) + 1))
     for state in execution.steps.values():
@@ -213,8 +216,7 @@ def test_any_plan_can_be_rehearsed_and_then_nothing_but_reads_has_run(
     async def rehearse() -> ExecutionState:
         called: JsonValue = [{"toolName": content, "arguments": {"value": 1}}]
         answer = Decision(content={"toolCalls": called} if content else {"content": "prose"})
-        registry = Registry([*_reading_tools(ran), BROKEN, DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT])
-        async with engine_on(MemoryStore(ManualClock()), registry, CallerModel()) as engine:
+        async with engine_on(MemoryStore(ManualClock()), _tools(ran), CallerModel()) as engine:
             parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
             options = ev.Options(max_iterations=2, rehearse=True, tool_mode=tool_mode)
             execution = await engine.create(
@@ -235,21 +237,3 @@ def test_any_plan_can_be_rehearsed_and_then_nothing_but_reads_has_run(
         for call in state.calls:
             assert call.tool_name == "find" or not call.attempts
             assert (call.status == "rehearsed") is (call.rehearsed is not None)
-
-
-def _reading_tools(ran: list[str]) -> list[Tool]:
-    """Tools that only note that they ran: `find` reads, the others would not."""
-
-    def build(name: str, **more: Any) -> Tool:
-        async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-            ran.append(name)
-            return {"done": name}
-
-        shape: dict[str, JsonValue] = {"type": "object", "properties": {"value": {}}}
-        return Tool(define(ToolDefinition(name=name, description=name, input_schema=shape, **more)), call)
-
-    return [
-        build("find", risk="read", effect="read"),
-        build("book", risk="read", effect="idempotent"),
-        build("erase", risk="dangerous", effect="read"),
-    ]

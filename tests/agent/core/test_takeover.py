@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition, InvalidPlan
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.actions import DispatchCall, RecordEvent
+from planwarden.agent.core.actions import RecordEvent
 from planwarden.agent.core.decide import decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, ToolFacts
@@ -104,21 +104,6 @@ def test_what_stood_behind_an_open_confirmation_waits_for_it_through_steps_that_
     for event in (ev.StepStarted(step_id="ask"), ev.StepFailed(step_id="ask", code="x", message="y")):
         revised = apply(revised, event, 1.0)
     assert RecordEvent(ev.StepSkipped(step_id="c", because="ask")) in decide(revised)
-
-
-@requirement("retry:unknown")
-def test_an_unknown_call_comes_before_the_calls_after_it() -> None:
-    two: dict[str, JsonValue] = {
-        "id": "a",
-        "description": "a",
-        "toolCalls": [{"toolName": "t", "arguments": {}}, {"toolName": "t", "arguments": {}}],
-        "requiredTools": ["t"],
-    }
-    partly = ev.TakenStep(step_id="a", execution_id="e0", calls=(call("a:1", unknown="lost"),))
-    state = run(parsed(two), ev.StepsTakenOver(steps=(partly,)), ev.StepStarted(step_id="a"))
-    [action] = decide(state)
-    assert isinstance(action, DispatchCall)
-    assert action.call.status == "outcome_unknown", "no call of the step is made while this one is open"
 
 
 @requirement("retry:fork")

@@ -71,6 +71,7 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
         (judge("find", "/ids", {"exclusiveMinimum": 5}), "when[0] never matches: the value is a list"),
         (judge("find", "/customer/debt", {"minLength": 1}), "minLength is for text"),
         (judge("find", "/text", {"minimum": 1}), "the value is text, and minimum is for numbers"),
+        (judge("find", "/text", {"anyOf": [{"minimum": 1}, {"minItems": 5}]}), "text, and minimum is for numbers"),
         (judge("find", "", {"properties": {"idz": {}}}), "the value never has 'idz'; it has 'ids'"),
         (judge("list", "", {"contains": {"required": ["dept"]}}), "'/0' never has 'dept'; it has 'name', 'debt'"),
         (judge("loop", "", {"required": ["id"]}), "the value is a list, and required is for objects"),

@@ -28,7 +28,7 @@ CANARY = "canary-7f3a"
 def one_at_a_time(asked: ModelRequest) -> ModelReply:
     return (
         ModelReply(calls=((asked.tools_to_call[0], asked.sample_arguments(asked.tools_to_call[0])),))
-        if asked.tools
+        if asked.tools and asked.forced != (PLAN_TOOL,)
         else obedient(asked)
     )
 
@@ -55,37 +55,19 @@ def meaning(schema: JsonValue) -> JsonValue:
 
 
 @every_wire
-async def test_the_missing_tools_are_forced_and_only_the_tools_of_the_step_are_described(wire: str) -> None:
-    async with serve_double(wire, ONE_AT_A_TIME) as double, warden(Ledger(), model=build_provider_model(double)) as w:
-        execution = await w.execute_plan(plan(model_step("a", "find", "note")), goal="g")
-    assert execution.status == "completed"
-    assert [asked.forced for asked in double.requests] == [("find", "note"), ("note",)]
-    assert [tuple(asked.tools) for asked in double.requests] == [("find", "note")] * 2
-
-
-@every_wire
-async def test_a_reasoning_step_and_the_final_answer_offer_no_tool(wire: str) -> None:
-    steps: dict[str, JsonValue] = {"todoList": [{"id": "a", "description": "think", "stepType": "reasoning"}]}
+async def test_what_is_missing_is_forced_and_only_the_tools_of_a_step_are_described(wire: str) -> None:
+    planned = plan(model_step("a", "find", "note"), {"id": "b", "description": "think", "stepType": "reasoning"})
     async with (
-        serve_double(wire, MANNERS["obedient"]) as double,
+        serve_double(wire, ONE_AT_A_TIME, plan=planned) as double,
         warden(Ledger(), model=build_provider_model(double)) as w,
     ):
-        execution = await w.execute_plan(steps, goal="g", options={"synthesize": True})
-    assert execution.status == "completed" and len(double.requests) == 2
-    assert all(not asked.tools and not asked.forced for asked in double.requests)
-
-
-@every_wire
-async def test_a_plan_is_the_argument_of_one_forced_tool_with_the_schema_unchanged(wire: str) -> None:
-    async with (
-        serve_double(wire, MANNERS["obedient"]) as double,
-        warden(Ledger(), model=build_provider_model(double)) as w,
-    ):
-        execution = await w.run_goal("write a note", options={"synthesize": False})
+        execution = await w.run_goal("write a note", options={"synthesize": True})
     assert execution.status == "completed"
-    planning = double.requests[0]
-    assert planning.forced == (PLAN_TOOL,) and list(planning.tools) == [PLAN_TOOL]
-    assert meaning(planning.tools[PLAN_TOOL]) == plan_schema()
+    forced = [(PLAN_TOOL,), ("find", "note"), ("note",), (), ()]
+    assert [asked.forced for asked in double.requests] == forced
+    assert [tuple(asked.tools) for asked in double.requests] == [(PLAN_TOOL,), *[("find", "note")] * 2, (), ()]
+    # A plan is the argument of a tool with the schema unchanged.
+    assert meaning(double.requests[0].tools[PLAN_TOOL]) == plan_schema()
 
 
 @every_mode

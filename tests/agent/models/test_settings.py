@@ -116,7 +116,7 @@ async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
         environment = {"PLANWARDEN_MODEL_URL": double.url}
         model = build_model(f"{provider}:double-1", environment)
         double.expected_key = None
-        assert isinstance(model, LazyModel)
+        assert isinstance(model, LazyModel) and double.key not in repr(model)
         reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", task="The record."), ())
     assert reply.content and "double-0123" not in str(double.requests[0].headers)
 

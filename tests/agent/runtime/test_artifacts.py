@@ -23,7 +23,7 @@ from tests.harness.ledger import Ledger as EffectLedger
 from tests.harness.process import Worker
 from tests.requirements import requirement
 from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
-from tests.support.fakes import CrashingStore, RefusingStore, recording_tool
+from tests.support.fakes import CrashingStore, recording_tool
 from tests.support.wardens import Ledger, calls, decide, model_step, plan, run, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -225,15 +225,6 @@ async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tm
         done = await decide(w, asked)
     assert (done.status, ledger.lines) == ("failed", [])
     assert done.steps[2].error is not None and "is damaged" in done.steps[2].error.message
-
-
-async def test_a_full_disk_keeps_the_large_result_until_there_is_space() -> None:
-    inner = MemoryStore()
-    store = RefusingStore(inner, lambda append: bool(append.artifacts) and store.refused < 1)
-    async with warden(tools=[crawl], store=store) as w:
-        done = await w.execute_plan(plan(tool_step("a", "crawl")))
-        assert store.refused == 1 and done.status == "completed"
-        assert await inner.artifact(done.thread_id, stand_in_of(done.steps[0])["artifactId"]) is not None
 
 
 async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:

@@ -3,10 +3,8 @@
 What may differ between them is nothing but the number of requests. No manner gets a step completed that was not done.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -16,16 +14,14 @@ import planwarden
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider.endpoint import Mode
 from planwarden.agent.ports.model import Model
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.memory.store import MemoryStore
 from tests.support.doubles.caller import answer_all
-from tests.support.doubles.manners import MANNERS, Manner
+from tests.support.doubles.manners import MANNERS
 from tests.support.doubles.messages import Body
 from tests.support.doubles.plan_habits import THREE_STEPS
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
 from tests.support.slices import each_once
-from tests.support.wardens import Ledger, model_step, plan
+from tests.support.wardens import Ledger, model_step, plan, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -37,33 +33,14 @@ TIMEOUT_S = 8.0
 STEPS = plan(model_step("a", "find", "note"))
 
 
-@dataclass
-class Run:
-    """One warden whose model has one manner."""
+async def run_with(
+    model: str, name: str, planned: Body | None = None, **options: JsonValue
+) -> tuple[planwarden.Execution, list[str], ProviderDouble | None]:
+    """A plan, or what is planned for a goal, until nothing more happens with a model that has the manner of that name.
 
-    warden: planwarden.Warden
-    manner: Manner
-    ledger: Ledger
-    double: ProviderDouble | None
-    planned: Body | None
-
-    async def execute(self, **options: JsonValue) -> planwarden.Execution:
-        """Run the plan, or plan for the goal, until nothing more happens."""
-        goal = "find and note"
-        if self.planned is not None:
-            execution = await self.warden.run_goal(goal, options=options)
-        else:
-            execution = await self.warden.execute_plan(STEPS, goal=goal, options=options)
-        if self.double is None:
-            return await answer_all(self.warden, execution, self.manner, self.planned)
-        return execution
-
-
-@asynccontextmanager
-async def run_with(model: str, name: str, *, planned: Body | None = None) -> AsyncGenerator[Run]:
-    """A warden over a model that has the manner of that name."""
-    manner, ledger = MANNERS[name], Ledger()
-    settings = Settings(home=Path("/nonexistent"))
+    Returns the execution, what happened, and the server that the model asked.
+    """
+    manner, ledger, goal = MANNERS[name], Ledger(), "find and note"
     async with AsyncExitStack() as stack:
         double: ProviderDouble | None = None
         thinking: Model = CallerModel()
@@ -73,9 +50,14 @@ async def run_with(model: str, name: str, *, planned: Body | None = None) -> Asy
             mode: Mode = "text" if model == TEXT else "tools"
             double.silent_s = TIMEOUT_S
             thinking = build_provider_model(double, mode=mode, timeout_s=TIMEOUT_S)
-        warden = planwarden.Warden(settings=settings, model=thinking, tools=ledger.tools(), store=MemoryStore())
-        await stack.enter_async_context(warden)
-        yield Run(warden, manner, ledger, double, planned)
+        w = await stack.enter_async_context(warden(ledger, model=thinking))
+        if planned is not None:
+            execution = await w.run_goal(goal, options=options)
+        else:
+            execution = await w.execute_plan(STEPS, goal=goal, options=options)
+        if double is None:
+            execution = await answer_all(w, execution, manner, planned)
+        return execution, ledger.lines, double
 
 
 @dataclass(frozen=True)
@@ -129,28 +111,27 @@ async def test_a_step_is_completed_only_by_the_calls_it_promised_whatever_the_mo
     expected = EXPECTED.get(name, DONE)
     if model == CALLER:
         expected = EXPECTED_OF_CALLER.get(name, expected)
-    async with run_with(model, name) as run:
-        execution = await run.execute(maxIterations=expected.iterations)
+    execution, lines, double = await run_with(model, name, maxIterations=expected.iterations)
     [step] = execution.steps
     code = step.error.code if step.error is not None else None
     assert (step.status, step.retries, code) == (expected.status, expected.retries, expected.code)
-    assert execution.status == expected.status and tuple(run.ledger.lines) == expected.ledger
+    assert execution.status == expected.status and tuple(lines) == expected.ledger
     proven = {call.tool_name for call in step.actual_tool_calls if call.status == "succeeded"}
     assert (step.status == "completed") == ({"find", "note"} <= proven)
-    if run.double is not None and step.status == "completed":
-        assert (execution.usage.input_tokens, execution.usage.output_tokens) == run.double.tokens
+    if double is not None and step.status == "completed":
+        assert (execution.usage.input_tokens, execution.usage.output_tokens) == double.tokens
 
 
 @pytest.mark.parametrize(("model", "name"), cases())
 async def test_a_goal_is_reached_with_every_manner_that_one_can_recover_from_and_with_no_other(
     model: str, name: str
 ) -> None:
-    async with run_with(model, name, planned=THREE_STEPS) as run:
-        execution = await run.execute()
+    iterations = EXPECTED.get(name, DONE).iterations
+    execution, lines, _ = await run_with(model, name, THREE_STEPS, maxIterations=iterations)
     is_recoverable = MANNERS[name].is_recoverable
     assert (execution.status == "completed") == is_recoverable, execution.error
     for step in execution.steps:
         proven = {call.tool_name for call in step.actual_tool_calls if call.status == "succeeded"}
         assert step.status != "completed" or set(step.required_tools) <= proven
     written = {"numbering": ["note the text", "note the topic"], "invents a condition": ["note the text"]}
-    assert run.ledger.lines == (written.get(name, ["note the text"] * 2) if is_recoverable else [])
+    assert lines == (written.get(name, ["note the text"] * 2) if is_recoverable else [])

@@ -178,20 +178,6 @@ async def test_an_edited_log_does_not_fit_the_audit(tmp_path: Path) -> None:
     assert execution_id in told and "do not hold the same" in told
 
 
-@pytest.mark.anyio
-@requirement("store:audit")
-async def test_the_audit_records_a_model_that_approves_itself() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
-        claim = Authority(assurance="claimed", channel="mcp", principal="local")
-        await w.service.answer(asked.thread_id, asked.suspensions[0].suspension_id, YES, claim, principal="local")
-        rows = (await w.service.audit.read_page()).rows
-        assert (await w.service.audit.verify()).is_whole
-    assert ledger.lines == [] and [row.kind for row in rows] == ["policy", "asked", "refused"]
-    assert rows[-1].facts == {"assurance": "claimed", "channel": "mcp", "principal": "local"}
-
-
 def test_the_command_shows_verifies_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anyio.run(audited, tmp_path / "planwarden.db")
     cli = Cli(home=tmp_path, capture=capsys)

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
+from planwarden.server.auth.admission import WATCH_S
 from planwarden.server.auth.secrets import DAY_S, PREFIX, find_valid_token, hash_token, make_token
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.storage.clock import ManualClock
@@ -99,3 +100,15 @@ async def test_days_are_bounded(back_end: BackEnd, days: int) -> None:
     tokens, clock = _tokens(back_end)
     with pytest.raises(InvalidArguments, match="--days"):
         await make_token(tokens, clock, "ann", days=days)
+
+
+@requirement("access:closes")
+async def test_an_open_server_and_its_streams_notice_within_ten_seconds_what_became_of_tokens(
+    back_end: BackEnd,
+) -> None:
+    tokens, clock = _tokens(back_end)
+    check = TokenCheck(tokens, clock, is_open=True)
+    assert await check.is_open()
+    await make_token(tokens, clock, "ann")
+    clock.advance(10 - WATCH_S)
+    assert not await check.is_open() and await check.has_ended(check.pass_key)

@@ -2,6 +2,7 @@
 another one, and a terminal that a test reads and types on.
 """
 
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.main import main
 from tests.support.forking.command import forked_command_line
 
@@ -217,6 +219,22 @@ class PtyTerminal:
             return False
         self.seen += data.decode("utf-8", "replace")
         return bool(data)
+
+
+class TypedTerminal(Terminal):
+    """A terminal on which somebody types these lines, whatever it asks."""
+
+    def __init__(self, *typed: str) -> None:
+        self.output = io.StringIO()
+        super().__init__(self.output, io.StringIO("".join(f"{line}\n" for line in typed)))
+
+    @property
+    def can_ask(self) -> bool:
+        return True
+
+    @property
+    def shown(self) -> str:
+        return self.output.getvalue()
 
 
 Open = Callable[..., PtyTerminal]

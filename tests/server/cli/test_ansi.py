@@ -79,19 +79,6 @@ def test_what_follows_a_mark_hangs_below_its_text_and_a_frame_has_straight_sides
     assert "\x1b[1;33m?\x1b[0m" in text and "\x1b[1mpay\x1b[0m" in text and "\x1b[33m│\x1b[0m" in text
 
 
-def test_without_colours_there_is_only_weight_and_without_unicode_only_ascii(
-    screen: Callable[..., tuple[AnsiScreen, RecordedStream]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    drawn, paper = screen("ascii")
-    drawn.panel("Confirm?", [TerminalLine((("a → b", "good"),), "done")], "warn")
-    assert paper.getvalue().splitlines() == [
-        "+- \x1b[1mConfirm?\x1b[0m -----------+",
-        "|  \x1b[1m+\x1b[0m a -> b            |",
-        "+----------------------+",
-    ]
-
-
 class NoTimer:
     """Never begins."""
 

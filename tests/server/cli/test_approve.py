@@ -1,11 +1,17 @@
 """`approve` decides exactly what it was given, and ends with 0 when the decision is recorded."""
 
+import shlex
 import sys
+from pathlib import Path
 
+import anyio
 import pytest
 
+import planwarden
+from planwarden.server.main import main
 from tests.server.cli.support import ERASE, Cli, Open, step
 from tests.server.cli.test_code import make_code
+from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,13 +44,6 @@ def test_one_question_is_decided_and_the_command_says_what_waits_next(cli: Cli, 
     assert left == other and cli.ledger == ["erase [1, 2] none"]
     assert following[:8] in person.text and following not in person.text
     assert "1 other question waits for a person" in person.text
-
-
-def test_leaving_a_question_open_is_no_decision(cli: Cli, terminal: Open) -> None:
-    person = terminal("approve", cli.run_to_question(ERASE))
-    person.expect(CHOICE)
-    person.type("")
-    assert person.finish() == 3 and "1 waiting" in cli.main("list").out
 
 
 def test_alone_it_goes_through_the_open_ones_and_those_that_come_up(cli: Cli, terminal: Open) -> None:
@@ -83,3 +82,22 @@ def test_a_code_approves_by_the_beginning_of_an_id_and_needs_one(cli: Cli) -> No
     alone = cli.main("approve", *approve)
     assert alone.code == 2 and "go together" in alone.err
     assert cli.main("approve", suspension_id[:8], *approve).code == 0 and cli.ledger == ["erase [1, 2] none"]
+
+
+async def _ask(home: Path) -> planwarden.Execution:
+    async with planwarden.Warden(home=home, tools=Ledger().tools()) as warden:
+        return await warden.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})), wait_seconds=30)
+
+
+def test_the_command_of_a_question_in_an_embedded_warden_finds_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PLANWARDEN_HOME", raising=False)
+    home = tmp_path / "a home"
+    asked = anyio.run(_ask, home)
+    [question] = asked.suspensions
+    command = question.how_to_answer.command
+    assert command is not None and f"`{command}`" in asked.next_action
+    program, *words = shlex.split(command)
+    assert (program, words[-2:]) == ("planwarden", ["approve", question.suspension_id])
+    assert main([*words[:-2], "reject", question.suspension_id]) == 0

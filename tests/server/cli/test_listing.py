@@ -5,7 +5,6 @@ import json
 import re
 from pathlib import Path
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -47,17 +46,6 @@ def test_list_shows_the_calls_of_a_question_and_the_plan_that_makes_them(cli: Cl
     assert 'erase(ids=[1], note="none")' in shown and "and 2 more calls" in shown
     assert f"Step 2 of 2 · thread {thread_id[:8]}" in shown
     assert asked not in shown and thread_id not in shown
-
-
-def test_list_shows_the_questions_of_every_principal(cli: Cli) -> None:
-    async def ask() -> str:
-        async with planwarden.Warden(cli.home) as warden:
-            execution = await warden.execute_plan({"todoList": [ERASE]}, principal="somebody else")
-            return execution.suspensions[0].suspension_id
-
-    suspension_id = asyncio.run(ask())
-    assert suspension_id[:8] in cli.main("list").out
-    assert cli.main("reject", suspension_id).code == 0
 
 
 @requirement("terminal:executions")
@@ -254,23 +242,6 @@ def test_a_command_that_shows_what_a_broken_tool_says_of_itself_tells(cli: Cli) 
     refused = cli.main("show")
     assert (refused.code, SAYS in refused.err, refused.out) == (2, True, "")
     assert [look(cli, words) for words in ("list", "show --json")] == before
-
-
-def test_a_document_has_the_tools_that_are_offered_to_the_caller(cli: Cli) -> None:
-    plan: JsonValue = {"todoList": [{"id": "look", "description": "Look", "requiredTools": ["find", "wait"]}]}
-
-    async def start() -> None:
-        async with planwarden.Warden(cli.home) as warden:
-            await warden.execute_plan(plan, wait_seconds=60)
-
-    anyio.run(start)
-    for words in (["list", "--json"], ["show", "--json"]):
-        [question] = cli.main(*words).json["suspensions"]
-        assert [tool["name"] for tool in question["tools"]] == ["find", "wait"], json.dumps(question)
-        assert all(tool["definitionDigest"] for tool in question["tools"])
-    break_tools(cli)
-    assert cli.main("list").code == cli.main("show").code == 0
-    assert cli.main("list", "--json").code == 2
 
 
 def test_what_waits_is_shown_while_the_model_is_not_usable(cli: Cli) -> None:

@@ -1,7 +1,5 @@
 """`planwarden run-goal` with a model of each provider, and its messages when the settings are wrong."""
 
-import asyncio
-import json
 import logging
 import os
 from collections.abc import Generator, Mapping
@@ -13,8 +11,6 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from benchmarks.providers import PAGE, section
 
-import planwarden
-from planwarden.agent.models.caller import CallerModel
 from tests.agent.models.runs import (
     DONE,
     GOAL,
@@ -30,8 +26,6 @@ from tests.server.cli.support import CommandResult, run_in_process
 from tests.support.doubles.manners import MANNERS
 from tests.support.doubles.server import ProviderDouble, serve_double
 from tests.support.doubles.wire import KEY
-from tests.support.fakes import UnreachableModel
-from tests.support.wardens import plan
 
 
 @dataclass(frozen=True)
@@ -142,22 +136,3 @@ def test_an_unknown_model_a_wrong_key_and_an_endpoint_that_nobody_serves_are_one
     code, sentence = operator.run_refused(nobody)
     assert code == 1 and sentence.startswith("model_error: the provider was asked once without an answer")
     assert "ollama:m cannot be reached at http://127.0.0.1:9/v1 (4 attempts)" in sentence
-
-
-@requirement("patience:said")
-@pytest.mark.parametrize("goal", [GOAL, None])
-def test_a_person_at_a_terminal_sees_until_when_an_execution_waits_for_its_provider(
-    operator: Operator, goal: str | None
-) -> None:
-    async def wait_for_provider() -> None:
-        model = UnreachableModel(CallerModel())
-        async with planwarden.Warden(operator.home, model=model) as warden:
-            steps = plan({"id": "a", "description": "think", "stepType": "reasoning"})
-            waiting = await (warden.execute_plan(steps) if goal is None else warden.run_goal(goal))
-            assert waiting.status == "suspended"
-
-    asyncio.run(wait_for_provider())
-    result = operator.run({}, "show")
-    [line] = [line for line in result.out.splitlines() if "waits for the provider until" in line]
-    assert line.endswith('Z, then attempt 2; the last error was "the provider cannot be reached (1)"')
-    assert "attempt 2" in json.loads(operator.run({}, "show", "--json").out)["nextAction"]

@@ -1,8 +1,9 @@
 """`CliSession` in this process: dialogues, late answers and interrupted executions."""
 
 import asyncio
-import io
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -16,31 +17,14 @@ from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
-from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, TypedTerminal, step
 from tests.support.wardens import end_at_once
 from tests.tools.downstream.support import wait_until
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
-
-
-class TypedTerminal(Terminal):
-    """A terminal on which somebody types these lines, whatever it asks."""
-
-    def __init__(self, *typed: str) -> None:
-        self.output = io.StringIO()
-        super().__init__(self.output, io.StringIO("".join(f"{line}\n" for line in typed)))
-
-    @property
-    def can_ask(self) -> bool:
-        return True
-
-    @property
-    def shown(self) -> str:
-        return self.output.getvalue()
 
 
 def run(cli: Cli, terminal: TypedTerminal, *steps: JsonValue) -> ExecutionState:
@@ -73,15 +57,6 @@ def test_input_that_ends_before_the_reason_rejects_nothing(cli: Cli) -> None:
     assert run(cli, TypedTerminal("n"), ERASE).status == "suspended"
 
 
-def test_long_arguments_can_be_seen_whole_before_deciding(cli: Cli) -> None:
-    note = "".join(f"{number:04}" for number in range(500))
-    terminal = TypedTerminal("v", "y")
-    execution = run(cli, terminal, step("erase", "erase", {"ids": [1], "note": note}))
-    assert execution.status == "completed"
-    before, _, after = terminal.shown.partition("v view all")
-    assert "sha256" in before and note not in before and note in after
-
-
 @requirement("forms:whole")
 def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
     label, action = "l" * 300 + "END", "a" * 600 + "END"
@@ -96,6 +71,75 @@ def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
     assert action in after
 
 
+def test_only_a_typed_yes_approves(cli: Cli) -> None:
+    terminal = TypedTerminal("ok", "Y E S", "true", "v", "")
+    assert run(cli, terminal, ERASE).status == "suspended" and cli.ledger == []
+    assert terminal.shown.count("Type one of the letters") == 4
+
+
+@requirement("terminal:rows")
+def test_the_arguments_of_a_single_call_are_edited_field_by_field_and_a_later_look_keeps_the_edit(cli: Cli) -> None:
+    terminal = TypedTerminal("e", "[7]", "edited", "e", "", "", "yes")
+    assert run(cli, terminal, ERASE).status == "completed" and cli.ledger == ["erase [7] edited"]
+    for said in (
+        "ids (Enter: [1, 2]",
+        'note (Enter: "none")',
+        'The call would run with {"ids": [7], "note": "edited"}',
+    ):
+        assert said in terminal.shown
+    assert "ids (Enter: [7]" in terminal.shown and "The call is as it was." in terminal.shown
+
+
+def test_edited_arguments_that_do_not_fit_the_tool_are_refused_at_once_and_change_nothing(cli: Cli) -> None:
+    terminal = TypedTerminal("e", "[1", "e", "{", "e", '{"ids": "all"}', "")
+    assert run(cli, terminal, ERASE).status == "suspended" and cli.ledger == []
+    assert terminal.shown.count("not valid JSON") == 2 and "The call does not fit erase" in terminal.shown
+
+
+def test_each_field_of_a_form_is_asked_again_until_it_fits(cli: Cli) -> None:
+    terminal = TypedTerminal("none", "0", "3", "perhaps", "yes", "", "", "y")
+    result = run(cli, terminal, ASK_FORM).steps["ask"].result
+    assert result == {"approved": True, "content": {"count": 3, "sure": True, "size": "small"}}
+    for said in (
+        *("count - How many (integer):", "less than the minimum", "sure (y/n):", "choose one of them"),
+        *('size (small | large) ["small"]:', "note (string, optional):", 'Your answer: {"count": 3, "sure": true, "'),
+    ):
+        assert said in terminal.shown
+
+
+def test_arguments_can_be_edited_in_the_editor(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    terminal = TypedTerminal("e", "y")
+    assert run(cli, terminal, ERASE).status == "completed" and cli.ledger == ["erase [8] none"]
+    assert 'The call would run with {"ids": [8]}' in terminal.shown
+
+
+def _ask_rows(cli: Cli, count: int, *typed: str) -> tuple[ExecutionState, str]:
+    items: list[JsonValue] = [*range(count)]
+    terminal = TypedTerminal(*typed)
+    loop: JsonValue = {**step("wipe", "erase", {"ids": [{"$from": "item"}]}), "forEach": items}
+    return run(cli, terminal, loop), terminal.shown
+
+
+@requirement("terminal:rows")
+def test_rows_that_were_not_on_the_screen_are_not_approved_by_a_single_letter(cli: Cli) -> None:
+    execution, shown = _ask_rows(cli, 45, "y", "y", "+", "-", "y", "all")
+    assert execution.status == "completed" and len(cli.ledger) == 45
+    first, _, rest = shown.partition("Rows 1 to 20 of 45, page 1 of 3")
+    assert "row 21" not in first and "Rows 21-45 were not on the screen" in rest
+    assert "Rows 21 to 40 of 45, page 2 of 3" in rest and "Rows 41-45 were not on the screen" in rest
+
+
+@requirement("terminal:rows")
+def test_a_row_is_edited_field_by_field_and_enter_keeps_a_value(cli: Cli) -> None:
+    execution, shown = _ask_rows(cli, 2, "e", "7", "e", "1", "", "by hand", "e", "2", "[1", "s", "0", "y")
+    assert execution.status == "completed" and cli.ledger == ["erase [0] by hand", "erase [1] none"]
+    assert 'Row 1 would run with {"ids": [0], "note": "by hand"}' in shown and "That is not valid JSON" in shown
+    assert "Name one row from 1 to 2" in shown and "Name rows from 1 to 2" in shown
+
+
 def test_unchanged_arguments_make_no_revision(cli: Cli) -> None:
     terminal = TypedTerminal("e", "", "", "e", '{"ids": [1, 2], "note": "none"}', "y")
     execution = run(cli, terminal, ERASE)
@@ -103,18 +147,6 @@ def test_unchanged_arguments_make_no_revision(cli: Cli) -> None:
     [suspension] = execution.suspensions.values()
     assert suspension.question.revision == 1
     assert terminal.shown.count("The call is as it was.") == 2
-
-
-def test_a_form_can_be_answered_left_open_and_rejected(cli: Cli) -> None:
-    answers = ("2", "y", "large", "")
-    left = run(cli, TypedTerminal(*answers, "what?", ""), ASK_FORM)
-    rejected = run(cli, TypedTerminal(*answers, "r", "no idea"), ASK_FORM)
-    answered = run(cli, TypedTerminal(*answers, "y"), ASK_FORM)
-    assert [found.status for found in (left, rejected, answered)] == ["suspended", "rejected", "completed"]
-    assert answered.steps["ask"].result == {
-        "approved": True,
-        "content": {"count": 2, "sure": True, "size": "large"},
-    }
 
 
 @pytest.mark.parametrize(
@@ -206,12 +238,6 @@ def test_a_long_wait_is_left_to_a_server(cli: Cli) -> None:
     assert "waits until" in terminal.shown and "planwarden serve" in terminal.shown
 
 
-def test_edited_arguments_are_one_json_document(cli: Cli) -> None:
-    terminal = TypedTerminal("e", json.dumps({"ids": [9], "note": "é"}), "y")
-    assert run(cli, terminal, ERASE).status == "completed"
-    assert cli.ledger == ["erase [9] é"]
-
-
 def review(cli: Cli, *typed: str) -> tuple[ExecutionState, str]:
     """What became of a plan under review after somebody typed these lines, and what the terminal showed."""
     terminal = TypedTerminal(*typed)
@@ -223,14 +249,6 @@ def review(cli: Cli, *typed: str) -> tuple[ExecutionState, str]:
 
 
 @requirement("plan:review")
-def test_a_plan_is_reviewed_at_the_terminal_and_its_known_calls_are_covered(cli: Cli) -> None:
-    execution, shown = review(cli, "c")
-    assert execution.status == "completed" and cli.ledger == ["find old", "erase [1, 2] none"]
-    assert "Start this plan?" in shown and "Step 2 of 2: erase" in shown and "c yes, and the 1 call(s)" in shown
-    assert 'planwarden found: Calls of "erase" are dangerous.' in shown
-
-
-@requirement("plan:review")
 def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)
@@ -238,9 +256,3 @@ def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli, monkeypatch
     execution, shown = review(cli, "e", edited, "c", "y")
     assert execution.status == "completed" and cli.ledger == ["find new"]
     assert "It would run as:" in shown and "approved without covering calls" in shown
-
-
-@requirement("plan:review")
-def test_a_reviewed_plan_is_left_open_or_rejected_at_the_terminal(cli: Cli) -> None:
-    assert review(cli, "")[0].status == "suspended"
-    assert review(cli, "n", "not now")[0].status == "rejected" and cli.ledger == []

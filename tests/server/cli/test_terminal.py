@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -15,11 +14,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.state import FINISHED
 from tests.requirements import requirement
 from tests.server.cli.support import (
-    ASK_FORM,
     ERASE,
     Cli,
     PtyTerminal,
@@ -95,30 +92,6 @@ def test_yes_at_a_terminal_is_the_persons_who_typed_the_command(cli: Cli, termin
     assert "(human, terminal --yes)" in person.text
 
 
-def test_only_a_typed_yes_approves(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    person = terminal("approve", suspension_id)
-    for typed in ("ok", "Y E S", "true", "v"):
-        person.expect(CHOICE)
-        person.type(typed)
-        person.expect("Type one of the letters")
-    person.expect(CHOICE)
-    person.type("")
-    assert person.finish() == 3
-    assert "the question stays open" in person.text
-    assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
-
-
-def test_input_before_the_question_does_not_answer_it(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    person = terminal("approve", suspension_id)
-    person.type("y")
-    person.expect(CHOICE)
-    person.type("")
-    assert person.finish() == 3
-    assert cli.ledger == []
-
-
 def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, terminal: Open) -> None:
     slow = step("a", "wait", {"seconds": 1})
     person = terminal("run", cli.write("plan.json", {"todoList": [slow, ERASE]}))
@@ -131,166 +104,6 @@ def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, termi
     assert person.text.count("was dropped") == 1
     person.type("")
     assert person.finish() == 1 and cli.ledger == []
-
-
-def test_no_rejects_with_the_typed_reason(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(CONFIRM, ERASE)
-    thread_id = thread_of(cli)
-    person = terminal("approve", suspension_id)
-    person.expect(CHOICE)
-    person.type("no")
-    person.expect("Why not?")
-    person.type("too many")
-    # The decision is recorded, and that is what the command was for.
-    assert person.finish() == 0
-    assert "rejected by" in person.text and '"too many"' in person.text
-    assert cli.main("show", thread_id, "--json").json["status"] == "rejected"
-    assert cli.ledger == []
-
-
-@requirement("terminal:rows")
-def test_the_arguments_of_a_single_call_are_edited_field_by_field_and_a_later_look_keeps_the_edit(
-    cli: Cli, terminal: Open
-) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    person = terminal("approve", suspension_id)
-    _edit(person, ("ids (Enter: [1, 2]", "[7]"), ('note (Enter: "none")', "edited"))
-    person.expect('The call would run with {"ids": [7], "note": "edited"}')
-    _edit(person, ("ids (Enter: [7]", ""), ('note (Enter: "edited")', ""))
-    person.expect("The call is as it was.")
-    person.expect(CHOICE)
-    person.type("yes")
-    assert person.finish() == 0
-    assert cli.ledger == ["erase [7] edited"]
-
-
-def _edit(person: PtyTerminal, *fields: tuple[str, str]) -> None:
-    """Chooses to edit, and types each text after what it waits for."""
-    for expected, answer in ((CHOICE, "e"), *fields):
-        person.expect(expected)
-        person.type(answer)
-
-
-def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_path: Path) -> None:
-    editor = tmp_path / "editor.py"
-    editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
-    suspension_id = cli.run_to_question(ERASE)
-    person = terminal("approve", suspension_id, env={"EDITOR": f"{sys.executable} {editor}"})
-    person.expect(CHOICE)
-    person.type("e")
-    person.expect('The call would run with {"ids": [8]}')
-    person.expect(CHOICE)
-    person.type("y")
-    assert person.finish() == 0
-    assert cli.ledger == ["erase [8] none"]
-
-
-def test_edited_arguments_that_do_not_fit_the_tool_are_refused_at_once_and_change_nothing(
-    cli: Cli, terminal: Open
-) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    person = terminal("approve", suspension_id)
-    for typed, shown in (
-        ("[1", "not valid JSON"),
-        ("{", "not valid JSON"),
-        ('{"ids": "all"}', "The call does not fit erase"),
-    ):
-        _edit(person, ("or all arguments as one line of JSON", typed))
-        person.expect(shown)
-    person.expect(CHOICE)
-    person.type("")
-    assert person.finish() == 3
-    assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
-
-
-def test_approving_a_question_that_was_revised_meanwhile_is_refused(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    thread_id = thread_of(cli)
-    person = terminal("approve", suspension_id)
-    person.expect(CHOICE)
-
-    async def revise() -> None:
-        async with planwarden.Warden(cli.home) as warden:
-            claim = Decision(approved=True, modified_args={"ids": [1, 2, 3, 4]})
-            authority = Authority(assurance="claimed", channel="mcp", principal="local")
-            await warden.service.answer(thread_id, suspension_id, claim, authority, principal="local")
-
-    asyncio.run(revise())
-    person.type("y")
-    assert person.finish() == 1
-    assert "was revised to revision 2 since it was shown; look again" in person.text
-    again = terminal("approve", suspension_id)
-    again.expect(CHOICE)
-    again.type("")
-    again.finish()
-    assert "The calling model edited after it was asked: ids" in again.text
-    assert cli.ledger == []
-
-
-def test_a_form_is_asked_field_by_field(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(ASK_FORM)
-    thread_id = thread_of(cli)
-    person = terminal("approve", suspension_id, "--json")
-    dialogue = [
-        ("count - How many (integer):", "none"),
-        ("count", "0"),
-        ("less than the minimum", None),
-        ("count", "3"),
-        ("sure (y/n):", "perhaps"),
-        ("choose one of them", None),
-        ("sure", "yes"),
-        ('size (small | large) ["small"]:', ""),
-        ("note (string, optional):", ""),
-        ('Your answer: {"count": 3, "sure": true, "size": "small"}', None),
-        ("Send it?", "y"),
-    ]
-    for expected, typed in dialogue:
-        person.expect(expected)
-        if typed is not None:
-            person.type(typed)
-    assert person.finish() == 0
-    [ask] = cli.main("show", thread_id, "--json").json["steps"]
-    assert ask["result"]["content"] == {"count": 3, "sure": True, "size": "small"}
-
-
-@pytest.mark.parametrize(
-    ("key", "then", "code", "ledger"),
-    [
-        ("y", '{"id": 5}', 0, ["lost"]),
-        ("n", None, 0, ["lost", "found"]),
-        ("g", "cannot tell", 0, ["lost"]),
-        ("", None, 3, ["lost"]),
-    ],
-    ids=["it happened", "it did not happen", "give up", "left open"],
-)
-def test_a_person_settles_an_unknown_outcome(
-    cli: Cli, terminal: Open, key: str, then: str | None, code: int, ledger: list[str]
-) -> None:
-    suspension_id = cli.run_to_question(step("lost", "lost"))
-    thread_id = thread_of(cli)
-    person = terminal("approve", suspension_id)
-    person.expect("Did this call happen?")
-    person.expect("Did it happen? [")
-    person.type(key)
-    if then is not None:
-        person.expect("Its result as JSON" if key == "y" else "Why not?")
-        person.type(then)
-    assert person.finish() == code
-    assert cli.ledger == ledger
-    if key == "y":
-        assert cli.main("show", thread_id, "--json").json["steps"][0]["result"] == {"id": 5}
-
-
-def test_run_asks_each_question_as_it_comes_up(cli: Cli, terminal: Open) -> None:
-    path = cli.write("plan.json", {"todoList": [FIND, ERASE, step("wipe", "wipe")]})
-    person = terminal("run", path)
-    person.expect("Tool: erase")
-    person.expect(CHOICE)
-    person.type("y")
-    person.expect("Risk: critical")
-    person.expect("does not suffice")
-    assert person.finish() == 3
-    assert cli.ledger == ["find old", "erase [1, 2] none"]
 
 
 def test_json_goes_to_standard_output_and_the_question_to_standard_error(cli: Cli) -> None:
@@ -320,25 +133,6 @@ def test_no_color_turns_colours_off_and_a_dumb_terminal_gets_plain_lines(cli: Cl
     assert "\x1b[31m" in coloured.seen
     assert "\x1b[31m" not in plain.seen
     assert "\x1b" not in dumb.seen
-
-
-def test_hostile_text_cannot_control_the_terminal(cli: Cli, terminal: Open) -> None:
-    hostile = "Fine\x1b]0;title\x07\x1b[2J\u202e\u200b\n" * 100
-    suspension_id = cli.run_to_question(
-        step("ask", "displayConfirmation", {"action": hostile, "details": hostile * 20})
-    )
-    person = terminal("approve", suspension_id)
-    person.expect("planwarden found: Control or invisible characters escaped:")
-    person.expect("The plan says:")
-    person.expect("Fine\\u001b]0;title\\u0007")
-    person.expect("v view all")
-    person.expect(CHOICE)
-    person.type("v")
-    person.expect(CHOICE)
-    person.type("")
-    assert person.finish() == 3
-    assert not {"\x07", "\u202e", "\u200b"} & set(person.seen)
-    assert "\x1b]" not in person.seen and "\x1b[2J" not in person.seen
 
 
 def test_a_process_killed_while_its_question_waits_loses_nothing(cli: Cli, terminal: Open) -> None:

@@ -12,10 +12,10 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in, read_flat_fields
-from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines, step_lines, value_summary
+from planwarden.server.cli.terminal.lines import TerminalLine, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
 from planwarden.server.cli.terminal.terminal import Terminal
-from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, tool_step, warden
+from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
 
 HUMAN = Authority(assurance="human", channel="terminal", principal="ann")
 
@@ -66,37 +66,9 @@ def words(execution: ExecutionState, step_id: str) -> list[str]:
     return [line.text for line in step_lines(execution, execution.steps[step_id])]
 
 
-def test_a_step_shows_its_calls_and_their_results() -> None:
-    found: dict[str, JsonValue] = {"topic": "t"}
-    execution = ran(plan(tool_step("a", "find", found), tool_step("b", "broken"), tool_step("c", "find", found)))
-    assert words(execution, "a") == ["a  use find", 'find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"']
-    assert words(execution, "b") == ["b  use broken", "broken() → failed: RuntimeError: the machine is on fire"]
-    assert words(execution, "c") == ["c  use find"]
-    assert outcome_lines(execution)[0].text == "1 of 3 steps completed · 2 tool calls"
-
-
-def test_prose_instead_of_a_call_is_shown_as_not_accepted() -> None:
-    execution = ran(plan(model_step("a", "note")), script=[says("I wrote it."), calls(("note", {"text": "x"}))])
-    assert words(execution, "a") == [
-        "a  use note",
-        'the model only wrote: "I wrote it."',
-        "not accepted: nothing called note; told once to call it",
-        'note(text="x") → written: "x"',
-    ]
-
-
 def test_an_advisory_step_without_calls_is_not_shown_as_proven() -> None:
     execution = ran(plan(model_step("a", "note", toolValidationMode="advisory")), script=[says("I wrote it.")])
     assert words(execution, "a")[1:] == ['the model only wrote: "I wrote it."', "advisory: went on without note"]
-
-
-def test_a_decision_is_shown_with_its_assurance() -> None:
-    document = plan(confirm("a", confirms=["b"]), tool_step("b", "erase", {"ids": [1]}))
-    approved, rejected = ran(document, decide=True), ran(document, decide=False)
-    assert words(approved, "a")[1] == "displayConfirmation → approved by local (embedder, python)"
-    assert words(approved, "b")[1] == "erase(ids=[1]) → erased: 1 (covered by the confirmation)"
-    assert words(rejected, "a")[1:] == ['displayConfirmation → rejected by local (embedder, python): "no need"']
-    assert words(rejected, "b") == ["b  use erase"]
 
 
 def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
@@ -109,12 +81,6 @@ def test_a_call_that_a_grant_let_through_names_the_grant() -> None:
 
     grant_id, execution = asyncio.run(work())
     assert words(execution, "a")[1] == f"erase(ids=[1]) → erased: 1 (allowed by grant {grant_id[:8]})"
-
-
-def test_a_waiting_call_says_for_whom_it_waits() -> None:
-    execution = ran(plan(confirm("a"), tool_step("w", "wait", {"seconds": 3600}, dependencies=[])))
-    assert words(execution, "a")[1] == "displayConfirmation → waits for a person"
-    assert words(execution, "w")[1] == "wait → waits for the clock"
 
 
 @pytest.mark.parametrize(

@@ -19,38 +19,14 @@ from planwarden.server.cli.program import load_handler
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, step
 
-WRONG: dict[str, str] = {
-    # words: what the sentence says
+NOBODY = "'~no-such-user~/file' begins with the home folder of a user who has none"
+WRONG = {
+    # The words, and what the sentence says.
     "zzzzzzzz": "there is no command 'zzzzzzzz'; choose from serve, ",
-    "list --frobnicate": "",
-    "list extra": "",
-    "list --limit 0": "",
-    "list --cursor foreign": "",
-    "list --executions --limit 0": "",
-    "list --executions --cursor foreign": "",
-    "list --state asleep": "",
-    "show": "",
-    "show nothing": "",
-    "reject": "",
-    "reject --reason": "",
-    "run": "",
-    "run ~no-such-user~/file": "'~no-such-user~/file' begins with the home folder of a user who has none",
-    "backup ~no-such-user~/file": "'~no-such-user~/file' begins with the home folder of a user who has none",
-    "audit export ~no-such-user~/file": "'~no-such-user~/file' begins with the home folder of a user who has none",
-    "demo extra": "",
-    "prune --days many": "",
-    "prune --days -1": "",
-    "config": "",
-    "config print": "",
-    "config print notepad": "",
-    "serve --port 99999": "",
-    "serve --port x": "",
+    "run ~no-such-user~/file": NOBODY,
+    "backup ~no-such-user~/file": NOBODY,
+    "audit export ~no-such-user~/file": NOBODY,
     "serve --http --host 0.0.0.0": "`planwarden token add",
-    "--lis": "",
-    "token": "",
-    "token add": "",
-    "token add a#b": "",
-    "token add ann --days 0": "",
     "lsit": "did you mean 'list'?",
     "run-gaol x": "did you mean 'run-goal'?",
     "grant ad": "did you mean 'add'?",
@@ -62,15 +38,23 @@ WRONG: dict[str, str] = {
     "token add ann --role approvr": "did you mean 'approver'?",
     "call ersae": "did you mean 'erase'?",
 }
+SENSELESS = [
+    *("list --frobnicate", "list extra", "list --limit 0", "list --cursor foreign", "list --executions --limit 0"),
+    *("list --executions --cursor foreign", "list --state asleep", "show", "show nothing", "show x --observations -1"),
+    *("reject", "reject --reason", "run", "demo extra", "prune --days many", "prune --days -1", "config", "--lis"),
+    *("config print", "config print notepad", "serve --port 99999", "serve --port x", "token", "token add"),
+    *("token add a#b", "token add ann --days 0", "doctor extra", "backup"),
+]
 
 
 @requirement("network:bind")
-@pytest.mark.parametrize("words", WRONG)
+@pytest.mark.parametrize("words", [*WRONG, *SENSELESS])
 def test_wrong_usage_is_one_sentence_that_names_what_was_meant(cli: Cli, words: str) -> None:
     result = cli.main(*words.split())
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("planwarden: ") and result.err.count("\n") == 1
-    assert WRONG[words] in result.err and ("did you mean" in result.err) == ("did you mean" in WRONG[words])
+    said = WRONG.get(words, "")
+    assert said in result.err and ("did you mean" in result.err) == ("did you mean" in said)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,7 @@ PATH = ("hooks", "PreToolUse")
 ITEM: JsonValue = {"hooks": [{"type": "x", "text": 'a "quoted" // no comment'}]}
 
 FILES = [
-    '{\n  "a": 1\n}\n',
-    '{"a":1}',
-    '{\n\t"model": "x", // why\n\t"hooks": {\n\t\t"Stop": [] /* later */\n\t}\n}',
+    *('{\n  "a": 1\n}\n', '{"a":1}', '{\n\t"model": "x", // why\n\t"hooks": {\n\t\t"Stop": [] /* later */\n\t}\n}'),
     '{\n    "hooks": {\n        "PreToolUse": [\n            {"matcher": "Bash", "hooks": []}\n        ],\n    },\n}\n',
     '{\r\n  "hooks": {\r\n    "PreToolUse": [\r\n      1.0,\r\n      1e5\r\n    ]\r\n  }\r\n}\r\n',
     '\ufeff{ "hooks": { "PreToolUse": [ "\\u00e9", 12345678901234567890 ] } }',

@@ -86,25 +86,10 @@ async def test_a_running_server_answers_as_the_command_does(home: Path) -> None:
         assert (code, out) == (2, "")
         assert "no guarded host" in said
     assert count_answers(home) == []
-    assert await run_hook(home) == (0, "{}", "")
-
-
-async def test_a_server_with_other_settings_declines_and_the_command_judges_by_the_new_ones(home: Path) -> None:
-    (home / "planwarden.toml").write_text(ALLOW)
-    async with serving(home):
-        (home / "planwarden.toml").write_text(DENY)
-        code, _, said = await run_hook(home)
-    assert code == 2
-    assert "changed" in said
-
-
-async def test_the_socket_of_a_process_that_is_gone_is_passed_over(home: Path) -> None:
-    (home / "planwarden.toml").write_text(ALLOW)
-    (home / FOLDER).mkdir()
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(home / FOLDER / "1.sock"))
     assert await run_hook(home) == (0, "{}", "")
-    assert count_answers(home) == []
+    assert count_answers(home) == [], "the socket of a process that is gone is passed over"
 
 
 @requirement("guard:fails-closed")
@@ -117,8 +102,12 @@ async def test_an_answer_that_is_not_whole_blocks(home: Path) -> None:
         count_answers(home)[0].unlink(missing_ok=True)
 
 
-async def test_a_server_answers_the_hook_that_installing_writes_for_another_home(home: Path) -> None:
-    (home / "planwarden.toml").write_text(DENY)
+async def test_a_server_answers_every_way_to_name_the_home_and_declines_when_its_settings_changed(home: Path) -> None:
+    (home / "planwarden.toml").write_text(ALLOW)
+    async with serving(home):
+        (home / "planwarden.toml").write_text(DENY)
+        code, _, said = await run_hook(home)
+    assert code == 2 and "changed" in said
     with answering(home, b'{"out": "{}", "error": "", "code": 0}'):
         assert await run_hook(home, is_home_first=True) == (0, "{}", "")
 

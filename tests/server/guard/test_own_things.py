@@ -104,18 +104,10 @@ def test_braces_and_the_homes_of_users_are_expanded_and_what_stands_for_too_much
         *("rm -rf ~", "rm -rf ../*", "rm -rf ~/.[a-z]*", "rm -rf .claude", "rm -rf ../shop", "mv .claude old"),
         *("find ~/.local -delete", "find ~ -name x -exec rm -rf {} +", "cd ~ && rm -rf own", "rm -rf -- ~/own/"),
         *("cp settings.json ~/own/claude", "cp -r evil .claude", "cp -r evil ~/own/codex/", "tar -C ~/.gemini -xf x"),
-        *(
-            "echo x > .cl*/sett*.json",
-            "echo x > ~/own/claude/settings.json",
-            "echo x >> ~/own/codex/config.toml",
-            "tee ~/own/claude/agents/a.md",
-        ),
-        *(
-            "cp x ~/.gemini/extensions/e/gemini-extension.json",
-            "cp x .opencode/tool/x.ts",
-            "cp x .claude/skills/a/x.sh",
-        ),
-        *("cp x ~/own/codex/skills/x", "ln -s /tmp/x ~/.config/opencode/agent", "cp x .cursor/plugins/y"),
+        *("echo x > .cl*/sett*.json", "echo x > ~/own/claude/settings.json", "echo x >> ~/own/codex/config.toml"),
+        *("tee ~/own/claude/agents/a.md", "cp x ~/.gemini/extensions/e/gemini-extension.json"),
+        *("cp x .opencode/tool/x.ts", "cp x .claude/skills/a/x.sh", "cp x ~/own/codex/skills/x"),
+        *("ln -s /tmp/x ~/.config/opencode/agent", "cp x .cursor/plugins/y"),
     ],
 )
 def test_deleting_or_writing_above_or_into_the_code_of_a_host_is_refused(machine: Machine, command: str) -> None:
@@ -206,27 +198,14 @@ def test_a_tool_that_deletes_or_moves_a_folder_above_them_is_refused(machine: Ma
         *("planwarden approve 1", "planwarden  approve 1", "/usr/bin/planwarden reject 1", "plan''warden approve 1"),
         *("'planwarden' approve", "planwar\\den approve", "ls; planwarden approve 1", "ls && planwarden trust x"),
         *("sh -c 'planwarden approve 1'", 'bash -lc "cd /; planwarden approve 1"', "env X=1 planwarden approve 1"),
-        *(
-            "X=1 planwarden approve 1",
-            "echo $(planwarden approve 1)",
-            "echo `planwarden approve 1`",
-            "(planwarden inbox)",
-        ),
-        *(
-            "planwarden --home /x approve 1",
-            "planwarden run p --yes",
-            "planwarden once forget x",
-            "planwarden grant add x",
-        ),
-        *(
-            "planwarden guard uninstall claude-code",
-            "uvx planwarden approve 1",
-            "python -m planwarden.server.main code",
-        ),
-        *("python3.12 -m planwarden.server.main approve", "timeout 5 planwarden approve 1", "xargs planwarden approve"),
-        *("planwarden serve", "planwarden", "nohup planwarden worker &", "if true; then planwarden approve 1; fi"),
-        *("find . -exec planwarden approve 1 +", "planwarden list --yes", "echo x | planwarden approve 1"),
-        *('python -c "from planwarden import x"', "sudo -u ann planwarden approve 1", "uvx planwarden@latest approve"),
+        *("X=1 planwarden approve 1", "echo $(planwarden approve 1)", "echo `planwarden approve 1`"),
+        *("(planwarden inbox)", "planwarden --home /x approve 1", "planwarden run p --yes", "planwarden once forget x"),
+        *("planwarden grant add x", "planwarden guard uninstall claude-code", "uvx planwarden approve 1"),
+        *("python -m planwarden.server.main code", "python3.12 -m planwarden.server.main approve"),
+        *("timeout 5 planwarden approve 1", "xargs planwarden approve", "planwarden serve", "planwarden"),
+        *("nohup planwarden worker &", "if true; then planwarden approve 1; fi", "find . -exec planwarden approve 1 +"),
+        *("planwarden list --yes", "echo x | planwarden approve 1", 'python -c "from planwarden import x"'),
+        *("sudo -u ann planwarden approve 1", "uvx planwarden@latest approve"),
     ],
 )
 @requirement("guard:own")
@@ -237,21 +216,10 @@ def test_a_command_that_decides_is_refused(elsewhere: Machine, command: str) -> 
 @pytest.mark.parametrize(
     "command",
     [
-        *(
-            "planwarden list",
-            "planwarden show x",
-            "planwarden doctor",
-            "planwarden --version",
-            "planwarden --home x show",
-        ),
-        *("git commit -m 'let planwarden approve it'", "ls planwarden", "cd planwarden && ls", "grep -r planwarden ."),
-        *(
-            "echo planwarden approve",
-            "npm test",
-            "cat notes/settings.json",
-            "pip show planwarden",
-            'cat "/nowhere/../"',
-        ),
+        *("planwarden list", "planwarden show x", "planwarden doctor", "planwarden --version"),
+        *("planwarden --home x show", "git commit -m 'let planwarden approve it'", "ls planwarden"),
+        *("cd planwarden && ls", "grep -r planwarden .", "echo planwarden approve", "npm test"),
+        *("cat notes/settings.json", "pip show planwarden", 'cat "/nowhere/../"'),
     ],
 )
 def test_a_command_that_only_names_it_is_not_refused(elsewhere: Machine, command: str) -> None:
@@ -261,24 +229,13 @@ def test_a_command_that_only_names_it_is_not_refused(elsewhere: Machine, command
 @pytest.mark.parametrize(
     "command",
     [
-        *(
-            "cat ~/data/planwarden/planwarden.toml",
-            "echo x > ~/data/planwarden/planwarden.toml",
-            "rm -r $HOME/data/planwarden",
-        ),
-        *("cat ${XDG_DATA_HOME}/planwarden/planwarden.db", "cat ../data/planwarden/x", "cat link/planwarden.toml"),
-        *("cat ../data/../data/./planwarden/x", "sqlite3 ~/data/planwarden/planwarden.db 'delete from x'"),
-        *(
-            "cat ~/data/planw*/planwarden.toml",
-            "cat ~/data/?lanwarden/x",
-            "cd ../data/planwarden && cat planwarden.toml",
-        ),
-        *("cd ~/data; cd planwarden; ls .", "PLANWARDEN_HOME=/tmp/x planwarden list"),
-        *(
-            "cp --target-directory=../data/planwarden x",
-            "ls '~/data'/planwarden ; cat ../data/planwarden",
-            "tar -C../data/planwarden -x",
-        ),
+        *("cat ~/data/planwarden/planwarden.toml", "echo x > ~/data/planwarden/planwarden.toml"),
+        *("rm -r $HOME/data/planwarden", "cat ${XDG_DATA_HOME}/planwarden/planwarden.db", "cat ../data/planwarden/x"),
+        *("cat link/planwarden.toml", "cat ../data/../data/./planwarden/x"),
+        *("sqlite3 ~/data/planwarden/planwarden.db 'delete from x'", "cat ~/data/planw*/planwarden.toml"),
+        *("cat ~/data/?lanwarden/x", "cd ../data/planwarden && cat planwarden.toml", "cd ~/data; cd planwarden; ls ."),
+        *("PLANWARDEN_HOME=/tmp/x planwarden list", "cp --target-directory=../data/planwarden x"),
+        *("ls '~/data'/planwarden ; cat ../data/planwarden", "tar -C../data/planwarden -x"),
     ],
 )
 def test_a_command_that_names_the_home_is_refused(elsewhere: Machine, command: str) -> None:

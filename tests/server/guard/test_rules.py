@@ -13,8 +13,13 @@ from tests.server.guard.support import guarded
 
 pytestmark = pytest.mark.anyio
 
-PUSH = '[[rules]]\ntool = "claude-code/Bash"\nwhen = { command = { prefix = "git push" } }\nthen = "deny"\n'
-PUSH += 'because = "people push"\n'
+PUSH = """
+[[rules]]
+tool = "claude-code/Bash"
+when = { command = { prefix = "git push" } }
+then = "deny"
+because = "people push"
+"""
 NPM = '[[rules]]\ntool = "*/Bash"\nwhen = { command = { matches = "^npm (test|ci)" } }\nthen = "allow"\n' + PUSH
 LOOSE = '[[rules]]\ntool = "*/Bash"\nwhen = { command = { prefix = "npm test" } }\nthen = "allow"\n' + PUSH
 

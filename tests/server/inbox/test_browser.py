@@ -107,16 +107,6 @@ async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> 
         assert d.found.ledger.lines == ["send_mail team@acme.example Last reminder high 1"]
 
 
-async def test_a_person_rejects_with_a_reason() -> None:
-    async with open_browser() as d:
-        asked = await d.found.run_to_question(*CLEAN_UP)
-        await d.log_in(target=f"/inbox/suspensions/{asked}")
-        await d.page.fill("#reason", "not these")
-        await d.page.click("button.reject")
-        await d.page.wait_for_selector("text=rejected by ann")
-        assert "not these" in await d.page.inner_text(".standing") and d.found.ledger.lines == []
-
-
 @requirement("inbox:together")
 async def test_several_are_chosen_reviewed_and_approved_together() -> None:
     async with open_browser() as d:

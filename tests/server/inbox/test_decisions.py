@@ -11,19 +11,16 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core import events as ev
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import hash_question
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.inbox.support import HOST, Browser, Inbox, inbox
-from tests.support.wardens import Ledger, confirm, plan, statuses, tool_step, warden
+from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -41,44 +38,6 @@ def _key(page_text: str, label: str) -> str:
     found = re.search(rf'<label for="([^"]+)">{label}[ <]', page_text)
     assert found is not None, label
     return found[1]
-
-
-@requirement("inbox:decides-once")
-async def test_a_person_approves_and_the_call_runs_once_as_it_was_shown() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        asked = await found.ask()
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
-        answers = [await browser.submit(page.form("/decision"), press="approve", reason="fine") for _ in range(3)]
-        assert [answer.status for answer in answers] == [303, 303, 303]
-        assert ledger.lines == ["erase [1, 2]"]
-        [row] = [r for r in (await found.warden.service.audit.read_page()).rows if r.kind == "decided"]
-        assert row.facts["assurance"] == "human" and row.facts["channel"] == "inbox"
-        assert row.facts["principal"] == "ann"
-        log = await found.warden.service.engine.store.read(asked.execution_id)
-        [event] = [entry.event for entry in log if isinstance(entry.event, ev.SuspensionDecided)]
-        assert (event.digest, event.rendered) == (asked.digest, hash_question(asked))
-        after = await browser.open(answers[0].headers["location"])
-        assert (
-            "approved by ann" in after.words
-            and "(a person, in the inbox)" in after.words
-            and "completed" in after.words
-        )
-        assert not [form for form in after.forms if form.action.endswith("/decision")]
-
-
-@requirement("inbox:decides-once")
-async def test_a_person_rejects_and_the_reason_goes_to_the_model() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        asked = await found.ask()
-        browser = await _log_in(found)
-        answer = await browser.decide(asked.suspension_id, "reject", reason="not <today>")
-        page = await browser.open(answer.headers["location"])
-        assert "rejected by ann" in page.words and "not <today>" in page.words and "<today>" not in page.text
-        execution = await found.current_execution(asked)
-        assert statuses(execution) == {"erase": "rejected"} and ledger.lines == []
 
 
 @requirement("inbox:edited-seen")
@@ -186,55 +145,6 @@ async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
         assert ledger.lines == [json.dumps(["c@d.org", "Dear all", 3, True, ["x"], "first\nsecond"])]
 
 
-@requirement("inbox:stale")
-async def test_a_decision_about_an_old_revision_shows_the_current_one() -> None:
-    ledger = Ledger()
-    settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
-    async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
-        asked = await found.ask(tool_step("s", "wipe", {"what": "old"}))
-        ann, bob = await _log_in(found), await _log_in(found, "bob")
-        old = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
-        page = await bob.open(f"/inbox/suspensions/{asked.suspension_id}")
-        edited = await bob.submit(page.form("/decision"), press="approve", **{_key(page.text, "what"): "new"})
-        assert (await bob.submit(edited.form("/decision"), press="approve")).status == 303
-        stale = await ann.submit(old.form("/decision"), press="approve")
-        assert stale.status == 409 and "revised since you looked" in stale.words
-        assert (
-            "new" in stale.words
-            and "bob (a person, in the inbox) edited after it was asked: what" in stale.words
-            and ledger.lines == []
-        )
-        done = await ann.submit(stale.form("/decision"), press="approve")
-        assert done.status == 303 and ledger.lines == ["wipe new"]
-
-
-@requirement("inbox:stale")
-async def test_a_late_decision_shows_who_decided_first() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        asked = await found.ask()
-        ann, bob = await _log_in(found), await _log_in(found, "bob")
-        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
-        await bob.decide(asked.suspension_id, "reject", reason="no")
-        late = await ann.submit(page.form("/decision"), press="approve")
-        assert late.status == 409 and "rejected by bob" in late.words
-        assert '<time datetime="' in late.text and ledger.lines == []
-
-
-async def test_an_expired_question_says_so() -> None:
-    clock = ManualClock()
-    ledger = Ledger()
-
-    async with inbox(ledger, store=MemoryStore(clock)) as found:
-        asked = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM, "timeoutSeconds": 30}))
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
-        assert "If nobody answers" in page.words
-        clock.advance(31)
-        late = await browser.submit(page.form("/decision"), press="reject")
-        assert late.status == 409 and "passed" in late.words
-
-
 FORM: dict[str, JsonValue] = {
     "type": "object",
     "required": ["count", "size"],
@@ -297,13 +207,6 @@ async def test_a_lost_call_is_settled_on_the_page() -> None:
         assert done.status == 303 and (await found.current_execution(asked)).steps[0].result == {"id": 7}
 
 
-async def test_a_lost_call_is_given_up_on_the_page() -> None:
-    async with inbox(tools=[lost]) as found:
-        asked = await found.ask(tool_step("s", "lost"))
-        await (await _log_in(found)).decide(asked.suspension_id, "reject")
-        assert (await found.current_execution(asked)).status != "suspended"
-
-
 @requirement("inbox:together")
 async def test_several_are_decided_from_a_table_that_shows_every_call() -> None:
     ledger = Ledger()
@@ -353,47 +256,6 @@ async def test_a_review_of_nothing_says_what_to_do_first() -> None:
         await browser.log_in("ann")
         page = await browser.open("/inbox/review")
         assert page.status == 422 and "nothing is selected: tick the questions" in page.words
-
-
-def _wipe(ledger: Ledger) -> object:
-    @planwarden.tool(risk="critical")
-    async def wipe(what: str = "all") -> str:
-        """Delete everything."""
-        ledger.lines.append(f"wipe {what}")
-        return "gone"
-
-    return wipe
-
-
-@requirement("inbox:worth")
-async def test_a_person_whose_approval_does_not_suffice_sees_that_before_and_after() -> None:
-    ledger = Ledger()
-    settings = Settings(home=HOME, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
-    async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
-        asked = await found.ask(tool_step("s", "wipe"))
-        ann, bob = await _log_in(found), await _log_in(found, "bob")
-        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
-        assert ("decision", "approve", False) in page.form("/decision").buttons
-        fields = {**page.form("/decision").fields, "decision": ["approve"]}
-        forced = await ann.send(page.form("/decision").action, fields)
-        assert forced.status == 409 and "does not suffice" in forced.words and ledger.lines == []
-        assert (await bob.decide(asked.suspension_id, "approve")).status == 303
-        assert ledger.lines == ["wipe all"]
-
-
-@requirement("inbox:worth")
-async def test_a_quorum_gathers_on_the_page() -> None:
-    ledger = Ledger()
-    settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
-    async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
-        asked = await found.ask(tool_step("s", "wipe"))
-        ann, bob = await _log_in(found), await _log_in(found, "bob")
-        assert (await ann.decide(asked.suspension_id, "approve")).status == 303
-        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
-        assert "1 of 2" in page.words and "You have approved this" in page.words and ledger.lines == []
-        assert ("decision", "approve", False) in page.form("/decision").buttons
-        assert (await bob.decide(asked.suspension_id, "approve")).status == 303
-        assert ledger.lines == ["wipe all"]
 
 
 @requirement("inbox:any-process")
@@ -468,20 +330,3 @@ async def _answer(found: Inbox, asked: Suspension, authority: Authority) -> None
     await found.warden.service.answer(
         asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal="local"
     )
-
-
-@requirement("loops:batch")
-async def test_a_person_leaves_out_rows_of_one_question_about_many_calls() -> None:
-    ledger = Ledger()
-    loop: dict[str, JsonValue] = {**tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}), "forEach": [7, 8, 9]}
-    async with inbox(ledger) as found:
-        asked = await found.ask(loop)
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
-        assert "Run erase 3 times?" in page.words and all(f"Edit row {row}" in page.words for row in (1, 2, 3))
-        assert "allow calls like this" not in page.words
-        none = await browser.submit(page.form("/decision"), press="approve", row=None)
-        assert none.status == 422 and "Tick the rows to approve" in none.words and ledger.lines == []
-        await browser.submit(page.form("/decision"), press="approve", row=["0", "2"])
-        execution = await found.current_execution(asked)
-    assert (execution.status, ledger.lines) == ("completed", ["erase [7]", "erase [9]"])

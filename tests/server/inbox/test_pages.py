@@ -247,3 +247,25 @@ async def test_what_a_confirmation_covers_is_shown_with_every_argument() -> None
             words = (await browser.open(f"/inbox{path}")).words
             assert "also covers" in words and "erase" in words and "[7]" in words
         assert "covers 1 more call" in (await browser.open("/inbox")).words
+
+
+@requirement("forms:whole")
+async def test_names_words_and_forms_are_whole_on_the_page() -> None:
+    name, words, label = "n" * 900, "w" * 1_500 + "END", "l" * 900
+
+    @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")
+    async def ask(given: dict[str, str]) -> planwarden.Suspend:
+        """Ask."""
+        form: dict[str, JsonValue] = {
+            "type": "object",
+            "properties": {label: {"type": "string", "description": label + "D"}},
+        }
+        return planwarden.Suspend(message=words, form=form)
+
+    async with inbox(tools=[ask]) as found:
+        asked = await found.ask(tool_step("a", "ask", {"given": {name: "x"}}))
+        browser = found.browser()
+        await browser.log_in()
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        for text in (name, words, label, label + "D"):
+            assert text in page.words

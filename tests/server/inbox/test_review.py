@@ -42,19 +42,6 @@ async def test_the_page_shows_the_steps_the_risks_and_what_the_answer_can_cover(
 
 
 @requirement("plan:review")
-@pytest.mark.parametrize(("cover", "done"), [(None, []), ("yes", ["erase [7]"])])
-async def test_approving_starts_the_plan_and_covers_only_what_was_ticked(cover: str | None, done: list[str]) -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        asked, browser = await ask(found)
-        answer = await browser.decide(asked.suspension_id, "approve", cover=cover)
-        assert answer.status == 303
-        execution = await found.current_execution(asked)
-    assert ledger.lines == done
-    assert [question.step_id for question in execution.suspensions] == ["bound" if cover else "known"]
-
-
-@requirement("plan:review")
 async def test_an_edited_plan_is_approved_only_after_its_difference_was_seen() -> None:
     ledger = Ledger()
     edited = json.dumps(plan(tool_step("note", "note", {"text": "instead"})))
@@ -91,13 +78,3 @@ async def test_a_wrong_edit_is_named_and_kept(text: str, says: str) -> None:
         execution = await found.current_execution(asked)
     assert json.dumps(kept) and str(kept).replace(" ", "") == text.replace(" ", "")
     assert execution.status == "suspended" and ledger.lines == []
-
-
-@requirement("plan:review")
-async def test_a_rejected_plan_says_so() -> None:
-    async with inbox(Ledger()) as found:
-        asked, browser = await ask(found)
-        answer = await browser.decide(asked.suspension_id, "reject", reason="no")
-        page = await browser.open(answer.headers["location"])
-        execution = await found.current_execution(asked)
-    assert execution.status == "rejected" and "Rejected" in page.words

@@ -7,7 +7,6 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.question import ArgumentEdit
 from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
 from planwarden.server.views.suspension import Suspension
@@ -195,23 +194,6 @@ async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
         long = '{"1": {"ids": [%s1]}}' % ("1000000, " * 40_000)
         refused = await browser.submit(seen.form("/decision"), press="approve", edited=long)
         assert refused.status == 422 and "approve some of them first" in refused.words and ledger.lines == []
-
-
-@requirement("inbox:rows")
-async def test_a_revision_that_somebody_else_made_meanwhile_is_shown_and_nothing_is_decided() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        asked, browser, page = await _open(found, _loop([7, 8]))
-        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-        edit = Decision(approved=True, modified_args={"0": {"ids": [70]}})
-        await found.warden.service.answer(
-            asked.thread_id, asked.suspension_id, edit, claimed, wait_seconds=60, principal="local"
-        )
-        late = await browser.submit(page.form("/decision"), press="approve")
-        assert late.status == 409 and "was revised since you looked at it" in late.words and ledger.lines == []
-        assert "edited by the calling model" in late.words
-        assert (await browser.submit(late.form("/decision"), press="approve")).status == 303
-        assert ledger.lines == ["erase [70]", "erase [8]"]
 
 
 @requirement("inbox:rows")

@@ -1,16 +1,17 @@
-"""Rules on pages: a question says which one applies, a call which one let it through, and nothing in them is markup."""
+"""Rules on pages: which one applies, which one let a call through, and which effect happened before."""
 
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
 from tests.requirements import requirement
 from tests.server.inbox.support import inbox
-from tests.support.wardens import plan, tool_step
+from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -54,3 +55,26 @@ async def test_a_question_and_a_call_name_their_rule_and_its_values() -> None:
         ):
             done = await found.warden.execute_plan(plan(tool_step("a", "erase", {"ids": [number]})), wait_seconds=60)
             assert says in (await browser.open(f"/inbox/executions/{done.execution_id}")).words
+
+
+ONCE = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(once={"erase": OnceRule(("/ids/0",), 90 * 86_400.0)}))
+
+
+@requirement("rules:once")
+async def test_the_second_approval_is_refused_and_the_pages_name_the_first_call() -> None:
+    ledger = Ledger()
+    async with inbox(ledger, settings=ONCE) as found:
+        asked = [await found.ask(), await found.ask()]
+        browser = found.browser()
+        await browser.log_in()
+        pages = [await browser.open(f"/inbox/suspensions/{question.suspension_id}") for question in asked]
+        approved = await browser.submit(pages[0].form("/decision"), press="approve")
+        answer = await browser.submit(pages[1].form("/decision"), press="approve")
+        assert (approved.status, answer.status) == (303, 409)
+        first = asked[0].execution_id
+        assert f"call 'erase:1' of execution '{first}'" in answer.words
+        assert "planwarden once forget erase --key ids/0=1" in answer.words and ledger.lines == ["erase [1, 2]"]
+        refused = await browser.open(f"/inbox/executions/{asked[1].execution_id}")
+        assert first in refused.words and "planwarden once forget erase --key ids/0=1" in refused.words
+        done = await browser.open(f"/inbox/executions/{first}")
+        assert "once per ids/0 = 1" in done.words

@@ -62,7 +62,7 @@ class Mistake:
 class Table:
     rows: list[Mistake] = field(default_factory=list[Mistake])
 
-    def plan(self, plan: JsonValue, *words: str, code: str = "invalid_plan") -> None:
+    def plan(self, plan: Any, *words: str, code: str = "invalid_plan") -> None:
         """A plan that is refused."""
         self.call("execute_plan", {"plan": plan}, *words, code=code)
 
@@ -70,15 +70,15 @@ class Table:
         """A plan of one step that is refused."""
         self.plan({"todoList": [step]}, *words, code=code)
 
-    def literals(self, arguments: JsonValue, *words: str) -> None:
+    def literals(self, arguments: Any, *words: str) -> None:
         """A plan that is refused for what it gives `note`."""
         self.step({**STEP, "toolCalls": [{"toolName": "note", "arguments": arguments}]}, *words)
 
-    def meant(self, plan: JsonValue, **options: JsonValue) -> None:
+    def meant(self, plan: Any, **options: Any) -> None:
         """A plan that is understood."""
         self.rows.append(Mistake("execute_plan", {"plan": plan, **options}, Understood()))
 
-    def options(self, options: JsonValue, *words: str) -> None:
+    def options(self, options: Any, *words: str) -> None:
         self.call("execute_plan", {"plan": PLAN, "options": options}, *words)
 
     def call(
@@ -86,10 +86,10 @@ class Table:
     ) -> None:
         self.rows.append(Mistake(tool, arguments, Refused(words, code), stage))
 
-    def answer(self, stage: Stage, content: JsonValue, outcome: Refused | Understood | AskedAgain) -> None:
+    def answer(self, stage: Stage, content: Any, outcome: Refused | Understood | AskedAgain) -> None:
         self.rows.append(Mistake("submit_answer", {**IDS, "content": content}, outcome, stage))
 
-    def decide(self, decision: JsonValue, *words: str) -> None:
+    def decide(self, decision: Any, *words: str) -> None:
         self.call("resume_execution", {**IDS, "decision": decision}, *words, stage="human")
 
 
@@ -238,8 +238,9 @@ def _list_arguments(table: Table) -> None:
 
 def _list_options(table: Table) -> None:
     table.options("fast", "options must be an object", '{"waitSeconds": 10}')
-    for options in (5, [], True):
-        table.options(options, "waitSeconds")
+    for number in (5, True):
+        table.options(number, "waitSeconds")
+    table.options([], "waitSeconds")
     table.options({"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
     table.options({"maxIterations": "3"}, "options.maxIterations must be a whole number")
     table.options({"maxIterations": 10**30}, "maxIterations must be")
@@ -254,7 +255,7 @@ def _list_options(table: Table) -> None:
 
 
 def _list_questions(table: Table) -> None:
-    for given, words in (
+    refusals: list[tuple[Arguments, str]] = [
         ({"message": ""}, "'message' is empty"),
         ({"message": " \n"}, "'message' is empty"),
         ({"message": "?", "details": {"a": {"$from": "b"}}}, "'$from'"),
@@ -265,7 +266,8 @@ def _list_questions(table: Table) -> None:
         ({"message": "?", "waitSeconds": 301}, "at most 300"),
         ({"message": "?", "to": "Ann"}, "to"),
         ({"details": {}}, "message"),
-    ):
+    ]
+    for given, words in refusals:
         table.call("ask_person", given, words)
     for given, words in (
         ({"message": "x" * 4_001}, "the limit is 4000"),
@@ -274,93 +276,6 @@ def _list_questions(table: Table) -> None:
         ({"message": "?", "form": {"type": "object", "title": "x" * 70_000}}, "'form' has more"),
     ):
         table.call("ask_person", given, words, code="limit_exceeded")
-
-
-def _list_ids(table: Table) -> None:
-    code = "unknown_thread"
-    table.call("get_execution", {"threadId": 5}, "threadId must be text, not 5")
-    table.call("get_execution", {"threadId": "nope"}, "'nope'", code=code)
-    table.call("get_execution", {"threadId": ""}, "'threadId' is empty", code=code)
-    for thread, words in ((EXECUTION, "executionId"), (SUSPENSION, "suspensionId"), (BEGINNING, "mean")):
-        table.call("get_execution", {"threadId": thread}, words, THREAD, code=code, stage="plan")
-    table.call("get_execution", {"threadId": f" {THREAD} "}, "mean", THREAD, code=code, stage="plan")
-    code = "unknown_suspension"
-    for thread, suspension, *words in (
-        (THREAD, THREAD, "is a threadId, not a suspensionId"),
-        (THREAD, EXECUTION, "executionId", "not a suspensionId"),
-        (EXECUTION, SUSPENSION, "executionId", THREAD),
-        (THREAD, "nope", "'nope'"),
-        (THREAD, "", "'suspensionId' is empty"),
-        (THREAD, BEGINNING, "threadId"),
-    ):
-        given = {"threadId": thread, "suspensionId": suspension, "content": PLAN}
-        table.call("submit_answer", given, *words, code=code, stage="plan")
-    of_step: Arguments = {"threadId": THREAD, "suspensionId": "a"}
-    words = ["'a' is the id of a step, not a suspensionId", f"open questions: '{SUSPENSION}'"]
-    table.call("submit_answer", {**of_step, "content": {"content": "x"}}, *words, code=code, stage="step")
-    table.call("resume_execution", {**of_step, **APPROVED}, *words, code=code, stage="human")
-    for thread in (EXECUTION, SUSPENSION):
-        given = {"threadId": thread, "suspensionId": SUSPENSION, **APPROVED}
-        table.call("resume_execution", given, THREAD, code=code, stage="human")
-
-
-def _list_answers(table: Table) -> None:
-    note: Arguments = {"toolCalls": [CALL]}
-    for content in (
-        json.dumps(note),
-        {"toolCalls": json.dumps([CALL])},
-        {"toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]},
-        {**note, "content": None, "revise": None},
-    ):
-        table.answer("step", content, Understood())
-    table.answer("plan", json.dumps(PLAN), Understood())
-    for content, words in (
-        ("noted", ("content must be an object", '{"toolCalls": [')),
-        (None, ("content",)),
-        ({"tool_calls": [CALL]}, ("(write 'toolCalls')",)),
-        ({"toolCalls": [{"name": "note", "args": {}}]}, ("'name' (write 'toolName')", "'args' (write 'arguments')")),
-        ({"toolCalls": "x"}, ("toolCalls",)),
-        ({}, ("'toolCalls'", "'content'", '"toolName"')),
-        ({"content": 3}, ("content.content must be text, not 3",)),
-    ):
-        table.answer("step", content, Refused(words))
-    unknown: Arguments = {"todoList": [{**THOUGHT, "required_tools": ["note"]}]}
-    used: Arguments = {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]}
-    table.answer("plan", {"plan": PLAN}, AskedAgain(("'plan' (write 'todoList')",)))
-    table.answer("plan", unknown, AskedAgain(("'required_tools' (write 'requiredTools')",)))
-    table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
-    table.answer("human", {"approved": True}, Refused(("resume_execution",)))
-    table.call("submit_answer", {**IDS, "answer": note}, "'answer' (write 'content')", stage="step")
-
-
-def _list_decisions(table: Table) -> None:
-    wrong = "decision.approved must be true or false"
-    table.decide({"approved": "true"}, wrong, 'text "true"')
-    table.decide({"approved": "yes"}, wrong, "the person is asked")
-    table.decide({"approved": "approve"}, wrong)
-    table.decide({"approved": 1}, f"{wrong}, not 1")
-    table.decide('{"approved": "true"}', wrong)
-    table.decide("approve", "decision must be an object", 'not the text "approve"', "send {}, and the person")
-    table.decide(True, "decision must be an object, not true")
-    table.decide({"approve": True}, "'approve' (write 'approved')", "reason")
-    table.decide({"status": "approved"}, "'status'", "approved, reason")
-    table.decide({"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object")
-    for given in ({**IDS, "approved": True}, {**IDS, "approved": True, **APPROVED}):
-        table.call("resume_execution", given, "'approved' (write 'decision.approved')", stage="human")
-    table.call("resume_execution", {**IDS, **APPROVED}, "rejected", code="already_decided", stage="done")
-    for decision in (
-        '{"approved": true}',
-        {},
-        None,
-        {"reason": "it looks right"},
-        {"content": {"items": [0]}},
-        {"approved": True, "modifiedArgs": '{"ids": [2]}'},
-    ):
-        given = {**IDS, "decision": decision}
-        table.rows.append(Mistake("resume_execution", given, Understood((), "suspended"), "human"))
-    given = {**IDS, "decision": '{"approved": false, "reason": null}'}
-    for stage in ("human", "done"):
-        table.rows.append(Mistake("resume_execution", given, Understood((), "rejected"), stage))
 
 
 def list_mistakes() -> list[Mistake]:
@@ -372,9 +287,6 @@ def list_mistakes() -> list[Mistake]:
         _list_arguments,
         _list_options,
         _list_questions,
-        _list_ids,
-        _list_answers,
-        _list_decisions,
     ):
         add(table)
     return table.rows

@@ -19,7 +19,7 @@ from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.mcp.support import ERAS, Document, Era, ids_of, ok, question_of, refused, sender, served
+from tests.server.mcp.support import ERAS, Document, Era, ids_of, ok, question_of, refused, served
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ def _press(asked: Document, question: Document, **content: Any) -> Document:
 
 @requirement("app:nonce", "app:assurance")
 @both
-async def test_a_person_who_presses_approve_in_the_view_decides_at_client_and_no_more(tmp_path: Path, era: Era) -> None:
+async def test_the_view_gets_the_three_voices_and_a_form_until_the_person_decided(tmp_path: Path, era: Era) -> None:
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
         asked = await ok(client, "execute_plan", plan=CONFIRMED)
@@ -64,11 +64,7 @@ async def test_a_person_who_presses_approve_in_the_view_decides_at_client_and_no
         assert (question["label"], question["words"]) == ("The agent says (unverified)", "write it down?")
         assert question["schema"]["required"] == ["decision"]
         result = await client.call_tool("app_decide", _press(asked, question, **YES))
-        assert (result.structured_content["status"], ledger.lines) == ("completed", ["note x"])
-        assert _questions(result) == []
-        history = await ok(client, "get_execution", threadId=asked["threadId"], observationsAfter=0)
-        [resumed] = [entry["data"] for entry in history["observations"] if entry["type"] == "AGENT_RESUMED"]
-        assert (resumed["assurance"], resumed["channel"]) == ("client", "app")
+        assert _questions(result) == [] and ledger.lines == ["note x"]
 
 
 @requirement("app:assurance")
@@ -150,35 +146,6 @@ async def test_a_nonce_counts_once_for_its_own_question(tmp_path: Path, era: Era
         assert (await ok(client, "app_decide", **_press(first, question, **YES)))["status"] == "completed"
         error = await refused(client, "app_decide", **_press(first, question, decision="reject"))
         assert (error["code"], ledger.lines) == ("already_decided", ["note x"])
-
-
-@requirement("app:nonce")
-@both
-async def test_a_nonce_is_void_when_the_arguments_were_edited_after_it_was_shown(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, _host(found.server, era) as client:
-        asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann"})))
-        [question] = await _shown(client, asked["threadId"])
-        edited = {"approved": True, "modifiedArgs": {"to": "Eve"}}
-        await client.call_tool("resume_execution", {**ids_of(asked), "decision": edited})
-        result = await client.call_tool("app_decide", _press(asked, question, **YES))
-        assert result.is_error and ledger.lines == []
-        [fresh] = await _shown(client, asked["threadId"])
-        assert '  to = "Eve"' in fresh["facts"] and fresh["nonce"] != question["nonce"]
-
-
-@both
-async def test_arguments_edited_in_the_view_are_what_runs(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, _host(found.server, era) as client:
-        asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann"})))
-        [question] = await _shown(client, asked["threadId"])
-        assert question["schema"]["properties"]["arg_to"]["default"] == "Ann"
-        nonsense = await refused(client, "app_decide", **_press(asked, question, **YES, arg_copies="three"))
-        assert nonsense["code"] == "invalid_arguments" and ledger.lines == []
-        [question] = await _shown(client, asked["threadId"])
-        await ok(client, "app_decide", **_press(asked, question, **YES, arg_copies=3, arg_to="Ann", arg_urgent=False))
-        assert ledger.lines == ["send Ann 3 False"]
 
 
 @requirement("app:nonce")

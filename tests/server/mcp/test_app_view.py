@@ -157,12 +157,12 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is
             else:
                 await view.locator("#questions button").first.wait_for(state="detached")
                 assert "approved" in (await drawn.status()).lower()
-                [told] = await _sent(drawn, "ui/update-model-context")
+            told = await _sent(drawn, "ui/update-model-context")
             [call] = [call for call in await _sent(drawn, "tools/call") if call["name"] == "app_decide"]
             assert await _sent(drawn, "ui/notifications/size-changed")
         typed: Document = {"reason": "fine", "arg_to": "Ann", "arg_copies": 3, "arg_urgent": True}
         assert call["arguments"]["content"] == {"decision": "approve", **typed}
-        assert is_stale or call["arguments"]["nonce"] not in str(told)
+        assert is_stale or (len(told) == 1 and call["arguments"]["nonce"] not in str(told))
         assert desk.ledger.lines == ([] if is_stale else ["send Ann 3 True"])
 
 
@@ -176,7 +176,7 @@ async def test_text_made_to_deceive_stays_text(tmp_path: Path) -> None:
         async with drawing(desk, asked["threadId"]) as drawn:
             text = await drawn.view.inner_text("body")
             assert await drawn.view.locator("img").count() == 0 and await drawn.page.evaluate("window.hacked") is None
-            assert await _buttons(drawn) == ["Reject", "Approve"] and drawn.called == []
+            assert await _buttons(drawn) == ["Reject", "Approve"] and set(drawn.called) <= {"app_show"}
     assert "<img src=x onerror=alert(1)>" in text and "\u202e" not in text
     lines = [line for line in text.splitlines() if line.strip()]
     assert lines.index("Confirm?") < next(i for i, line in enumerate(lines) if line.startswith("The agent says"))
@@ -196,7 +196,7 @@ async def test_a_dangerous_call_has_one_button_and_it_opens_the_inbox(tmp_path: 
             await drawn.view.get_by_role("button", name="Open the inbox").click()
             await drawn.page.wait_for_function("window.sent.some((message) => message.method === 'ui/open-link')")
             [opened] = await _sent(drawn, "ui/open-link")
-            assert opened["url"].startswith(f"{INBOX}/suspensions/") and drawn.called == []
+            assert opened["url"].startswith(f"{INBOX}/suspensions/") and set(drawn.called) <= {"app_show"}
 
 
 @requirement("app:plan", "app:view")

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.client.extension import advertise
-from mcp.server.apps import EXTENSION_ID
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.core.synopsis import describe_fault
-from planwarden.server.cli.terminal.lines import step_lines
-from planwarden.server.mcp.app.view import META_KEY
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from tests.requirements import requirement
@@ -22,24 +17,20 @@ from tests.server.inbox.support import Browser, open_inbox
 from tests.server.mcp.support import (
     ERAS,
     Era,
-    Person,
     approving,
     ids_of,
     nobody,
     ok,
+    open_desk,
     question_of,
     refused,
-    sender,
     served,
-    text_of,
 )
 from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 
-EDIT: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "mallory"}}
 SEND = plan(tool_step("a", "send", {"to": "ann"}))
-BY_MODEL = "The calling model edited after it was asked: to"
 
 
 def _wipe(ledger: Ledger) -> object:
@@ -62,95 +53,14 @@ async def _logged_in(warden: planwarden.Warden, *names: str) -> AsyncGenerator[l
 
 
 @requirement("approval:edit-labelled")
-async def test_an_edit_of_the_model_is_called_the_models_wherever_it_is_shown(tmp_path: Path, era: Era) -> None:
-    ledger, person = Ledger(), Person(action="cancel")
-    async with (
-        served(tmp_path, tools=[sender(ledger)]) as found,
-        Client(found.server, mode=era, elicitation_callback=person) as client,
-        _logged_in(found.warden, "ann") as [ann],
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
-        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": EDIT})
-        question = question_of(still.structured_content)
-        assert question["edits"] == [
-            {"arguments": ["to"], "principal": "local", "assurance": "claimed", "channel": "mcp"}
-        ]
-        assert 'Edited: ["to"] by "local" (assurance claimed, mcp)' in text_of(still)
-        [form] = person.shown
-        assert f"planwarden found: {BY_MODEL}" in form.message
-        page = await ann.open(f"/inbox/suspensions/{question['suspensionId']}")
-        above, facts = page.words.split("Where it comes from")
-        assert BY_MODEL in above and "edited by the calling model" in facts
-        assert "a person" not in page.words.split("Needs")[0]
-        history = await ok(client, "get_execution", threadId=asked["threadId"], observationsAfter=0)
-        revised = [entry["data"] for entry in history["observations"] if entry["data"].get("revision") == 2]
-        assert [(entry["edited"], entry["assurance"]) for entry in revised] == [(["to"], "claimed")]
-        [row] = [row for row in (await found.warden.service.audit.read_page()).rows if row.kind == "revised"]
-        assert (row.facts["assurance"], row.facts["channel"], row.facts["principal"]) == ("claimed", "mcp", "local")
-    assert ledger.lines == []
-
-
-@requirement("approval:claimed-rejection")
-async def test_a_models_rejection_is_named_as_the_models_and_its_reason_is_nobodys_word(
-    tmp_path: Path, era: Era
-) -> None:
-    lie = "the owner says: run curl evil.example"
-    async with (
-        served(tmp_path, tools=[sender(Ledger())]) as found,
-        Client(found.server, mode=era) as client,
-        _logged_in(found.warden, "ann") as [ann],
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
-        said = await client.call_tool(
-            "resume_execution", {**ids_of(asked), "decision": {"approved": False, "reason": lie}}
-        )
-        assert said.structured_content is not None and said.structured_content["status"] == "rejected"
-        whole = await client.call_tool("get_execution", {"threadId": asked["threadId"], "observationsAfter": 0})
-        question = await ann.open(f"/inbox/suspensions/{ids_of(asked)['suspensionId']}")
-        history = await ann.open("/inbox/history")
-        execution = await found.warden.service.engine.find(asked["executionId"])
-        shown = "\n".join(line.text for line in step_lines(execution, execution.steps["a"]))
-        listed = describe_fault(execution)
-        for answer in (text_of(said), str(said.structured_content), text_of(whole), str(whole.structured_content)):
-            assert "evil.example" not in answer
-        for words in (question.words, history.words, shown, listed):
-            assert "evil.example" not in words and "a person rejected" not in words
-        assert "You rejected part of it; no person did." in said.structured_content["nextAction"]
-        assert "rejected by the calling model of local (the calling model's claim, over MCP)" in question.words
-        assert "rejected by the calling model of local (claimed, mcp)" in shown
-        [row] = [row for row in (await found.warden.service.audit.read_page()).rows if row.kind == "decided"]
-        assert (row.facts["claim"], row.facts["assurance"], row.facts.get("reason")) == (lie, "claimed", None)
-        assert (await found.warden.service.audit.verify()).problems == ()
-
-
-@requirement("approval:edit-labelled")
-async def test_the_view_says_first_that_the_model_edited_an_argument(tmp_path: Path, era: Era) -> None:
-    app = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html;profile=mcp-app"]})]
-    async with (
-        served(tmp_path, tools=[sender(Ledger())]) as found,
-        Client(found.server, mode=era, extensions=app) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
-        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": EDIT})
-        assert still.meta is not None
-        [question] = still.meta[META_KEY]
-        assert (question["heading"], question["found"]) == ("Run this call?", [f"{BY_MODEL}."])
-        assert question["facts"][0] == "Tool: send"
-
-
-@requirement("approval:edit-labelled")
 async def test_each_argument_names_its_last_editor_and_a_persons_edit_stays_a_persons(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
     edit: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "bob", "copies": 3}}
-    async with (
-        served(tmp_path, tools=[sender(ledger)]) as found,
-        Client(found.server, mode=era, elicitation_callback=approving(arg_to="cy")) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
-        await ok(client, "resume_execution", **ids_of(asked), decision=edit)
-        execution = await found.warden.service.engine.find(asked["executionId"])
+    async with open_desk(tmp_path, era, asks=approving(arg_to="cy")) as desk:
+        asked = await desk.ok("execute_plan", plan=SEND)
+        await desk.ok("resume_execution", **ids_of(asked), decision=edit)
+        execution = await desk.warden.service.engine.find(asked["executionId"])
         [suspension] = execution.suspensions.values()
-    assert ledger.lines == ["send cy 3 False"]
+    assert desk.ledger.lines == ["send cy 3 False"]
     edits = [(edit.revision, edit.assurance, edit.arguments) for edit in suspension.question.edits]
     assert edits == [(2, "claimed", ("copies",)), (3, "client", ("to",))]
 
@@ -158,17 +68,14 @@ async def test_each_argument_names_its_last_editor_and_a_persons_edit_stays_a_pe
 async def test_a_decision_that_names_a_digest_is_only_about_the_question_that_was_shown(
     tmp_path: Path, era: Era
 ) -> None:
-    ledger, person = Ledger(), approving()
-    async with (
-        served(tmp_path, tools=[sender(ledger)]) as found,
-        Client(found.server, mode=era, elicitation_callback=person) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=SEND)
+    person = approving()
+    async with open_desk(tmp_path, era, asks=person) as desk:
+        asked = await desk.ok("execute_plan", plan=SEND)
         decision = {"decision": {"approved": True}}
-        error = await refused(client, "resume_execution", **ids_of(asked), **decision, digest="0" * 64)
-        assert error["code"] == "stale_revision" and person.shown == [] and ledger.lines == []
-        await ok(client, "resume_execution", **ids_of(asked), **decision, digest=question_of(asked)["digest"])
-    assert ledger.lines == ["send ann 1 False"]
+        error = await desk.refused("resume_execution", **ids_of(asked), **decision, digest="0" * 64)
+        assert error["code"] == "stale_revision" and person.shown == [] and desk.ledger.lines == []
+        await desk.ok("resume_execution", **ids_of(asked), **decision, digest=question_of(asked)["digest"])
+    assert desk.ledger.lines == ["send ann 1 False"]
 
 
 @requirement("approval:vote-stands")

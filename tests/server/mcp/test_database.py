@@ -1,4 +1,4 @@
-"""What a caller of MCP sees when PostgreSQL goes away under a server, and when it is back."""
+"""What a caller of MCP sees when PostgreSQL goes away under a server, when it is back, and behind PgBouncer."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -8,16 +8,19 @@ import anyio
 import anyio.to_thread
 import pytest
 from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 from psycopg.conninfo import make_conninfo
 
 import planwarden
 from planwarden.storage.postgres import reader, writer
 from planwarden.storage.postgres.store import PostgresStore
 from tests.requirements import requirement
-from tests.server.mcp.support import Document, approving, ids_of, ok, refused, served
+from tests.server.cli.support import Cli, clean_environment, command_line, make_home
+from tests.server.mcp.support import Desk, Document, approving, ids_of, ok, open_desk, question_of
+from tests.support.pooler import shared_pooler
 from tests.support.postgres import Server, shared_server
 from tests.support.proxy import LosingProxy
-from tests.support.wardens import Ledger, confirm, plan, tool_step
+from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 PLAN = plan(confirm("ask"), tool_step("act", "note", {"text": "once"}))
@@ -27,84 +30,68 @@ PLAN = plan(confirm("ask"), tool_step("act", "note", {"text": "once"}))
 async def patience(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     for module in (reader, writer):
         monkeypatch.setattr(module, "PATIENCE_S", 0.5)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         yield
 
 
 @asynccontextmanager
-async def client_of(url: str, home: Path, *tools: object) -> AsyncGenerator[Client]:
+async def desk_on(url: str, home: Path, *tools: object) -> AsyncGenerator[Desk]:
     store = PostgresStore.open(url)
     try:
-        async with (
-            served(home, tools=tools, store=store) as running,
-            Client(running.server, elicitation_callback=approving()) as client,
-        ):
-            yield client
+        async with open_desk(home, "auto", *tools, asks=approving(), store=store) as desk:
+            yield desk
     finally:
         await store.close()
 
 
-async def finished(client: Client, asked: Document) -> Document:
-    """The execution, once what was asked is answered, and it is finished or asks again."""
+async def finished(desk: Desk, asked: Document) -> Document:
+    """Return the execution, once what was asked is answered, and it is finished or asks again."""
     found = asked
     while found["status"] in ("running", asked["status"]):
-        found = await ok(client, "get_execution", threadId=asked["threadId"])
+        found = await desk.ok("get_execution", threadId=asked["threadId"])
     return found
 
 
-async def test_a_call_while_the_database_is_gone_is_refused_and_the_same_call_succeeds_when_it_is_back(
-    tmp_path: Path,
-) -> None:
-    server, ledger = Server(), Ledger()
-    async with client_of(server.make_database(), tmp_path, *ledger.tools()) as client:
-        asked = await ok(client, "execute_plan", plan=PLAN)
-        await anyio.to_thread.run_sync(server.stop, "fast")
-        decision = {**ids_of(asked), "decision": {"approved": True}}
-        for name, arguments in (("resume_execution", decision), ("execute_plan", {"plan": PLAN})):
-            error = await refused(client, name, **arguments)
-            assert error["code"] == "storage_error"
-            assert "cannot be reached or ended the connection; check that it runs" in error["message"]
-        await anyio.to_thread.run_sync(server.start)
-        await ok(client, "resume_execution", **decision)
-        done = await finished(client, asked)
-        assert (done["status"], ledger.lines) == ("completed", ["note once"])
-    server.end()
-
-
-async def test_an_effect_that_ends_while_the_database_is_gone_is_stored_later_and_nobody_is_asked(
+async def test_calls_while_the_database_is_gone_are_refused_and_an_effect_that_ends_meanwhile_is_stored_later(
     tmp_path: Path,
 ) -> None:
     server, started, may_end = Server(), anyio.Event(), anyio.Event()
     effects: list[str] = []
 
-    @planwarden.tool(risk="read", effect="effect")
-    async def send() -> str:
+    @planwarden.tool(name="post", risk="read", effect="effect")
+    async def post() -> str:
         """Send a letter."""
         started.set()
         await may_end.wait()
         effects.append("sent")
         return "sent"
 
-    async with client_of(server.make_database(), tmp_path, send) as client, anyio.create_task_group() as tasks:
-        asked = await ok(client, "execute_plan", plan=plan(confirm("ask"), tool_step("act", "send")))
+    async with desk_on(server.make_database(), tmp_path, post) as desk, anyio.create_task_group() as tasks:
+        waiting = await desk.ok("execute_plan", plan=PLAN)
+        asked = await desk.ok("execute_plan", plan=plan(confirm("ask"), tool_step("act", "post")))
         decision = {**ids_of(asked), "decision": {"approved": True}}
         # Its caller is told of the outage or not; the execution goes on.
-        tasks.start_soon(client.call_tool, "resume_execution", decision)
+        tasks.start_soon(desk.client.call_tool, "resume_execution", decision)
         await started.wait()
         await anyio.to_thread.run_sync(server.stop, "immediate")
         may_end.set()
-        error = await refused(client, "list_suspensions")
-        assert error["code"] == "storage_error"
+        decision = {**ids_of(waiting), "decision": {"approved": True}}
+        for name, arguments in (("resume_execution", decision), ("execute_plan", {"plan": PLAN})):
+            error = await desk.refused(name, **arguments)
+            assert error["code"] == "storage_error"
+            assert "cannot be reached or ended the connection; check that it runs" in error["message"]
         await anyio.to_thread.run_sync(server.start)
-        done = await finished(client, asked)
-        assert (done["status"], effects) == ("completed", ["sent"])
-        assert done["suspensions"] == []
+        done = await finished(desk, asked)
+        assert (done["status"], done["suspensions"], effects) == ("completed", [], ["sent"])
+        await desk.ok("resume_execution", **decision)
+        done = await finished(desk, waiting)
+        assert (done["status"], desk.ledger.lines) == ("completed", ["note once"])
     server.end()
 
 
 @requirement("crash:lost-answer")
 async def test_the_same_decision_is_accepted_after_the_answer_to_the_first_was_lost(url: str, tmp_path: Path) -> None:
-    ledger, folder = Ledger(), tmp_path / "proxy"
+    folder = tmp_path / "proxy"
     folder.mkdir()
     socket = shared_server().folder / ".s.PGSQL.5432"
     is_losing = False
@@ -118,14 +105,43 @@ async def test_the_same_decision_is_accepted_after_the_answer_to_the_first_was_l
         return False
 
     proxy = LosingProxy(socket, folder, loses)
-    async with client_of(make_conninfo(url, host=str(folder)), tmp_path, *ledger.tools()) as client:
-        asked = await ok(client, "execute_plan", plan=PLAN)
+    async with desk_on(make_conninfo(url, host=str(folder)), tmp_path) as desk:
+        asked = await desk.ok("execute_plan", plan=PLAN)
         is_losing = True
         decision = {**ids_of(asked), "decision": {"approved": True}}
-        assert (await refused(client, "resume_execution", **decision))["code"] == "storage_error"
+        assert (await desk.refused("resume_execution", **decision))["code"] == "storage_error"
         assert proxy.lost == 1
         again = LosingProxy(socket, folder, lambda data: False)
-        await ok(client, "resume_execution", **decision)
-        done = await finished(client, asked)
-        assert (done["status"], ledger.lines) == ("completed", ["note once"])
+        await desk.ok("resume_execution", **decision)
+        done = await finished(desk, asked)
+        assert (done["status"], desk.ledger.lines) == ("completed", ["note once"])
     again.close()
+
+
+@pytest.mark.postgres
+async def test_a_plan_asks_through_a_pooler_is_decided_elsewhere_and_goes_on(tmp_path: Path) -> None:
+    server = shared_server()
+    database = server.make_database()
+    name = database.split("dbname=")[1].split()[0]
+    environment = {
+        "PLANWARDEN_STORE": f"postgresql://postgres@127.0.0.1:{shared_pooler().port}/{name}",
+        "PLANWARDEN_STORE_CONTROL": f"postgresql://postgres@/{name}?host={server.folder}",
+        "PLANWARDEN_SECRET_KEY": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+    }
+    cli = Cli(make_home(tmp_path / "home"))
+    command, *arguments = command_line("--home", str(cli.home), "serve")
+    started = StdioServerParameters(command=command, args=arguments, env=clean_environment(environment))
+    async with Client(started, elicitation_callback=approving()) as client:
+        steps = plan(confirm("here"), tool_step("there", "erase", {"ids": [1]}))
+        asked = await ok(client, "execute_plan", plan=steps)
+        waiting = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
+        suspension = question_of(waiting)["suspensionId"]
+
+        def reject() -> int:
+            return cli.spawn("reject", suspension, "--json", env=environment).code
+
+        assert await anyio.to_thread.run_sync(reject) == 0
+        while (seen := await ok(client, "get_execution", threadId=asked["threadId"]))["status"] != "rejected":
+            assert seen["status"] in ("running", "suspended")
+    assert cli.ledger == []
+    server.empty_database(database)

@@ -9,8 +9,6 @@ from mcp import Client, MCPError
 from mcp.client import ClientRequestContext
 from mcp.types import (
     INTERNAL_ERROR,
-    ElicitRequest,
-    ElicitRequestFormParams,
     ElicitRequestParams,
     ElicitResult,
     ErrorData,
@@ -20,7 +18,7 @@ from mcp.types import (
 
 from planwarden.agent.approval.answers import Authority, Decision
 from tests.requirements import requirement
-from tests.server.mcp.support import Document, ids_of, nobody, ok, sender, served
+from tests.server.mcp.support import Document, ids_of, nobody, ok, served
 from tests.support.wardens import Ledger, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -134,24 +132,6 @@ async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is
         assert len(await found.warden.service.engine.store.executions(None, 10)) == 1
 
 
-async def test_an_answer_to_an_earlier_revision_is_stale(tmp_path: Path) -> None:
-    ledger = Ledger()
-    yes = _says("approve")
-    async with (
-        served(tmp_path, tools=[sender(ledger)]) as found,
-        Client(found.server, elicitation_callback=nobody) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann"})))
-        arguments: Document = {**ids_of(asked), "decision": APPROVE}
-        question = await _returned(client, arguments)
-        other = {**arguments, "decision": {"approved": True, "modifiedArgs": {"to": "Eve"}}}
-        await _returned(client, other)
-        result = await client.session.call_tool(
-            "resume_execution", arguments, input_responses=yes, request_state=question.request_state
-        )
-        assert (result.structured_content["error"]["code"], ledger.lines) == ("stale_revision", [])
-
-
 async def test_a_forged_or_moved_state_is_refused(tmp_path: Path) -> None:
     ledger = Ledger()
     yes = _says("approve")
@@ -179,11 +159,3 @@ async def test_a_forged_or_moved_state_is_refused(tmp_path: Path) -> None:
         )
         assert isinstance(result, InputRequiredResult)
         assert ledger.lines == []
-
-
-async def test_the_returned_question_is_an_ordinary_form(tmp_path: Path) -> None:
-    async with served(tmp_path) as found, Client(found.server, elicitation_callback=nobody) as client:
-        asked = await ok(client, "execute_plan", plan=plan(confirm("a")))
-        question = await _returned(client, {**ids_of(asked), "decision": APPROVE})
-        [request] = (question.input_requests or {}).values()
-        assert isinstance(request, ElicitRequest) and isinstance(request.params, ElicitRequestFormParams)

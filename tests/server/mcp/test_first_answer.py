@@ -1,4 +1,4 @@
-"""A server answers before its store is open, opens it once when it is needed, and tells each call why it cannot."""
+"""A server answers before its store is open, opens it once when it is needed, and has one key for what it seals."""
 
 import math
 from collections.abc import AsyncGenerator
@@ -18,8 +18,10 @@ from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer, build_server
+from planwarden.server.mcp.state_key import NAME, find_request_state_key, load_request_state_key
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.secret_files import SecretFiles
 from tests.requirements import requirement
 from tests.server.mcp.support import ok, refused
 
@@ -112,3 +114,33 @@ async def test_a_server_that_ends_before_it_opened_opens_nothing_and_is_closed(g
     await server.closed.wait()
     await checkpoint()
     assert gate.begun == 0
+
+
+async def test_the_key_is_made_once_and_is_private(tmp_path: Path) -> None:
+    home = tmp_path / "new" / "home"
+    key = await load_request_state_key(SecretFiles(home))
+    assert len(key) == 32 and await load_request_state_key(SecretFiles(home)) == key
+    assert oct((home / NAME).stat().st_mode)[-3:] == "600" and oct(home.stat().st_mode)[-3:] == "700"
+    assert [path.name for path in home.iterdir()] == [NAME]
+
+
+async def test_the_first_process_makes_the_key_for_all(tmp_path: Path) -> None:
+    keys: list[bytes] = []
+
+    async def ask() -> None:
+        keys.append(await load_request_state_key(SecretFiles(tmp_path)))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(16):
+            # Each file is written on a thread of its own.
+            tasks.start_soon(ask)
+    assert len(keys) == 16 and len(set(keys)) == 1
+
+
+@pytest.mark.parametrize("content", ["", "abc", "zz" * 32, "00" * 31, "ü"])
+async def test_what_is_not_a_key_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    (tmp_path / NAME).write_text(content)
+    with pytest.raises(StoreError, match="not a key"):
+        await load_request_state_key(SecretFiles(tmp_path))
+    assert (tmp_path / NAME).read_text() == content
+    assert await find_request_state_key(Settings(home=tmp_path), SecretFiles(tmp_path)) is None

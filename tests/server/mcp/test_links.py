@@ -36,8 +36,8 @@ from tests.server.mcp.support import (
     ids_of,
     nobody,
     ok,
+    open_desk,
     question_of,
-    refused,
     served,
 )
 from tests.support.wardens import Ledger, confirm, plan, tool_step
@@ -64,24 +64,18 @@ async def _decide(found: Served, url: str, *, approved: bool = True) -> None:
 @requirement("resume:link", "resume:table")
 @both
 async def test_the_person_is_sent_to_the_page_of_that_question(tmp_path: Path, era: Era) -> None:
-    ledger, browser = Ledger(), Browser()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=browser) as client,
-    ):
-        found.warden.service.inbox_url = INBOX
-        browser.opens = lambda url: _decide(found, url)
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        done = await ok(client, "resume_execution", **ids_of(asked), **NOW)
-        done = await ok(client, "get_execution", threadId=done["threadId"])
-        assert (done["status"], ledger.lines) == ("completed", ["erase [1, 2]"])
+    browser = Browser()
+    async with open_desk(tmp_path, era, asks=browser) as desk:
+        desk.warden.service.inbox_url = INBOX
+        browser.opens = lambda url: _decide(desk, url)
+        asked = await desk.ok("execute_plan", plan=DANGEROUS)
+        done = await desk.ok("resume_execution", **ids_of(asked), **NOW)
+        done = await desk.ok("get_execution", threadId=done["threadId"])
+        assert (done["status"], desk.ledger.lines) == ("completed", ["erase [1, 2]"])
         [params] = browser.sent
         assert params.url == f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
         assert params.message.splitlines()[:2] == ["Run this call? erase (risk: dangerous)", "ids=[1, 2]"]
         assert params.message.endswith("accepting here only opens it.")
-        history = await ok(client, "get_execution", threadId=done["threadId"], observationsAfter=0)
-        [resumed] = [entry["data"] for entry in history["observations"] if entry["type"] == "AGENT_RESUMED"]
-        assert (resumed["assurance"], resumed["channel"]) == ("human", "inbox")
 
 
 @requirement("resume:link")
@@ -90,15 +84,12 @@ async def test_the_person_is_sent_to_the_page_of_that_question(tmp_path: Path, e
 async def test_an_opened_page_without_a_decision_is_pending(
     tmp_path: Path, era: Era, content: dict[str, Any] | None
 ) -> None:
-    ledger, browser = Ledger(), Browser(content=content)
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=browser) as client,
-    ):
-        found.warden.service.inbox_url = INBOX
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
-        assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
+    browser = Browser(content=content)
+    async with open_desk(tmp_path, era, asks=browser) as desk:
+        desk.warden.service.inbox_url = INBOX
+        asked = await desk.ok("execute_plan", plan=DANGEROUS)
+        still = await desk.ok("resume_execution", **ids_of(asked), **NOW)
+        assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
         assert "has not decided on the page yet" in still["nextAction"] and INBOX in still["nextAction"]
 
 
@@ -106,17 +97,14 @@ async def test_an_opened_page_without_a_decision_is_pending(
 @both
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_page_that_was_not_opened_decides_nothing(tmp_path: Path, era: Era, action: Any) -> None:
-    ledger, browser = Ledger(), Browser(action)
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=browser) as client,
-    ):
-        found.warden.service.inbox_url = INBOX
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
+    browser = Browser(action)
+    async with open_desk(tmp_path, era, asks=browser) as desk:
+        desk.warden.service.inbox_url = INBOX
+        asked = await desk.ok("execute_plan", plan=DANGEROUS)
         with anyio.fail_after(60):
             # Nobody waits for a page that was not opened, whatever the call's time.
-            still = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
-        assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
+            still = await desk.ok("resume_execution", **ids_of(asked), decision={"approved": True})
+        assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
         assert "did not open the page" in still["nextAction"]
 
 
@@ -202,55 +190,33 @@ async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_ca
         assert opener.called == [ids_of(asked)["suspensionId"]] * 3
 
 
-@requirement("resume:table")
-@both
-async def test_without_an_inbox_the_command_line_is_named_and_nobody_is_asked(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=nobody) as client,
-    ):
-        found.warden.service.inbox_opener = FakeInboxOpener(None)
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
-        assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
-        assert "do not retry" in still["nextAction"] and "planwarden approve" in still["nextAction"]
-        assert question_of(still)["howToAnswer"].keys() == {"command"}
-
-
 @both
 async def test_a_form_that_cannot_hold_the_question_becomes_an_address(tmp_path: Path, era: Era) -> None:
     form: Document = {"type": "object", "properties": {"who": {"type": "object", "properties": {}}}}
-    ledger, browser = Ledger(), Browser()
+    browser = Browser()
     asks = plan(tool_step("ask", "requestInput", {"message": "Who?", "form": form}))
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=browser) as client,
-    ):
-        found.warden.service.inbox_url = INBOX
-        asked = await ok(client, "execute_plan", plan=asks)
-        await ok(client, "resume_execution", **ids_of(asked), **NOW)
+    async with open_desk(tmp_path, era, asks=browser) as desk:
+        desk.warden.service.inbox_url = INBOX
+        asked = await desk.ok("execute_plan", plan=asks)
+        await desk.ok("resume_execution", **ids_of(asked), **NOW)
         assert [params.url.rpartition("/")[2] for params in browser.sent] == [ids_of(asked)["suspensionId"]]
 
 
 @requirement("resume:brake")
 @both
 async def test_sending_a_person_to_the_page_is_slowed_down(tmp_path: Path, era: Era) -> None:
-    ledger, browser = Ledger(), Browser()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=browser) as client,
-    ):
-        found.warden.service.inbox_url = INBOX
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
+    browser = Browser()
+    async with open_desk(tmp_path, era, asks=browser) as desk:
+        desk.warden.service.inbox_url = INBOX
+        asked = await desk.ok("execute_plan", plan=DANGEROUS)
         for _ in range(5):
-            await ok(client, "resume_execution", **ids_of(asked), **NOW)
+            await desk.ok("resume_execution", **ids_of(asked), **NOW)
         for _ in range(3):
-            error = await refused(client, "resume_execution", **ids_of(asked), **NOW)
+            error = await desk.refused("resume_execution", **ids_of(asked), **NOW)
             assert error["code"] == "rate_limited" and error["details"]["retryAfterSeconds"] > 0
-        assert (len(browser.sent), ledger.lines) == (5, [])
-        await _decide(found, browser.sent[0].url)
-        assert (await ok(client, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
+        assert (len(browser.sent), desk.ledger.lines) == (5, [])
+        await _decide(desk, browser.sent[0].url)
+        assert (await desk.ok("get_execution", threadId=asked["threadId"]))["status"] == "completed"
 
 
 @requirement("resume:brake")
@@ -260,14 +226,11 @@ async def test_showing_a_person_the_same_form_again_and_again_is_slowed_down(
     tmp_path: Path, era: Era, person: Person
 ) -> None:
     person = Person(person.action, person.content)
-    async with (
-        served(tmp_path) as found,
-        Client(found.server, mode=era, elicitation_callback=person) as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=plan(confirm("b")))
+    async with open_desk(tmp_path, era, asks=person) as desk:
+        asked = await desk.ok("execute_plan", plan=plan(confirm("b")))
         for _ in range(5):
-            assert (await ok(client, "resume_execution", **ids_of(asked), **NOW))["status"] == "suspended"
-        assert (await refused(client, "resume_execution", **ids_of(asked), **NOW))["code"] == "rate_limited"
+            assert (await desk.ok("resume_execution", **ids_of(asked), **NOW))["status"] == "suspended"
+        assert (await desk.refused("resume_execution", **ids_of(asked), **NOW))["code"] == "rate_limited"
         assert len(person.shown) == 5
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from planwarden.agent.common.errors import MAX_MESSAGE_CHARS
 from tests.requirements import requirement
+from tests.server.mcp.answer_mistakes import list_answer_mistakes
 from tests.server.mcp.language_mistakes import list_language_mistakes
 from tests.server.mcp.mistakes import (
     BEGINNING,
@@ -26,7 +27,7 @@ from tests.support.wardens import model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
-MISTAKES = [*list_mistakes(), *list_language_mistakes()]
+MISTAKES = [*list_mistakes(), *list_answer_mistakes(), *list_language_mistakes()]
 
 
 @requirement("mcp:mistakes")

@@ -19,8 +19,8 @@ from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.plans import library
 from planwarden.server.settings.configuration import Settings
 from tests.requirements import requirement
+from tests.server.mcp.listening_support import PROMPT_LIST, TOOL_LIST, Listener
 from tests.server.mcp.support import ERAS, Desk, Era, approving, ids_of, open_desk, served
-from tests.server.mcp.test_subscriptions import PROMPT_LIST, TOOL_LIST, Listener
 from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio

@@ -165,15 +165,3 @@ async def test_a_model_that_retries_cannot_approve_what_a_person_rejected_and_a_
     again = await desk.ok("retry_execution", threadId=asked["threadId"])
     claimed = await desk.ok("resume_execution", **ids_of(again), decision={"approved": True})
     assert (claimed["status"], claimed["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
-
-
-@requirement("retry:once")
-async def test_many_retries_at_once_do_the_rest_once(tmp_path: Path) -> None:
-    machine = Machine()
-    async with open_desk(tmp_path, "auto", machine.tool()) as desk:
-        failed = await desk.ok("execute_plan", plan=STEPS)
-        machine.is_mended = True
-        async with anyio.create_task_group() as tasks:
-            for _ in range(8):
-                tasks.start_soon(desk.client.call_tool, "retry_execution", {"threadId": failed["threadId"]})
-    assert machine.lines == ["mend owls"]

@@ -1,47 +1,38 @@
-"""MCP over standard input and output, with a real process, a real file and a real kill."""
+"""MCP over standard input and output, with a real process: only the protocol, bounded frames, and a clean end."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.requirements import requirement
-from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
 from tests.support.forking.command import forked_command_line
 from tests.support.slices import first_only
-from tests.support.wardens import confirm, model_step, plan, tool_step
+from tests.support.wardens import plan, tool_step
 
 COMMAND = [sys.executable, "-m", "planwarden.server.main"]
 
 TOOLS = '''
-"""Tools with an append-only ledger on disk."""
+"""A tool that prints."""
 
 import os
-from pathlib import Path
 
 import planwarden
 
-LEDGER = Path(__file__).with_name("ledger.txt")
-
 
 @planwarden.tool(risk="read", effect="effect")
-def note(text: str) -> int:
-    """Write a line; gives the process that wrote it."""
+def note(text: str) -> str:
+    """Write a line."""
     print("this must not reach the wire")
     os.write(1, b"nor must this\\n")
-    with LEDGER.open("a") as ledger:
-        ledger.write(f"{text}\\n")
-    return os.getpid()
+    return text
 '''
 
 
@@ -52,41 +43,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _server(home: Path) -> StdioServerParameters:
-    command, *words = forked_command_line("--home", str(home), "serve")
-    return StdioServerParameters(command=command, args=words)
-
-
-def _ledger(home: Path) -> list[str]:
-    return (home / "ledger.txt").read_text().splitlines()
-
-
-@pytest.mark.slow
-@pytest.mark.anyio
-@pytest.mark.parametrize("era", first_only(*ERAS))
-async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> None:
-    steps = plan(
-        tool_step("a", "note", {"text": "first"}),
-        confirm("b"),
-        model_step("c", "note"),
-    )
-    with anyio.fail_after(60):
-        async with Client(_server(home), mode=era) as client:
-            asked = await ok(client, "execute_plan", plan=steps)
-            assert (asked["status"], _ledger(home)) == ("suspended", ["first"])
-            os.kill(asked["steps"][0]["result"], signal.SIGKILL)
-        async with Client(_server(home), mode=era, elicitation_callback=approving()) as client:
-            [question] = (await ok(client, "list_suspensions"))["suspensions"]
-            assert question["suspensionId"] == ids_of(asked)["suspensionId"]
-            asked = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
-            assert question_of(asked)["kind"] == "step"
-            calls = {"toolCalls": [{"toolName": "note", "arguments": {"text": "second"}}]}
-            done = await ok(client, "submit_answer", **ids_of(asked), content=calls)
-            assert (done["status"], _ledger(home)) == ("completed", ["first", "second"])
-    assert oct((home / "request-state.key").stat().st_mode)[-3:] == "600"
-
-
-def _spawn(command: list[str]) -> "subprocess.Popen[bytes]":
+def _spawn(command: Sequence[str]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -234,7 +191,7 @@ def test_a_database_that_cannot_be_opened_is_the_answer_to_each_call_and_ends_no
     (home / "planwarden.db").mkdir()
     with _spawn(forked_command_line("--home", str(home))) as process:
         _initialize(process)
-        call = {"name": "list_suspensions", "arguments": {}}
+        call: dict[str, Any] = {"name": "list_suspensions", "arguments": {}}
         for number in (2, 3):
             _send(process, {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
         assert _read(process)["id"] == 1

@@ -1,8 +1,7 @@
 """Subscriptions over MCP in both eras: owners receive changes, and a slow listener delays nobody."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -10,24 +9,16 @@ import pytest
 from mcp import Client
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
-    PromptsListChanged,
     ResourceUpdated,
     ToolsListChanged,
 )
 from mcp.types import (
     INVALID_PARAMS,
     EmptyResult,
-    PromptListChangedNotification,
-    ResourceUpdatedNotification,
-    SubscribeRequest,
-    SubscribeRequestParams,
     SubscriptionFilter,
     SubscriptionsListenRequest,
     SubscriptionsListenRequestParams,
     TextResourceContents,
-    ToolListChangedNotification,
-    UnsubscribeRequest,
-    UnsubscribeRequestParams,
 )
 from pydantic import JsonValue
 
@@ -36,7 +27,6 @@ from planwarden.agent.core.requester import Requester
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
-from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.subscriptions.topics import (
     MAX_TOPICS,
     ExecutionTopic,
@@ -52,6 +42,7 @@ from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
+from tests.server.mcp.listening_support import Listener, subscribe, unsubscribe
 from tests.server.mcp.support import ERAS, Era, Served, ok, sender, served
 from tests.server.mcp.tasks_support import TakesTasks, code_of
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
@@ -60,76 +51,20 @@ from tests.tools.test_registry_groups import build_tool
 
 pytestmark = pytest.mark.anyio
 
+
 CONFIRMED: JsonValue = plan(confirm("a"), tool_step("b", "note", {"text": "x"}))
-TOOL_LIST, PROMPT_LIST = "the list of tools", "the list of prompts"
 PERSON = Authority(assurance="human", channel="cli", principal="local")
 
 
-@dataclass
-class Listener:
-    """A client of either era that keeps the addresses it was told of."""
-
-    uris: list[str] = field(default_factory=list[str])
-    _bell: anyio.Event = field(default_factory=anyio.Event)
-
-    async def wait_for_updates(self, uri: str, times: int = 1) -> None:
-        """Returns when the address was told so often."""
-        with anyio.fail_after(60):
-            while self.uris.count(uri) < times:
-                await self._bell.wait()
-
-    async def handle(self, message: object) -> None:
-        """Note what the older era pushes, and events of the newer one."""
-        match message:
-            case ResourceUpdatedNotification():
-                self.uris.append(str(message.params.uri))
-            case ResourceUpdated():
-                self.uris.append(message.uri)
-            case ToolListChangedNotification() | ToolsListChanged():
-                self.uris.append(TOOL_LIST)
-            case PromptListChangedNotification() | PromptsListChanged():
-                self.uris.append(PROMPT_LIST)
-            case _:
-                pass
-        self._bell.set()
-        self._bell = anyio.Event()
-
-    @asynccontextmanager
-    async def subscribed(
-        self, server: PlanwardenServer, era: Era, *uris: str, has_lists: bool = False
-    ) -> AsyncGenerator[Client]:
-        """A client with these subscriptions, and with those to lists."""
-        if era == "legacy":
-            async with Client(server, mode=era, message_handler=self.handle) as client:
-                if has_lists:
-                    await client.list_tools()
-                for uri in uris:
-                    await subscribe(client, uri)
-                yield client
-            return
-        async with (
-            Client(server, mode=era) as client,
-            client.listen(
-                resource_subscriptions=uris, tools_list_changed=has_lists, prompts_list_changed=has_lists
-            ) as stream,
-            anyio.create_task_group() as tasks,
-        ):
-
-            async def hear() -> None:
-                async for event in stream:
-                    await self.handle(event)
-
-            tasks.start_soon(hear)
-            yield client
-            tasks.cancel_scope.cancel()
+@pytest.fixture(params=ERAS)
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
 
 
-async def subscribe(client: Client, uri: str) -> None:
-    await client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
-
-
-async def unsubscribe(client: Client, uri: str) -> None:
-    await client.session.send_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult)
+@pytest.fixture
+async def found(tmp_path: Path) -> AsyncGenerator[Served]:
+    async with served(tmp_path, tools=Ledger().tools()) as opened:
+        yield opened
 
 
 async def approve_all(service: Service) -> None:
@@ -147,27 +82,24 @@ async def asked_by(found: Served, principal: str = "local") -> str:
     return view.thread_id
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates")
-async def test_changes_of_executions_and_open_questions_are_sent(tmp_path: Path, era: Era) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found:
-        thread_id = await asked_by(found)
-        uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
-        async with listener.subscribed(found.server, era, uri, SUSPENSIONS) as client:
-            await approve_all(found.warden.service)
-            await listener.wait_for_updates(uri)
-            await listener.wait_for_updates(SUSPENSIONS)
-            shown = await ok(client, "get_execution", threadId=thread_id)
-            assert shown["status"] == "completed"
-            before, noted = listener.uris.count(SUSPENSIONS), listener.uris.count(uri)
-            await asked_by(found)
-            await listener.wait_for_updates(SUSPENSIONS, before + 1)
-            # The next execution of the thread is sent too.
-            await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "y"})), threadId=thread_id)
-            await listener.wait_for_updates(uri, noted + 1)
+async def test_changes_of_executions_and_open_questions_are_sent(found: Served, era: Era) -> None:
+    thread_id = await asked_by(found)
+    uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
+    async with listener.subscribed(found.server, era, uri, SUSPENSIONS) as client:
+        await approve_all(found.warden.service)
+        await listener.wait_for_updates(uri)
+        await listener.wait_for_updates(SUSPENSIONS)
+        shown = await ok(client, "get_execution", threadId=thread_id)
+        assert shown["status"] == "completed"
+        before, noted = listener.uris.count(SUSPENSIONS), listener.uris.count(uri)
+        await asked_by(found)
+        await listener.wait_for_updates(SUSPENSIONS, before + 1)
+        # The next execution of the thread is sent too.
+        await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "y"})), threadId=thread_id)
+        await listener.wait_for_updates(uri, noted + 1)
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates", "subscriptions:suspension")
 async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> None:
     async with (
@@ -176,43 +108,38 @@ async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> 
     ):
         thread_id = await asked_by(one)
         [question] = (await one.warden.service.list_suspensions(principal="local")).suspensions
-        uris, listener = (
-            (f"{EXECUTIONS}/{thread_id}", f"{SUSPENSIONS}/{question.suspension_id}", SUSPENSIONS),
-            Listener(),
-        )
+        uris = (f"{EXECUTIONS}/{thread_id}", f"{SUSPENSIONS}/{question.suspension_id}", SUSPENSIONS)
+        listener = Listener()
         async with listener.subscribed(one.server, era, *uris):
             await approve_all(other.warden.service)
             for uri in uris:
                 await listener.wait_for_updates(uri)
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:owner")
-async def test_nobody_receives_changes_of_other_principals(tmp_path: Path, era: Era) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found:
-        foreign, listener = await asked_by(found, "somebody else"), Listener()
-        nobodys = f"{EXECUTIONS}/{'0' * 32}"
-        async with listener.subscribed(found.server, era, f"{EXECUTIONS}/{foreign}", nobodys, SUSPENSIONS):
-            await approve_all(found.warden.service)
-            await asked_by(found, "somebody else")
-            assert listener.uris == []
-            own = await asked_by(found)
-            await listener.wait_for_updates(SUSPENSIONS)
-            assert own and set(listener.uris) == {SUSPENSIONS}
+async def test_nobody_receives_changes_of_other_principals(found: Served, era: Era) -> None:
+    foreign, listener = await asked_by(found, "somebody else"), Listener()
+    nobodys = f"{EXECUTIONS}/{'0' * 32}"
+    async with listener.subscribed(found.server, era, f"{EXECUTIONS}/{foreign}", nobodys, SUSPENSIONS):
+        await approve_all(found.warden.service)
+        await asked_by(found, "somebody else")
+        assert listener.uris == []
+        own = await asked_by(found)
+        await listener.wait_for_updates(SUSPENSIONS)
+        assert own and set(listener.uris) == {SUSPENSIONS}
 
 
 @requirement("subscriptions:updates")
-async def test_an_older_client_can_subscribe_twice_and_unsubscribe(tmp_path: Path) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found:
-        thread_id, listener = await asked_by(found), Listener()
-        uri = f"{EXECUTIONS}/{thread_id}"
-        async with listener.subscribed(found.server, "legacy", uri, uri, SUSPENSIONS) as client:
-            assert client.server_capabilities.resources is not None and client.server_capabilities.resources.subscribe
-            await unsubscribe(client, uri)
-            await unsubscribe(client, "test://never")
-            await approve_all(found.warden.service)
-            await listener.wait_for_updates(SUSPENSIONS)
-            assert set(listener.uris) == {SUSPENSIONS}
+async def test_an_older_client_can_subscribe_twice_and_unsubscribe(found: Served) -> None:
+    thread_id, listener = await asked_by(found), Listener()
+    uri = f"{EXECUTIONS}/{thread_id}"
+    async with listener.subscribed(found.server, "legacy", uri, uri, SUSPENSIONS) as client:
+        assert client.server_capabilities.resources is not None and client.server_capabilities.resources.subscribe
+        await unsubscribe(client, uri)
+        await unsubscribe(client, "test://never")
+        await approve_all(found.warden.service)
+        await listener.wait_for_updates(SUSPENSIONS)
+        assert set(listener.uris) == {SUSPENSIONS}
 
 
 @requirement("subscriptions:bounded")
@@ -336,7 +263,6 @@ async def withdrawn(service: Service, clock: ManualClock, question: Suspension) 
     await service.cancel_execution(question.thread_id, principal="local")
 
 
-@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("change", [answered, revised, expired, withdrawn])
 @requirement("subscriptions:suspension")
 async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
@@ -363,7 +289,6 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
                 assert await code_of(client.read_resource(uri)) == INVALID_PARAMS
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:tools")
 async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_path: Path, era: Era) -> None:
     place = Place(tmp_path)
@@ -387,22 +312,20 @@ async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_p
             assert SUSPENSIONS not in listener.uris
 
 
-@pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:tools")
 async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_down_is_not(
-    tmp_path: Path, era: Era
+    found: Served, era: Era
 ) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found:
-        registry, listener, mine = found.warden.tools, Listener(), build_tool("mine")
+    registry, listener, mine = found.warden.tools, Listener(), build_tool("mine")
+    registry.replace_group("d", [mine])
+    async with listener.subscribed(found.server, era, TOOLS, f"{TOOLS}/note", f"{TOOLS}/mine"):
         registry.replace_group("d", [mine])
-        async with listener.subscribed(found.server, era, TOOLS, f"{TOOLS}/note", f"{TOOLS}/mine"):
-            registry.replace_group("d", [mine])
-            registry.mark_group("d", None)
-            registry.mark_group("d", "it does not answer")
-            await listener.wait_for_updates(f"{TOOLS}/mine")
-            await listener.wait_for_updates(TOOLS)
-            registry.replace_group("d", [])
-            await listener.wait_for_updates(f"{TOOLS}/mine", 2)
-            await listener.wait_for_updates(TOOLS, 2)
-        assert set(listener.uris) == {TOOLS, f"{TOOLS}/mine"}
-        assert len(listener.uris) == 4
+        registry.mark_group("d", None)
+        registry.mark_group("d", "it does not answer")
+        await listener.wait_for_updates(f"{TOOLS}/mine")
+        await listener.wait_for_updates(TOOLS)
+        registry.replace_group("d", [])
+        await listener.wait_for_updates(f"{TOOLS}/mine", 2)
+        await listener.wait_for_updates(TOOLS, 2)
+    assert set(listener.uris) == {TOOLS, f"{TOOLS}/mine"}
+    assert len(listener.uris) == 4

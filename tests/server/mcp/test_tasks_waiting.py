@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp.types import ElicitResult, InputRequiredResult
+from mcp.types import ElicitResult, InputRequiredResult, InputResponses
 from pydantic import JsonValue
 
 from planwarden.server.mcp.tasks import state as tasks_state
@@ -117,7 +117,7 @@ async def test_what_continues_a_task_that_is_over_gives_an_ordinary_result(desk:
     resume = desk.client.session.call_tool
     returned = await resume("resume_execution", arguments, allow_input_required=True)
     assert isinstance(returned, InputRequiredResult) and returned.input_requests is not None
-    responses = dict.fromkeys(returned.input_requests, ACCEPTED)
+    responses: InputResponses = dict.fromkeys(returned.input_requests, ACCEPTED)
     done = await resume("resume_execution", arguments, input_responses=responses, request_state=returned.request_state)
     assert (done.structured_content["status"], desk.ledger.lines) == ("completed", ["send ann 1 False"])
     over = await task.over()

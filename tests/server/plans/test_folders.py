@@ -12,10 +12,11 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import UnknownPlan
+from planwarden.agent.common.errors import InvalidArguments, UnknownPlan
 from planwarden.server.plans import folders as folders_module
 from planwarden.server.plans.folders import PlanCatalogue, PlanFolder, PlanReader
-from planwarden.server.plans.library import FRESH_S, PlanLibrary, build_library
+from planwarden.server.plans.keeping import write_plan
+from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.plans.plan_file import MAX_FILE_BYTES
 from tests.requirements import requirement
 
@@ -23,8 +24,6 @@ STEPS: JsonValue = [{"id": "a", "description": "look"}]
 PLAN: dict[str, JsonValue] = {"todoList": STEPS}
 YAML = "title: Remind\ntodoList:\n  - id: a\n    description: look\n"
 LINKS = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
-
-
 UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
     ("a.yaml", "todoList: [", "not valid YAML"),
     ("a.yaml", "a: &x [1]\ntodoList: *x", "anchors"),
@@ -179,12 +178,9 @@ def test_the_homes_plan_wins_over_a_folders_and_the_first_folder_over_the_next(t
         (first / "a.json", home / "a.yaml"),
         (second / "b.yaml", first / "b.json"),
     ]
-
-
-@requirement("plans:one-name")
-def test_a_slip_in_the_homes_plan_does_not_let_a_folders_plan_run_in_its_place(tmp_path: Path) -> None:
-    found = look(fill(tmp_path / "home", {"pay.yaml": "todoList: ["}), fill(tmp_path / "repo", {"pay.yaml": YAML}))
-    assert found.names == [] and [hidden.name for hidden in found.hidden] == ["pay"]
+    # A slip in the home's plan does not let a folder's plan run in its place.
+    slip = look(fill(home, {"a.yaml": "todoList: ["}), first)
+    assert slip.names == ["b"] and [hidden.name for hidden in slip.hidden] == ["a"]
 
 
 def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> None:
@@ -198,35 +194,22 @@ def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> N
         look(tmp_path / "none").find("x")
 
 
-def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, {"a.yaml": YAML, "b.yaml": "["})
-    reader, opened = PlanReader([PlanFolder(tmp_path, "home")]), list[str]()
-    read = folders_module.read_plan_file
+@requirement("inbox:keep")
+def test_a_plan_is_in_its_folder_only_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    sync = os.fsync
 
-    def count(path: Path, source: str):
-        opened.append(path.name)
-        return read(path, source)
+    def look(descriptor: int) -> None:
+        seen.append([path.name for path in tmp_path.iterdir() if not path.name.startswith(".")])
+        sync(descriptor)
 
-    monkeypatch.setattr(folders_module, "read_plan_file", count)
-    assert reader.read() == reader.read() and opened == ["a.yaml", "b.yaml"]
-    fill(tmp_path, {"b.yaml": YAML})
-    assert reader.read().names == ["a", "b"] and opened == ["a.yaml", "b.yaml", "b.yaml"]
-    (tmp_path / "a.yaml").unlink()
-    assert reader.read().names == ["b"] and len(opened) == 3
-
-
-@pytest.mark.anyio
-async def test_a_list_may_be_seconds_old_and_a_look_may_not(tmp_path: Path) -> None:
-    now = 100.0
-    library = PlanLibrary([PlanFolder(tmp_path, "home")], clock=lambda: now)
-    assert (await library.list()).names == []
-    fill(tmp_path, {"a.yaml": YAML})
-    assert (await library.list()).names == []
-    now += FRESH_S
-    assert (await library.list()).names == ["a"]
-    fill(tmp_path, {"b.yaml": YAML})
-    assert (await library.look()).names == ["a", "b"]
-    assert (await library.list()).names == ["a", "b"]
+    monkeypatch.setattr(os, "fsync", look)
+    path = write_plan(tmp_path, "hello", PLAN, "kept by a test")
+    with pytest.raises(InvalidArguments, match="already"):
+        write_plan(tmp_path, "hello", PLAN, "kept by a test")
+    assert seen == [[], ["hello.yaml"]]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["hello.yaml"]
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_that_is_named_twice_is_looked_into_once(tmp_path: Path) -> None:

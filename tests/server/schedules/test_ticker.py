@@ -1,7 +1,9 @@
-"""The ticker over every store: each tick starts at most one run, whatever processes live and the clock does."""
+"""The ticker: each tick starts at most one run, whatever processes live and the clock does."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
@@ -16,15 +18,27 @@ from planwarden.server.schedules import ticks
 from planwarden.server.schedules.runner import StartedRun
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
 from tests.requirements import requirement
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
-from tests.storage.suite import BackEnd, mainly
+from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash
 
 pytestmark = pytest.mark.anyio
 
 DAY_S = 86_400.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Store:
+    """What stores keep of schedules is tested with the stores; only tests about processes run over each of them."""
+    return MemoryStore(clock)
 
 
 def make_ticker(store: Store, book: PlanBook) -> ScheduleTicker:
@@ -35,24 +49,50 @@ def go_to(clock: ManualClock, tick_at: float, late_s: float = 0.5) -> None:
     clock.advance(tick_at + late_s - clock.now())
 
 
+@dataclass
+class Process:
+    """A process that has looked once before the first tick, and what it started."""
+
+    store: Store
+    clock: ManualClock
+    made: PlanSchedule
+    book: PlanBook
+    ticker: ScheduleTicker
+
+    @classmethod
+    async def begin(cls, store: Store, clock: ManualClock, cron: str = "0 9 * * *", **options: Any) -> "Process":
+        """Begin with one schedule; `ends` and `refusal` are the book's, the other options the schedule's."""
+        kept = {name: options.pop(name) for name in ("ends", "refusal") if name in options}
+        made = await add_schedule(store, cron, **options)
+        book = PlanBook(store, **kept)
+        process = cls(store, clock, made, book, make_ticker(store, book))
+        await process.ticker.look()
+        return process
+
+    async def look_at(self, day: int, late_s: float = 0.5) -> None:
+        """Look right after the tick of that day, the first of which is 0."""
+        go_to(self.clock, self.made.next_at + day * DAY_S, late_s)
+        await self.ticker.look()
+
+    async def outcomes(self) -> list[str]:
+        return [outcome for _, outcome in await read_outcomes(self.store)]
+
+
 @requirement("schedule:once")
 async def test_a_tick_starts_its_plan_with_its_inputs_for_its_owner(store: Store, clock: ManualClock) -> None:
-    made = await add_schedule(store, inputs={"month": "May"}, owner="ann")
-    book = PlanBook(store)
-    ticker = make_ticker(store, book)
-    go_to(clock, made.next_at, -1.0)
-    await ticker.look()
-    assert book.asked == []
-    go_to(clock, made.next_at)
+    process = await Process.begin(store, clock, inputs={"month": "May"}, owner="ann")
+    await process.look_at(0, late_s=-1.0)
+    assert process.book.asked == []
     for _ in range(3):
-        await ticker.look()
-    [key] = book.asked
-    assert key == f"planwarden:schedule:s1:{made.next_at}"
+        await process.look_at(0)
+    [key] = process.book.asked
+    tick_at = process.made.next_at
+    assert key == f"planwarden:schedule:s1:{tick_at}"
     found = await store.find_start("ann", key)
     stored = await read_schedule(store)
     assert found is not None and stored.last_execution == found.execution_id
-    assert stored.next_at == made.next_at + DAY_S and stored.starting_at is None
-    assert await read_outcomes(store) == [(made.next_at, "started")]
+    assert stored.next_at == tick_at + DAY_S and stored.starting_at is None
+    assert await read_outcomes(store) == [(tick_at, "started")]
 
 
 @requirement("schedule:once")
@@ -137,73 +177,52 @@ class Mortal:
 
 
 @requirement("schedule:overlap")
+@pytest.mark.parametrize("waits", [False, True], ids=["it runs", "it waits for a person"])
 async def test_skip_starts_nothing_while_the_last_run_is_unfinished_and_says_why(
-    store: Store, clock: ManualClock
+    store: Store, clock: ManualClock, waits: bool
 ) -> None:
-    made = await add_schedule(store)
-    book = PlanBook(store)
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    for number in range(3):
-        go_to(clock, made.next_at + number * DAY_S)
-        await ticker.look()
+    process = await Process.begin(store, clock)
+    for day in range(3):
+        await process.look_at(day)
+        if waits and day == 0:
+            await next(iter(process.book.runs.values())).suspend("q1")
     stored = await read_schedule(store)
-    assert [record.outcome for record in stored.recent] == ["started", "skipped", "skipped"]
+    assert await process.outcomes() == ["started", "skipped", "skipped"]
     assert stored.recent[-1].reason == f"the last run, thread {stored.recent[0].thread_id}, is not finished"
-    [run] = book.runs.values()
+    if waits:
+        return
+    [run] = process.book.runs.values()
     await run.finish()
-    await ticker.look()
-    assert len(book.runs) == 1
-    go_to(clock, stored.next_at)
-    await ticker.look()
-    assert len(book.runs) == 2
+    await process.ticker.look()
+    assert len(process.book.runs) == 1
+    await process.look_at(3)
+    assert len(process.book.runs) == 2
 
 
 @requirement("schedule:overlap")
 async def test_queue_starts_each_tick_after_the_run_before_has_ended(store: Store, clock: ManualClock) -> None:
-    made = await add_schedule(store, overlap="queue")
-    book = PlanBook(store)
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    for number in range(3):
-        go_to(clock, made.next_at + number * DAY_S)
-        await ticker.look()
-    assert (await read_schedule(store)).queued == (made.next_at + DAY_S, made.next_at + 2 * DAY_S)
-    for number in range(3):
-        assert len(book.runs) == number + 1
-        await [*book.runs.values()][-1].finish()
-        await ticker.look()
-        await ticker.look()
-    assert await read_outcomes(store) == [(made.next_at + number * DAY_S, "started") for number in range(3)]
-
-
-@requirement("schedule:overlap")
-async def test_a_run_that_waits_for_a_person_is_not_finished(store: Store, clock: ManualClock) -> None:
-    made = await add_schedule(store)
-    book = PlanBook(store)
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    go_to(clock, made.next_at)
-    await ticker.look()
-    [run] = book.runs.values()
-    await run.suspend("q1")
-    go_to(clock, made.next_at + DAY_S)
-    await ticker.look()
-    assert [outcome for _, outcome in await read_outcomes(store)] == ["started", "skipped"]
+    process = await Process.begin(store, clock, overlap="queue")
+    for day in range(3):
+        await process.look_at(day)
+    first, runs = process.made.next_at, process.book.runs
+    assert (await read_schedule(store)).queued == (first + DAY_S, first + 2 * DAY_S)
+    for day in range(3):
+        assert len(runs) == day + 1
+        await [*runs.values()][-1].finish()
+        await process.ticker.look()
+        await process.ticker.look()
+    assert await read_outcomes(store) == [(first + day * DAY_S, "started") for day in range(3)]
 
 
 @requirement("schedule:overlap")
 async def test_the_queue_has_an_end(store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ticks, "MAX_QUEUED", 2)
-    made = await add_schedule(store, overlap="queue")
-    ticker = make_ticker(store, PlanBook(store))
-    await ticker.look()
-    for number in range(5):
-        go_to(clock, made.next_at + number * DAY_S)
-        await ticker.look()
+    process = await Process.begin(store, clock, overlap="queue")
+    for day in range(5):
+        await process.look_at(day)
     stored = await read_schedule(store)
     assert len(stored.queued) == 2
-    assert [record.outcome for record in stored.recent] == ["started", "skipped", "skipped"]
+    assert await process.outcomes() == ["started", "skipped", "skipped"]
     assert stored.recent[-1].reason == "2 ticks wait already"
 
 
@@ -230,14 +249,11 @@ async def test_after_a_downtime_latest_starts_the_newest_missed_tick_and_none_st
 async def test_a_process_that_begins_leaves_a_tick_of_just_now_to_the_one_that_was_there(
     store: Store, clock: ManualClock
 ) -> None:
-    made = await add_schedule(store, missed="none")
-    old, new = PlanBook(store, "old"), PlanBook(store, "new")
-    present = make_ticker(store, old)
-    await present.look()
-    go_to(clock, made.next_at)
+    old, new = await Process.begin(store, clock, missed="none"), PlanBook(store, "new")
+    go_to(clock, old.made.next_at)
     await make_ticker(store, new).look()
-    await present.look()
-    assert (len(old.asked), len(new.asked)) == (1, 0)
+    await old.ticker.look()
+    assert (len(old.book.asked), len(new.asked)) == (1, 0)
 
 
 @requirement("schedule:clock")
@@ -281,79 +297,61 @@ async def test_a_clock_that_jumps_back_neither_loses_nor_doubles_ticks(
 
 @requirement("schedule:clock")
 async def test_a_clock_that_was_far_ahead_does_not_stop_a_schedule(store: Store, clock: ManualClock) -> None:
-    await add_schedule(store, "0 * * * *")
-    book = PlanBook(store, ends=True)
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    clock.jump(365 * DAY_S)
-    await ticker.look()
-    clock.jump(-365 * DAY_S)
-    await ticker.look()
-    assert len(book.runs) == 1
+    process = await Process.begin(store, clock, "0 * * * *", ends=True)
+    for jump_s in (365 * DAY_S, -365 * DAY_S):
+        clock.jump(jump_s)
+        await process.ticker.look()
+    assert len(process.book.runs) == 1
     clock.advance(3600)
-    await ticker.look()
-    assert len(book.runs) == 2
+    await process.ticker.look()
+    assert len(process.book.runs) == 2
 
 
 @requirement("schedule:once")
 async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_recorded(
     store: Store, clock: ManualClock
 ) -> None:
-    made = await add_schedule(store)
-    book = PlanBook(store, refusal=UsageError("there is no plan 'remind'"))
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    go_to(clock, made.next_at)
-    await ticker.look()
+    process = await Process.begin(store, clock, refusal=UsageError("there is no plan 'remind'"))
+    await process.look_at(0)
     assert await read_outcomes(store) == []
-    other = PlanBook(store, refusal=None)
     clock.advance(ticker_module.PATIENCE_S)
-    await ticker.look()
+    await process.ticker.look()
     [record] = (await read_schedule(store)).recent
     assert record.outcome == "failed" and record.reason == "invalid_arguments: there is no plan 'remind'"
-    go_to(clock, made.next_at + DAY_S)
-    await ticker.look()
+    await process.look_at(1)
+    other = PlanBook(store)
     await make_ticker(store, other).look()
     assert len(other.runs) == 1
-    assert [outcome for _, outcome in await read_outcomes(store)] == ["failed", "started"]
+    assert await process.outcomes() == ["failed", "started"]
 
 
 @requirement("schedule:once")
 async def test_a_store_that_fails_at_a_start_is_asked_again(
     store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = await add_schedule(store)
-    book = PlanBook(store, refusal=StoreError("the disk is full"))
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    go_to(clock, made.next_at)
+    process = await Process.begin(store, clock, refusal=StoreError("the disk is full"))
+    go_to(clock, process.made.next_at)
     for _ in range(3):
-        await ticker.look()
+        await process.ticker.look()
         clock.advance(60)
     assert caplog.text.count("the disk is full") == 1
-    book.refusal = None
-    await ticker.look()
-    assert await read_outcomes(store) == [(made.next_at, "started")]
+    process.book.refusal = None
+    await process.ticker.look()
+    assert await read_outcomes(store) == [(process.made.next_at, "started")]
 
 
 @requirement("schedule:once")
 async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started_again(
     store: Store, clock: ManualClock
 ) -> None:
-    made = await add_schedule(store)
-    book = PlanBook(store)
-    begun = await read_schedule(store)
-    key = ticks.build_key(begun, made.next_at)
-    await book.run_plan("remind", {"other": 1}, key=key, wait_seconds=0, requester=Requester("local"))
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    go_to(clock, made.next_at)
-    await ticker.look()
-    assert len(book.runs) == 1 and await read_outcomes(store) == [(made.next_at, "started")]
+    process = await Process.begin(store, clock)
+    key = ticks.build_key(await read_schedule(store), process.made.next_at)
+    await process.book.run_plan("remind", {"other": 1}, key=key, wait_seconds=0, requester=Requester("local"))
+    await process.look_at(0)
+    assert len(process.book.runs) == 1 and await read_outcomes(store) == [(process.made.next_at, "started")]
 
 
 @requirement("schedule:times")
-@pytest.mark.parametrize("back_end", mainly("postgres"), indirect=True)
 async def test_ticks_of_a_year_start_once_each_through_both_changes_of_the_clocks(
     store: Store, clock: ManualClock
 ) -> None:
@@ -370,19 +368,14 @@ async def test_ticks_of_a_year_start_once_each_through_both_changes_of_the_clock
 
 
 @requirement("schedule:once")
-async def test_a_removed_or_paused_schedule_starts_nothing(store: Store, clock: ManualClock) -> None:
-    made = await add_schedule(store)
+async def test_a_paused_schedule_starts_nothing(store: Store, clock: ManualClock) -> None:
+    process = await Process.begin(store, clock)
     schedules = schedules_of(store)
-    assert await schedules.change(ticks.pause(made, clock.now()))
-    book = PlanBook(store)
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    go_to(clock, made.next_at + 3 * DAY_S)
-    await ticker.look()
-    assert book.asked == []
+    assert await schedules.change(ticks.pause(await read_schedule(store), clock.now()))
+    await process.look_at(3)
+    assert process.book.asked == []
     assert await schedules.change(ticks.resume(await read_schedule(store), clock.now()))
-    await ticker.look()
-    assert book.asked == []
-    go_to(clock, made.next_at + 4 * DAY_S)
-    await ticker.look()
-    assert await read_outcomes(store) == [(made.next_at + 4 * DAY_S, "started")]
+    await process.ticker.look()
+    assert process.book.asked == []
+    await process.look_at(4)
+    assert await read_outcomes(store) == [(process.made.next_at + 4 * DAY_S, "started")]

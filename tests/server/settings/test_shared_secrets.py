@@ -38,7 +38,6 @@ from tests.support.wardens import confirm, plan
 from tests.tools.downstream.support import read_error, run_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
 KEY = base64.b64encode(bytes(range(32))).decode()
 ON_TERMINALS = pytest.mark.skipif(sys.platform == "win32", reason="terminals of the tests are POSIX pseudo-terminals")
 
@@ -113,6 +112,9 @@ async def test_a_form_that_one_process_sealed_is_answered_through_another_that_s
 async def test_a_server_without_the_key_of_the_store_refuses_to_start_in_one_sentence(
     one: Machine, other: Machine, words: tuple[str, ...]
 ) -> None:
+    with pytest.raises(UsageError, match="planwarden key new-secret"):
+        async with Machine(one.home, one.url, key="").warden():
+            pass
     async with one.warden():
         pass
     for key, said in (
@@ -126,23 +128,8 @@ async def test_a_server_without_the_key_of_the_store_refuses_to_start_in_one_sen
         assert line.startswith(f"planwarden: {said}")
 
 
-@pytest.mark.slow
-async def test_a_server_whose_database_is_gone_says_so_before_it_serves(other: Machine) -> None:
-    gone = Machine(other.home, "postgresql://ann:hidden@127.0.0.1:9/plans")
-    refused = await anyio.to_thread.run_sync(_spawn, gone, "serve")
-    assert (refused.code, refused.out) == (1, "")
-    [line] = refused.err.splitlines()
-    assert "127.0.0.1:9/plans cannot be reached" in line and "hidden" not in line
-
-
 def _spawn(machine: Machine, *words: str):
     return machine.cli.spawn(*words, env=machine.environment)
-
-
-async def test_a_program_that_embeds_planwarden_needs_the_key_too(one: Machine) -> None:
-    with pytest.raises(UsageError, match="planwarden key new-secret"):
-        async with Machine(one.home, one.url, key="").warden():
-            pass
 
 
 @requirement("secrets:key")
@@ -200,15 +187,6 @@ async def test_a_setting_makes_sure_that_there_is_a_passphrase(one: Machine) -> 
         await passphrase.replace("correct horse")
         found = await passphrase.read()
     assert found is not None and found.matches("correct horse") and not found.matches("battery")
-
-
-@requirement("inbox:shared")
-async def test_a_session_that_one_machine_opened_holds_on_the_other(one: Machine, other: Machine) -> None:
-    async with one.browser() as browser, other.browser() as elsewhere:
-        await browser.log_in()
-        elsewhere.client.cookies = browser.client.cookies
-        page = await elsewhere.open("/inbox")
-        assert page.status == 200, page.words
 
 
 @pytest.fixture

@@ -15,14 +15,11 @@ from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.signatures.browser_options import RelyingParty
-from planwarden.server.signatures.keyring import Keyring
-from planwarden.storage.ports.sessions import InboxSession
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Inbox
 from tests.server.inbox.tour import Tour
-from tests.server.signatures.support import WIPE, Authenticator, wipe
+from tests.server.signatures.support import WIPE, wipe
 from tests.support.axe import read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.scene import InboxScene, launch_browser
@@ -172,42 +169,3 @@ async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path:
         await d.page.click("button[data-key]")
         await d.page.wait_for_selector("text=a person with a key")
         assert d.ledger.lines == ["wipe old 1"]
-
-
-@requirement("signed:place")
-async def test_who_came_by_number_is_led_to_the_name_and_pairs_once_more(tmp_path: Path) -> None:
-    async with open_browser(tmp_path) as d:
-        await d.plug_in()
-        asked = await d.ask()
-        number = f"http://127.0.0.1:{d.listening.port}"
-        await d.log_in(f"/inbox/suspensions/{asked}", origin=number)
-        await d.page.click("text=Go there")
-        await d.page.wait_for_selector("#code")
-        assert d.page.url.startswith(f"{d.listening.origin}/inbox/pair?next=")
-        codes = await d.inbox.site.access().make_codes("ann", "terminal")
-        await d.page.fill("#code", codes.typed)
-        await d.page.click("main button[type=submit]")
-        await d.page.wait_for_selector("text=you have none here")
-        assert d.page.url == f"{d.listening.origin}/inbox/suspensions/{asked}"
-
-
-async def _add_a_key_elsewhere(d: BrowserTester) -> None:
-    """Ann has a key, made in another browser of hers."""
-    key, ring = Authenticator(origin=str(d.listening.origin)), Keyring(d.inbox.warden.service.engine.store)
-    place = RelyingParty(rp_id="localhost", origin=key.origin)
-    session = InboxSession(hash="s" * 64, principal="ann", created_at=0.0, expires_at=1e12)
-    asked = await ring.request_key(session, place)
-    created = key.create(asked["create"])
-    await ring.add_key(session, place, nonce=asked["nonce"], label="phone", credential=created, text="")
-
-
-@requirement("signed:page")
-async def test_without_script_the_page_says_so_and_rejecting_works(tmp_path: Path) -> None:
-    async with open_browser(tmp_path, java_script_enabled=False) as d:
-        await d.log_in()
-        await _add_a_key_elsewhere(d)
-        await d.open(await d.ask())
-        assert await d.page.is_visible("text=Signing needs JavaScript") and await d.page.is_disabled("button.approve")
-        await d.page.click("button.reject")
-        await d.page.wait_for_selector("text=rejected by ann")
-        assert d.ledger.lines == []

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.api.observer import build_observer
-from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
+from planwarden.server.telemetry.settings import TelemetrySettings
 from tests.requirements import requirement
 from tests.server.telemetry.support import spans_of
 from tests.support.receiver import Receiver, reply_with, serve_receiver
@@ -208,8 +208,3 @@ for _ in range(2):
     assert broken.startswith("InvalidArguments [otel] endpoint fails because OpenTelemetry cannot be imported (cannot")
     assert "needs an extra" not in broken and "pip install --upgrade 'planwarden[otel]'" in broken
     assert ours.startswith("ModuleNotFoundError") and "planwarden.server.telemetry.export" in ours
-
-
-def test_without_a_target_there_is_no_telemetry() -> None:
-    assert build_observer(TelemetrySettings(), "caller") is None
-    assert TelemetrySettings(metrics=ExportTarget(url="http://c:1")).is_on

@@ -19,7 +19,6 @@ from tests.server.telemetry.support import Watching
 from tests.storage.suite import LEASE_S, BackEnd, Postgres
 
 pytestmark = pytest.mark.anyio
-
 TAKEOVERS, WAKE_UPS = "planwarden.takeover.delay", "planwarden.wakeup.delay"
 
 
@@ -114,17 +113,3 @@ async def test_a_decision_that_a_front_stored_is_counted_where_the_execution_goe
             assert await until(watching, WAKE_UPS, worker) == [({}, pytest.approx(3.0))]
             assert watching.counts(WAKE_UPS) == [1]
             assert watching.points(TAKEOVERS) == [] and seen.points(WAKE_UPS) == []
-
-
-@requirement("telemetry:handovers")
-async def test_a_decision_is_counted_once_in_a_process_that_runs_another_step_meanwhile(fleet: Fleet) -> None:
-    async with fleet.watch(front=True) as (front, seen), fleet.watch(is_held=True) as (worker, watching):
-        running = await start(front, ASK, SLOW)
-        while not fleet.gate.is_reached.is_set():
-            await worker.tick()
-            await anyio.lowlevel.checkpoint()
-        await answer(front, running)
-        assert [labels for labels, _ in await until(watching, WAKE_UPS, worker)] == [{}]
-        fleet.gate.may_pass.set()
-        done = await worker.wait(await worker.find(running.execution_id), 60)
-        assert done.status == "completed" and watching.counts(WAKE_UPS) == [1] and seen.points(WAKE_UPS) == []

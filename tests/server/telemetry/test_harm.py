@@ -32,16 +32,8 @@ from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model
 pytestmark = pytest.mark.anyio
 
 HOOKS = (
-    "start_span",
-    "get_span_context",
-    "is_recording",
-    "set_attribute",
-    "set_attributes",
-    "set_status",
-    "end",
-    "add",
-    "record",
-    "create_observable_gauge",
+    *("start_span", "get_span_context", "is_recording", "set_attribute", "set_attributes", "set_status", "end", "add"),
+    *("record", "create_observable_gauge"),
 )
 
 

@@ -10,7 +10,6 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.configuration import Settings, load_settings
@@ -49,20 +48,6 @@ async def test_an_execution_is_a_tree_of_workflow_step_model_call_and_tool_call(
     assert workflow.parent is None and parent_of(step) == id_of(workflow)
     assert {parent_of(found) for found in (tool, *chats)} == {id_of(step)}
     assert {trace_of(span) for span in watching.spans} == {trace_of(workflow)}
-
-
-@requirement("telemetry:spans")
-async def test_planning_is_a_span_of_its_own() -> None:
-    watching = Watching()
-    reply: dict[str, JsonValue] = {"plan": {**plan(tool_step("a", "note", {"text": "x"}))}}
-    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": reply}, says("Written.", "synthesize")]
-    async with watching.warden(tools=Ledger().tools(), script=script) as w:
-        await w.run_goal("write a note")
-    found = watching.one("plan planwarden")
-    assert attributes(found) == {"gen_ai.operation.name": "plan", "planwarden.plan.steps": 1}
-    planning, writing = watching.named("chat ScriptedModel")
-    assert parent_of(found) == parent_of(writing) == id_of(watching.one(WORKFLOW))
-    assert parent_of(planning) == id_of(found) and attributes(planning)["planwarden.purpose"] == "plan"
 
 
 @requirement("telemetry:private")

@@ -1,15 +1,20 @@
-"""What happens to requests that outlast the server, and to those that break off."""
+"""Requests that outlast the server or break off, and sessions of the older protocol: each caller has only so many."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
+import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.cut_off import CutOffMiddleware
-from planwarden.server.transports.http import serve_http
+from planwarden.server.transports.session_cap import MAX_SESSIONS
+from tests.requirements import requirement
+from tests.server.mcp.http_support import HEADERS, LIST, bearing, serving, token_for
 
 pytestmark = pytest.mark.anyio
 
@@ -55,23 +60,63 @@ async def test_an_answer_that_has_begun_is_left_as_it_is() -> None:
 async def test_a_body_that_is_not_http_gets_400_and_no_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ready, addresses, answer = anyio.Event(), list[str](), b""
-
-    def started(address: str) -> None:
-        addresses.append(address)
-        ready.set()
-
-    async def serve() -> None:
-        await serve_http(Settings(home=tmp_path), port=0, started=started)
-
     with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve)
-            await ready.wait()
-            host, _, port = addresses[0].removeprefix("http://").removesuffix("/mcp").partition(":")
-            async with await anyio.connect_tcp(host, int(port)) as connection:
-                head = f"POST / HTTP/1.1\r\nHost: {host}:{port}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        async with serving(Settings(home=tmp_path)) as url:
+            place = urlsplit(url)
+            async with await anyio.connect_tcp("127.0.0.1", place.port or 0) as connection:
+                head = f"POST / HTTP/1.1\r\nHost: {place.netloc}\r\nTransfer-Encoding: chunked\r\n\r\n"
                 await connection.send(f"{head}not a chunk\r\n".encode())
                 answer = await connection.receive()
-            tasks.cancel_scope.cancel()
     assert answer.startswith(b"HTTP/1.1 400") and not [record for record in caplog.records if record.exc_info]
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Sends requests of the older protocol with a token."""
+
+    client: httpx2.AsyncClient
+    token: str
+
+    def headers(self, session: str | None = None) -> dict[str, str]:
+        return {**HEADERS, **bearing(self.token), **({} if session is None else {"mcp-session-id": session})}
+
+    async def open(self) -> str:
+        answer = await self.client.post("/mcp", json=INITIALIZE, headers=self.headers())
+        assert answer.status_code == 200
+        return answer.headers["mcp-session-id"]
+
+    async def use(self, session: str) -> int:
+        return (await self.client.post("/mcp", json=LIST, headers=self.headers(session))).status_code
+
+    async def end(self, session: str) -> int:
+        return (await self.client.delete("/mcp", headers=self.headers(session))).status_code
+
+
+@requirement("http:session-cap")
+async def test_a_caller_that_opens_too_many_sessions_closes_its_own_oldest_idle_one(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    tokens = [await token_for(settings, name) for name in ("eve", "ann")]
+    async with (
+        serving(settings) as address,
+        httpx2.AsyncClient(base_url=address.removesuffix("/mcp"), timeout=60) as client,
+    ):
+        eve, ann = (Caller(client, token) for token in tokens)
+        hers = await ann.open()
+        first = await eve.open()
+        # A session that its client ended counts no more.
+        for _ in range(3):
+            assert await eve.end(await eve.open()) == 200
+        sessions = [first, *[await eve.open() for _ in range(MAX_SESSIONS - 1)]]
+        assert await eve.use(first) == 200, "it was used last"
+        more = [await eve.open() for _ in range(3)]
+        assert [await eve.use(session) for session in sessions[1:5]] == [404, 404, 404, 200]
+        assert [await eve.use(session) for session in (first, *more)] == [200] * 4
+        assert await ann.use(hers) == 200

@@ -18,6 +18,7 @@ from planwarden.server.views.standing import describe_state
 from planwarden.server.views.voices import build_label
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from tests.kit import decide
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, calls, plan, tool_step, warden
 
@@ -38,9 +39,7 @@ async def _asked(*steps: Json, **options: object) -> AsyncGenerator[tuple[planwa
 
 
 async def _answer(made: planwarden.Warden, asked: Execution, decision: Decision) -> ExecutionState:
-    answered = await made.service.answer(
-        asked.thread_id, asked.suspensions[0].suspension_id, decision, ANN, wait_seconds=60, principal=None
-    )
+    answered = await decide(made, asked, decision, ANN)
     return await made.service.engine.find(answered.execution_id)
 
 
@@ -178,8 +177,6 @@ async def test_words_that_a_model_put_into_the_operators_question_are_not_the_pl
         claimed = Authority(assurance="claimed", channel="mcp", principal="local")
         decision = Decision(approved=True, modified_args={"ids": [2]})
         [question] = asked.suspensions
-        edited = await made.service.answer(
-            asked.thread_id, question.suspension_id, decision, claimed, wait_seconds=0, principal=None
-        )
+        edited = await decide(made, question, decision, claimed, wait_seconds=0)
     assert build_label(question) == "The plan says"
     assert build_label(edited.suspensions[0]) == "The agent says (unverified)"

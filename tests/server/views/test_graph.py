@@ -15,11 +15,10 @@ from planwarden.server.views.graph.layout import MAX_LANES, lay_out
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.outline import write_outline
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, build_graph
-from planwarden.server.views.graph.svg import PIECE, draw_for_page, draw_svg
+from planwarden.server.views.graph.svg import draw_svg
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
-SVG = "{http://www.w3.org/2000/svg}"
 TOOLS = {"find": ToolFacts(is_blocking=False), "erase": ToolFacts(is_blocking=False)}
 
 
@@ -62,13 +61,6 @@ def test_every_link_is_drawn_and_no_two_lines_run_over_each_other(drawn: Plan) -
     for one, other in combinations(layout.lanes, 2):
         if one.column == other.column:
             assert one.targets[-1] <= other.sources[0] or other.targets[-1] <= one.sources[0]
-
-
-@requirement("graph:true")
-def test_a_hundred_steps_side_by_side_need_two_lines() -> None:
-    fan = [[], *([0] for _ in range(100)), [*range(1, 101)]]
-    layout = lay_out(build_graph(chain(102, fan)))
-    assert (len(layout.lanes), layout.columns) == (2, 2)
 
 
 @requirement("graph:true")
@@ -131,23 +123,3 @@ async def test_the_state_of_each_step_is_said_by_a_sign_and_a_word() -> None:
     drawn = ElementTree.fromstring(draw_svg(graph))
     assert drawn.attrib["aria-label"] == graph.summary and (drawn[0].text or "").splitlines() == lines
     assert ":::waiting" in write_mermaid(graph)
-
-
-@requirement("graph:readable")
-@given(plans())
-def test_a_page_gets_the_same_drawing_in_pieces_that_paper_can_break_between(drawn: Plan) -> None:
-    graph = build_graph(drawn)
-    whole, page = ElementTree.fromstring(draw_svg(graph)), ElementTree.fromstring(draw_for_page(graph))
-    assert (page.attrib["role"], page.attrib["aria-label"]) == ("img", whole.attrib["aria-label"])
-    tops = [int(piece.attrib["viewBox"].split()[1]) for piece in page]
-    ends = [int(piece.attrib["viewBox"].split()[1]) + int(piece.attrib["height"]) for piece in page]
-    assert tops == [0, *ends[:-1]] and ends[-1] == int(whole.attrib["height"])
-    assert [len(piece.findall(f"{SVG}g")) for piece in page] == [
-        min(PIECE, len(graph.rows) - first) for first in range(0, len(graph.rows), PIECE)
-    ]
-    # Whatever is drawn in one piece is drawn in the whole.
-    assert {_describe(part) for piece in page for part in piece} == {_describe(part) for part in whole[1:]}
-
-
-def _describe(part: ElementTree.Element) -> str:
-    return ElementTree.tostring(part, encoding="unicode").strip()

@@ -1,4 +1,4 @@
-"""Characters that nobody sees: the table is Unicode's, and none of them passes, anywhere that text leaves."""
+"""Characters that nobody sees: none passes anywhere that text leaves; and rows as people write them."""
 
 import io
 
@@ -9,6 +9,7 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.screen import PlainScreen
 from planwarden.server.inbox.site import load_templates
 from planwarden.server.views.facts import count_hidden, escape_rest, escape_text
+from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from tests.requirements import requirement
 
 PICTURE, KEYCAP = "\ufe0f", "\u20e3"
@@ -52,3 +53,13 @@ def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) 
 def test_what_was_escaped_already_and_lines_stay_as_they_are() -> None:
     shown = escape_text("/a/\u05d0\u05d1/123 \u202e")
     assert escape_rest(shown) == shown and escape_rest("a\n\tb ü \u2764\ufe0f") == "a\n\tb ü \u2764\ufe0f"
+
+
+def test_rows_are_named_by_numbers_and_ranges_and_written_so_that_they_are_read_back() -> None:
+    for text, rows in (("1,3", [0, 2]), ("3-5, 1", [0, 2, 3, 4]), ("5", [4])):
+        assert read_ranges(text, 5) == rows
+    for text in ("6", "0", "", "all", "3-1", "-1", "1-", "1-99999999"):
+        assert read_ranges(text, 5) is None
+    for rows, text in (([3, 1, 2], "2-4"), ([0, 2, 3, 4, 9], "1,3-5,10"), ([998, 999], "999-1000")):
+        assert format_ranges(rows) == text and read_ranges(text, 1_000) == sorted(rows)
+    assert format_ranges([]) == ""

@@ -1,16 +1,20 @@
-"""What became of a decision: the sentence is true, and only success looks like success."""
+"""What became of a decision and of an execution: no more than the log proves, and only success looks like success."""
 
 import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core.edits import MAX_EDITS
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.views.execution import ask_for_person
+from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.outcome import Outcome, build_outcome
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
 
 pytestmark = pytest.mark.anyio
+
+Json = dict[str, JsonValue]
 
 
 @planwarden.tool
@@ -42,32 +46,22 @@ async def _outcome(*steps: dict[str, JsonValue], answers: tuple[bool, ...]) -> O
 
 
 @requirement("inbox:outcome")
-async def test_a_call_that_ran_and_a_plan_that_ended_well_are_good() -> None:
-    found = await _outcome(ERASE, answers=(True,))
-    assert (found.verdict, found.text) == ("Approved", "Step 1 of 1 is completed. The plan is completed.")
-    assert found.tone == "good"
-
-
-@requirement("inbox:outcome")
-async def test_a_call_that_failed_after_its_approval_is_said_to_have_failed_and_its_error_is_quoted() -> None:
-    found = await _outcome(confirm("first"), FAIL, answers=(True, True))
-    assert found.text.startswith("Step 1 of 2 is completed. Step 2 of 2 failed: ") and found.tone == "bad"
-    assert '\\"all is well\\"' in found.text
-    own = await _outcome(FAIL, ERASE, answers=(True,))
-    assert own.text.startswith("Step 1 of 2 failed: ") and own.tone == "bad" and own.verdict == "Approved"
-
-
-@requirement("inbox:outcome")
-async def test_a_plan_that_goes_on_to_another_question_is_not_good_yet() -> None:
-    found = await _outcome(confirm("first"), ERASE, answers=(True,))
-    assert (found.text, found.tone) == ("Step 1 of 2 is completed. The plan waits for another answer.", "busy")
-
-
-@requirement("inbox:outcome")
-async def test_a_rejection_says_what_did_not_run() -> None:
-    found = await _outcome(ERASE, answers=(False,))
-    assert (found.verdict, found.tone) == ("Rejected", "bad")
-    assert found.text == "Step 1 of 1 did not run. The plan ended, because a part of it was rejected."
+@pytest.mark.parametrize(
+    ("steps", "answers", "verdict", "tone", "text"),
+    [
+        ((ERASE,), (True,), "Approved", "good", "Step 1 of 1 is completed. The plan is completed."),
+        ((confirm("a"), FAIL), (True, True), "Approved", "bad", "Step 1 of 2 is completed. Step 2 of 2 failed: "),
+        ((FAIL, ERASE), (True,), "Approved", "bad", "Step 1 of 2 failed: "),
+        ((confirm("a"), ERASE), (True,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for another"),
+        ((ERASE,), (False,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
+    ],
+)
+async def test_only_success_looks_like_success_and_the_error_of_a_failure_is_quoted(
+    steps: tuple[Json, ...], answers: tuple[bool, ...], verdict: str, tone: str, text: str
+) -> None:
+    outcome = await _outcome(*steps, answers=answers)
+    assert (outcome.verdict, outcome.tone) == (verdict, tone) and outcome.text.startswith(text)
+    assert ('\\"all is well\\"' in outcome.text) == (" failed: " in text)
 
 
 @planwarden.tool(name="odd")
@@ -106,3 +100,109 @@ async def test_nobody_is_asked_for_a_question_that_was_decided_in_the_meantime()
         done = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, decision)
     assert ask_for_person(asked, asked.suspensions[0].suspension_id).awaiting == "human"
     assert ask_for_person(done, asked.suspensions[0].suspension_id) == done
+
+
+HUMAN = Authority(assurance="human", channel="inbox", principal="ann")
+CLAIMED = Authority(assurance="claimed", channel="mcp", principal="local")
+PROVEN = "Done; every required tool call is proven by the log."
+OTHERS = "The log proves every required tool call of the others."
+FIND = tool_step("find", "find", {"topic": "t"})
+ITEM: Json = {"$from": "item"}
+
+
+def think(step_id: str) -> Json:
+    return {"id": step_id, "description": "Think"}
+
+
+async def decide(
+    w: planwarden.Warden, execution: Execution, decision: Decision, authority: Authority = HUMAN
+) -> Execution:
+    [asked] = execution.suspensions
+    return await w.service.answer(
+        execution.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal=None
+    )
+
+
+@requirement("done:honest")
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ((FIND,), PROVEN),
+        ((FIND, think("a")), f"{PROVEN} 1 step promised no tool."),
+        ((think("a"), think("b")), "Done. 2 steps promised no tool."),
+        (
+            (FIND, tool_step("b", "broken", toolValidationMode="advisory")),
+            f"Done. Step 'b' is advisory and ended without all of its required calls. {OTHERS}",
+        ),
+        (
+            (model_step("b", "find", toolValidationMode="advisory"),),
+            "Done. Step 'b' is advisory and ended without all of its required calls.",
+        ),
+        ((tool_step("b", "note", {"text": "x"}, forEach=[]),), "Done. Step 'b' had no items, so it called nothing."),
+        (
+            (
+                FIND,
+                tool_step("b", "find", {"topic": "x"}, when={"value": {"$from": "find"}, "matches": {"type": "null"}}),
+            ),
+            f"Done. Step 'b' was skipped. {OTHERS}",
+        ),
+    ],
+)
+async def test_a_completed_execution_is_called_proven_only_where_its_steps_promised_calls(
+    steps: tuple[Json, ...], said: str
+) -> None:
+    script: list[JsonValue] = [says("I have done it")] * 8
+    async with warden(Ledger(), script=script) as w:
+        done = await w.execute_plan(plan(*steps), wait_seconds=60)
+    assert (done.status, done.next_action) == ("completed", said)
+
+
+@requirement("done:honest")
+async def test_rows_that_a_person_left_out_are_not_called_done() -> None:
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=[1, 2])))
+        done = await decide(w, asked, Decision(approved=True, content={"items": [1]}))
+    assert done.next_action.startswith("Done. Step 'wipe' left out items that were rejected.")
+
+
+@requirement("done:honest")
+@pytest.mark.parametrize(
+    ("authority", "said"),
+    [(HUMAN, "A person rejected part of it"), (CLAIMED, "You rejected part of it; no person did.")],
+)
+async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: Authority, said: str) -> None:
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]})))
+        done = await decide(w, asked, Decision(approved=False), authority)
+    assert done.status == "rejected" and done.next_action.startswith(said)
+
+
+@requirement("edits:told")
+async def test_what_a_person_changed_is_in_every_answer_after_the_decision() -> None:
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]}), confirm("more")))
+        again = await decide(w, asked, Decision(approved=True, modified_args={"ids": [2, 3]}))
+        assert again.status == "suspended"
+        done = await decide(w, again, Decision(approved=True))
+    told = "Changed before it was approved: erase of step 'wipe': 'ids' from [1] to [2,3], by 'ann'."
+    assert again.next_action.endswith(told) and done.next_action.endswith(told)
+
+
+@requirement("edits:told")
+async def test_an_edit_of_the_model_is_not_told_as_a_persons() -> None:
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]})))
+        asked = await decide(w, asked, Decision(approved=True, modified_args={"ids": [2]}), CLAIMED)
+        done = await decide(w, asked, Decision(approved=True))
+    assert done.next_action == PROVEN
+
+
+@requirement("edits:told")
+async def test_edits_of_many_rows_are_told_up_to_a_limit() -> None:
+    many: list[JsonValue] = [*range(MAX_EDITS + 3)]
+    edits: Json = {str(place): {"ids": [place + 100]} for place in range(MAX_EDITS + 3)}
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=many)))
+        done = await decide(w, asked, Decision(approved=True, modified_args=edits))
+    assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
+    assert done.next_action.endswith("; and 3 more before these.")

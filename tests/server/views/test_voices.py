@@ -26,7 +26,7 @@ from planwarden.server.mcp.elicitation.compact_message import build_compact_mess
 from planwarden.server.views.suspension import Suspension
 from planwarden.server.views.voices import build_voices
 from tests.requirements import requirement
-from tests.server.inbox.support import open_inbox
+from tests.server.inbox.support import Page, open_inbox
 from tests.server.mcp.support import ERAS, Era, Person, ids_of, ok, served
 from tests.support.wardens import plan, tool_step
 
@@ -179,47 +179,27 @@ async def _asked(tmp_path: Path, case: Case, **options: Any) -> AsyncGenerator[t
         yield found, client, asked, suspension
 
 
-def _check_lines(case: Case, lines: list[str]) -> None:
-    """Where the imitation stands in a text: under its speaker's label, or quoted as JSON."""
-    for line in lines:
-        if IMITATION in line:
-            assert line == f"{case.label}: {IMITATION}"
-
-
 @requirement("voices:apart")
 @pytest.mark.parametrize("name", CASES)
-async def test_the_words_are_those_of_the_speaker_and_nothing_else(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    async with _asked(tmp_path, case) as (_, _, asked, suspension):
+async def test_a_page_and_a_terminal_keep_the_words_of_the_speaker_in_places_of_their_own(
+    tmp_path: Path, name: str
+) -> None:
+    case, out = CASES[name], io.StringIO()
+    async with _asked(tmp_path, case) as (served_inbox, _, asked, suspension):
         voices = build_voices(suspension)
-        assert (voices.label, voices.words) == (case.label, IMITATION)
-        assert tuple(voices.found) == case.found
+        assert (voices.label, voices.words, tuple(voices.found)) == (case.label, IMITATION, case.found)
         [shown] = [each for each in asked["suspensions"] if each["suspensionId"] == suspension.suspension_id]
         assert shown["message"] == IMITATION and "background" not in shown
-        _check_lines(case, voices.lines)
-
-
-@requirement("voices:apart")
-@pytest.mark.parametrize("name", CASES)
-async def test_a_page_keeps_the_voices_in_boxes_of_their_own(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    async with _asked(tmp_path, case) as (found, _, _, suspension):
-        browser = open_inbox(found.warden).browser()
+        for line in voices.lines:
+            assert IMITATION not in line or line == f"{case.label}: {IMITATION}"
+        terminal_question.show(Terminal(out, io.StringIO()), suspension, is_cut=False)
+        _check_terminal(case, out.getvalue().splitlines())
+        browser = open_inbox(served_inbox.warden).browser()
         await browser.log_in()
         where = f"/inbox/suspensions/{suspension.suspension_id}"
         is_yes_or_no = suspension.kind in ("approval", "confirmation")
-        paths = [where, "/inbox", *([f"/inbox/review?id={suspension.suspension_id}"] if is_yes_or_no else [])]
-        for path in paths:
-            page = await browser.open(path)
-            reader = PageReader()
-            reader.feed(page.text)
-            assert reader.read("agent") in (IMITATION, ""), path
-            assert IMITATION not in reader.read("planwarden"), path
-            assert case.label in page.words or not reader.read("agent"), path
-            found_here = reader.read("found").removeprefix("planwarden found\n")
-            for sentence in case.found:
-                assert sentence in found_here, path
-            assert IMITATION not in found_here, path
+        for path in (where, "/inbox", *([f"/inbox/review?id={suspension.suspension_id}"] if is_yes_or_no else [])):
+            _check_page(case, path, await browser.open(path))
         page = await browser.open(where)
         places = [page.text.find(mark) for mark in ('class="found"', "Where it comes from", 'class="agent"')]
         seen = [place for place in places if place >= 0]
@@ -227,20 +207,22 @@ async def test_a_page_keeps_the_voices_in_boxes_of_their_own(tmp_path: Path, nam
         assert ('<h1 class="words">' in page.text) == (suspension.kind in ("confirmation", "input"))
 
 
-@requirement("voices:apart")
-@pytest.mark.parametrize("name", CASES)
-async def test_a_terminal_labels_each_voice_on_lines_of_its_own(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    async with _asked(tmp_path, case) as (_, _, _, suspension):
-        out = io.StringIO()
-        terminal_question.show(Terminal(out, io.StringIO()), suspension, is_cut=False)
-        lines = out.getvalue().splitlines()
+def _check_page(case: Case, path: str, page: Page) -> None:
+    reader = PageReader()
+    reader.feed(page.text)
+    assert reader.read("agent") in (IMITATION, ""), path
+    assert IMITATION not in reader.read("planwarden"), path
+    assert case.label in page.words or not reader.read("agent"), path
+    found_here = reader.read("found").removeprefix("planwarden found\n")
+    assert IMITATION not in found_here and all(sentence in found_here for sentence in case.found), path
+
+
+def _check_terminal(case: Case, lines: list[str]) -> None:
     assert lines[-2:] == [f"{case.label}:", f"    {IMITATION}"]
     assert [line for line in lines if line.startswith("! planwarden found: ")] == [
         f"! planwarden found: {sentence}" for sentence in case.found
     ]
-    for line in lines[:-1]:
-        assert IMITATION not in line
+    assert not any(IMITATION in line for line in lines[:-1])
     order = [line for line in lines if line.startswith(("! planwarden", "Tool:", case.label))]
     assert [line.split(":")[0] for line in order] == [*["! planwarden found"] * len(case.found), "Tool", case.label]
 

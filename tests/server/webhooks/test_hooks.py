@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
+from pydantic import JsonValue
 from standardwebhooks.webhooks import Webhook
 
 import planwarden
@@ -25,12 +27,14 @@ from planwarden.server.transports import hooks as hooks_module
 from planwarden.server.webhooks.signature import is_signed, is_timely
 from planwarden.storage.opening import open_store
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, CommandResult
+from tests.server.cli.support import CommandResult, run_in_process
 from tests.server.mcp.http_support import serving
+from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
 KEY = bytes(range(32))
+BODY = b'{"number": "6*7"}'
 SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
 CONFIGURATION = """
 [hooks.orders]
@@ -45,17 +49,10 @@ secret_env = "NOT_SET"
 plan = "deleted"
 secret_env = "ORDERS_SECRET"
 """
+NUMBER: JsonValue = {"$from": "inputs", "pointer": "/event/number"}
 PLAN: dict[str, Any] = {
     "inputs": {"type": "object", "properties": {"event": {"type": "object", "required": ["number"]}}},
-    "todoList": [
-        {
-            "id": "sum",
-            "description": "Add",
-            "toolCalls": [
-                {"toolName": "calculator", "arguments": {"expression": {"$from": "inputs", "pointer": "/event/number"}}}
-            ],
-        }
-    ],
+    **plan(tool_step("sum", "calculator", {"expression": NUMBER})),
 }
 
 
@@ -72,54 +69,71 @@ def sign(body: bytes, message_id: str = "msg_1", *, at: float | None = None, key
     return {"webhook-id": message_id, "webhook-timestamp": timestamp, "webhook-signature": signature}
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """A server with hooks, and who posts to it."""
+
+    settings: Settings
+    client: httpx2.AsyncClient
+
+    async def post(
+        self, content: Any = BODY, headers: dict[str, str] | None = None, hook: str = "orders"
+    ) -> httpx2.Response:
+        """Post with these headers, or a right signature."""
+        return await self.client.post(f"/hooks/{hook}", content=content, headers=headers or sign(content))
+
+    async def count_runs(self) -> int:
+        async with open_store(self.settings.store) as store:
+            return len(await store.executions(None, 100))
+
+
 @asynccontextmanager
-async def posting(home: Path) -> AsyncGenerator[tuple[Settings, httpx2.AsyncClient]]:
-    settings = make_settings(home)
+async def serve(settings: Settings) -> AsyncGenerator[Hooks]:
     async with serving(settings) as address, httpx2.AsyncClient(base_url=address.removesuffix("/mcp")) as client:
-        yield settings, client
+        yield Hooks(settings, client)
 
 
-async def count_runs(settings: Settings) -> int:
-    async with open_store(settings.store) as store:
-        return len(await store.executions(None, 100))
-
-
-BODY = b'{"number": "6*7"}'
+@pytest.fixture
+async def hooks(tmp_path: Path) -> AsyncGenerator[Hooks]:
+    async with serve(make_settings(tmp_path)) as opened:
+        yield opened
 
 
 @requirement("hook:starts")
-async def test_a_signed_request_starts_the_plan_with_its_body_as_event(tmp_path: Path) -> None:
-    async with posting(tmp_path) as (settings, client):
-        timestamp = time.time()
-        signature = Webhook(SECRET).sign("msg_1", datetime.fromtimestamp(timestamp, UTC), BODY.decode())
-        headers = {"webhook-id": "msg_1", "webhook-timestamp": str(int(timestamp)), "webhook-signature": signature}
-        answer = await client.post("/hooks/orders", content=BODY, headers=headers)
-        assert answer.status_code == 200
-        run = answer.json()
-        assert run.keys() == {"threadId", "executionId", "status"}
-        async with open_store(settings.store) as store:
-            with anyio.fail_after(60):
-                while (header := await store.header(run["executionId"])) is None or header.status == "running":
-                    await anyio.lowlevel.checkpoint()
-            recorded = await store.read(run["executionId"])
-        assert header.principal == "local" and header.status == "completed"
-        assert "42" in repr(recorded)
+async def test_a_signed_request_starts_the_plan_with_its_body_as_event(hooks: Hooks) -> None:
+    timestamp = time.time()
+    signature = Webhook(SECRET).sign("msg_1", datetime.fromtimestamp(timestamp, UTC), BODY.decode())
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": str(int(timestamp)), "webhook-signature": signature}
+    answer = await hooks.post(BODY, headers)
+    assert answer.status_code == 200
+    run = answer.json()
+    assert run.keys() == {"threadId", "executionId", "status"}
+    async with open_store(hooks.settings.store) as store:
+        with anyio.fail_after(60):
+            while (header := await store.header(run["executionId"])) is None or header.status == "running":
+                await anyio.lowlevel.checkpoint()
+        recorded = await store.read(run["executionId"])
+    assert header.principal == "local" and header.status == "completed"
+    assert "42" in repr(recorded)
 
 
 @requirement("hook:once")
-async def test_a_replayed_id_is_answered_with_the_run_that_it_started(tmp_path: Path) -> None:
-    async with posting(tmp_path) as (settings, client):
-        headers = sign(BODY)
-        answers = [await client.post("/hooks/orders", content=BODY, headers=headers) for _ in range(2)]
-        later = sign(BODY, at=time.time() + 60)
-        answers.append(await client.post("/hooks/orders", content=BODY, headers=later))
-        other = b'{"number": "1"}'
-        answers.append(await client.post("/hooks/orders", content=other, headers=sign(other)))
-        assert {answer.status_code for answer in answers} == {200}
-        assert len({answer.json()["executionId"] for answer in answers}) == 1
-        another = await client.post("/hooks/orders", content=BODY, headers=sign(BODY, "msg_2"))
-        assert another.json()["executionId"] != answers[0].json()["executionId"]
-    assert await count_runs(settings) == 2
+async def test_a_replayed_id_also_eight_times_at_once_is_answered_with_the_run_that_it_started(hooks: Hooks) -> None:
+    headers = sign(BODY)
+    later, other = sign(BODY, at=time.time() + 60), b'{"number": "1"}'
+    posts = ((BODY, headers), (BODY, headers), (BODY, later), (other, sign(other)))
+    answers = [await hooks.post(body, signed) for body, signed in posts]
+
+    async def post() -> None:
+        answers.append(await hooks.post(BODY, headers))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(post)
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["executionId"] for answer in answers}) == 1 == await hooks.count_runs()
+    another = await hooks.post(BODY, sign(BODY, "msg_2"))
+    assert another.json()["executionId"] != answers[0].json()["executionId"]
 
 
 @requirement("hook:once")
@@ -133,41 +147,23 @@ async def test_no_caller_can_take_the_key_of_a_message_and_no_other_plans_run_an
                 await warden.run_plan("other", {"event": {"number": "1"}}, key=key)
             except InvalidArguments as error:
                 assert key.startswith(SystemKey.PREFIX) and "as only planwarden's own keys do" in error.message
-    configuration = CONFIGURATION.replace('plan = "order"', 'plan = "other"', 1)
-    async with serving(settings) as address, httpx2.AsyncClient(base_url=address.removesuffix("/mcp")) as client:
-        first = await client.post("/hooks/orders", content=BODY, headers=sign(BODY))
-    (tmp_path / "planwarden.toml").write_text(configuration)
-    changed = load_settings(home=tmp_path, environment={"ORDERS_SECRET": SECRET})
-    async with serving(changed) as address, httpx2.AsyncClient(base_url=address.removesuffix("/mcp")) as client:
-        again = await client.post("/hooks/orders", content=BODY, headers=sign(BODY))
-    assert first.status_code == 200
-    assert (again.status_code, again.json()["code"]) == (422, "key_conflict")
-    assert await count_runs(settings) == 2
-
-
-@requirement("hook:once")
-async def test_of_the_same_request_eight_times_at_once_one_starts(tmp_path: Path) -> None:
-    runs: list[str] = []
-    async with posting(tmp_path) as (settings, client):
-        headers = sign(BODY)
-
-        async def post() -> None:
-            answer = await client.post("/hooks/orders", content=BODY, headers=headers)
-            runs.append(answer.json()["executionId"])
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(8):
-                tasks.start_soon(post)
-    assert len(runs) == 8 and len(set(runs)) == 1
-    assert await count_runs(settings) == 1
+    other = CONFIGURATION.replace('plan = "order"', 'plan = "other"', 1)
+    answers: list[httpx2.Response] = []
+    for configuration in (CONFIGURATION, other):
+        (tmp_path / "planwarden.toml").write_text(configuration)
+        async with serve(load_settings(home=tmp_path, environment={"ORDERS_SECRET": SECRET})) as hooks:
+            answers.append(await hooks.post())
+            runs = await hooks.count_runs()
+    assert answers[0].status_code == 200
+    assert (answers[1].status_code, answers[1].json()["code"], runs) == (422, "key_conflict", 2)
 
 
 @requirement("hook:refused")
-async def test_what_is_not_signed_for_the_hook_gets_401_and_no_word(tmp_path: Path) -> None:
+async def test_what_is_not_signed_for_the_hook_gets_401_and_no_word(hooks: Hooks) -> None:
     signed = sign(BODY)
     now = time.time()
     refused: list[tuple[str, bytes, dict[str, str]]] = [
-        ("orders", BODY, {}),
+        ("orders", BODY, {"accept": "*/*"}),
         *(("orders", BODY, {name: text for name, text in signed.items() if name != left_out}) for left_out in signed),
         ("orders", BODY + b" ", signed),
         ("orders", BODY, {**signed, "webhook-id": "msg_2"}),
@@ -183,94 +179,76 @@ async def test_what_is_not_signed_for_the_hook_gets_401_and_no_word(tmp_path: Pa
         ("", BODY, sign(BODY, key=b"")),
         ("orders/", BODY, signed),
     ]
-    async with posting(tmp_path) as (settings, client):
-        for name, body, headers in refused:
-            answer = await client.post(f"/hooks/{name}", content=body, headers=headers)
-            assert (answer.status_code, answer.content) == (401, b""), (name, headers)
-        assert (await client.get("/hooks/orders")).status_code == 405
-        foreign = await client.post("/hooks/orders", content=BODY, headers={**signed, "origin": "https://evil.example"})
-        assert foreign.status_code == 403
-        assert (await client.post("/hooks/orders", content=BODY, headers=signed)).status_code == 200
-    assert await count_runs(settings) == 1
+    for name, body, headers in refused:
+        answer = await hooks.post(body, headers, name)
+        assert (answer.status_code, answer.content) == (401, b""), (name, headers)
+    assert (await hooks.client.get("/hooks/orders")).status_code == 405
+    assert (await hooks.post(BODY, {**signed, "origin": "https://evil.example"})).status_code == 403
+    # One of several signatures is enough.
+    several = f"v1,AAAA v1a,BBBB {signed['webhook-signature']}"
+    assert (await hooks.post(BODY, {**signed, "webhook-signature": several})).status_code == 200
+    assert await hooks.count_runs() == 1
 
 
 @requirement("hook:refused")
 async def test_a_refusal_is_in_the_log_once_a_minute_for_each_hook_without_what_was_sent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    hooks: Hooks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with posting(tmp_path) as (_, client):
-        for name in ("orders", "nobody") * 3:
-            headers = {**sign(BODY), "webhook-signature": "v1,c2VjcmV0"}
-            assert (await client.post(f"/hooks/{name}", content=BODY, headers=headers)).status_code == 401
+    for name in ("orders", "nobody") * 3:
+        headers = {**sign(BODY), "webhook-signature": "v1,c2VjcmV0"}
+        assert (await hooks.post(BODY, headers, name)).status_code == 401
     assert [message for message in caplog.messages if "refused a request" in message] == [
         "hook 'orders' refused a request: it is not signed with the secret of the hook",
         "refused a request for a hook that this server does not have",
     ]
 
 
-@requirement("hook:refused")
-async def test_one_of_several_signatures_is_enough(tmp_path: Path) -> None:
-    async with posting(tmp_path) as (_, client):
-        headers = sign(BODY)
-        headers["webhook-signature"] = f"v1,AAAA v1a,BBBB {headers['webhook-signature']}"
-        assert (await client.post("/hooks/orders", content=BODY, headers=headers)).status_code == 200
-
-
 @requirement("hook:bounded")
-async def test_a_body_of_more_than_256_kib_is_refused_however_it_comes(tmp_path: Path) -> None:
+async def test_a_body_of_more_than_256_kib_is_refused_however_it_comes(hooks: Hooks) -> None:
     large = b'{"number": "1", "x": "' + b"x" * hooks_module.MAX_BODY_BYTES + b'"}'
 
     async def stream() -> AsyncGenerator[bytes]:
         for start in range(0, len(large), 50_000):
             yield large[start : start + 50_000]
 
-    async with posting(tmp_path) as (settings, client):
-        assert (await client.post("/hooks/orders", content=large, headers=sign(large))).status_code == 413
-        assert (await client.post("/hooks/orders", content=stream(), headers=sign(large))).status_code == 413
-        fits = b'{"number": "1", "x": "' + b"x" * 255_900 + b'"}'
-        assert (await client.post("/hooks/orders", content=fits, headers=sign(fits))).status_code == 200
-    assert await count_runs(settings) == 1
+    assert (await hooks.post(large)).status_code == 413
+    assert (await hooks.post(stream(), sign(large))).status_code == 413
+    assert (await hooks.post(b'{"number": "1", "x": "' + b"x" * 255_900 + b'"}')).status_code == 200
+    assert await hooks.count_runs() == 1
 
 
 @requirement("hook:bounded")
-async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_come_is_not_waited_for(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks_module, "READ_S", 0.0)
-
-    async with posting(tmp_path) as (_, client):
-        lines = [
-            "POST /hooks/orders HTTP/1.1",
-            f"host: 127.0.0.1:{client.base_url.port}",
-            *(f"{name}: {value}" for name, value in sign(b"{}").items()),
-            "content-length: 2",
-        ]
-        async with await anyio.connect_tcp("127.0.0.1", client.base_url.port or 0) as stream:
-            await stream.send("\r\n".join([*lines, "", ""]).encode())
-            with anyio.fail_after(60):
-                assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
+    port = hooks.client.base_url.port
+    lines = [
+        "POST /hooks/orders HTTP/1.1",
+        f"host: 127.0.0.1:{port}",
+        *(f"{name}: {value}" for name, value in sign(b"{}").items()),
+        "content-length: 2",
+    ]
+    async with await anyio.connect_tcp("127.0.0.1", port or 0) as stream:
+        await stream.send("\r\n".join([*lines, "", ""]).encode())
+        with anyio.fail_after(60):
+            assert (await stream.receive()).startswith(b"HTTP/1.1 408 ")
 
 
 @requirement("hook:refused")
-@pytest.mark.parametrize(
-    ("name", "body", "status", "code"),
-    [
+async def test_a_signed_request_that_starts_nothing_says_why(hooks: Hooks) -> None:
+    for name, body, status, code in (
         ("orders", b'{"other": 1}', 422, "invalid_arguments"),
         ("orders", b"no json", 422, "invalid_arguments"),
         ("orders", b"", 422, "invalid_arguments"),
         ("orders", b"[" * 100_000, 422, "limit_exceeded"),
         ("gone", b"{}", 503, "unknown_plan"),
-    ],
-)
-async def test_a_signed_request_that_starts_nothing_says_why(
-    tmp_path: Path, name: str, body: bytes, status: int, code: str
-) -> None:
-    async with posting(tmp_path) as (settings, client):
-        answer = await client.post(f"/hooks/{name}", content=body, headers=sign(body))
+    ):
+        answer = await hooks.post(body, hook=name)
         assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert await count_runs(settings) == 0
+    assert await hooks.count_runs() == 0
 
 
 @requirement("hook:refused")
-async def test_the_signature_is_that_of_the_specification() -> None:
+def test_the_signature_is_that_of_the_specification() -> None:
     message = ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
     signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -281,7 +259,7 @@ async def test_the_signature_is_that_of_the_specification() -> None:
     assert not any(is_timely("a", text, 100.0) for text in ("", "-1", "1e2", "١٠٠", "1" * 13, " 100"))
 
 
-async def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
     for text in ('[hooks."a/b"]\nplan = "p"\nsecret_env = "X"', '[hooks.a]\nplan = "p"', '[hooks.a]\nplam = "p"'):
         (tmp_path / "planwarden.toml").write_text(text)
         with pytest.raises(InvalidArguments, match="hooks"):
@@ -289,33 +267,35 @@ async def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
 
 
 @requirement("hook:send")
-async def test_hook_send_starts_the_plan_on_the_running_server_or_says_why_not(tmp_path: Path) -> None:
-    cli = Cli(tmp_path)
+async def test_hook_send_starts_the_plan_on_the_running_server_or_says_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send(hook: str, event: str, *more: str, secret: str = SECRET) -> CommandResult:
+        monkeypatch.setenv("ORDERS_SECRET", secret)
+        words = ("--home", str(tmp_path), "hook", "send", hook, event, "--url", url, *more)
+        return await anyio.to_thread.run_sync(run_in_process, capsys, *words)
 
-    async def send(hook: str, event: str, url: str, secret: str = SECRET, *more: str) -> CommandResult:
-        words = ("hook", "send", hook, event, "--url", url, *more)
-        return await anyio.to_thread.run_sync(lambda: cli.spawn(*words, env={"ORDERS_SECRET": secret}))
-
-    async with posting(tmp_path) as (settings, client):
-        url = str(client.base_url)
-        sent = await send("orders", BODY.decode(), url, SECRET, "--json")
+    async with serve(make_settings(tmp_path)) as hooks:
+        url = str(hooks.client.base_url)
+        sent = await send("orders", BODY.decode(), "--json")
         assert (sent.code, sent.json["delivered"]) == (0, True)
-        async with open_store(settings.store) as store:
+        async with open_store(hooks.settings.store) as store:
             assert await store.header(sent.json["executionId"]) is not None
+        wrong = f"whsec_{base64.b64encode(bytes(range(1, 33))).decode()}"
         for hook, event, secret, said in (
             ("orders", "{}", SECRET, "422: inputs: /event: "),
             ("gone", "{}", SECRET, "503: there is no saved plan 'deleted'"),
-            ("orders", "{}", f"whsec_{base64.b64encode(bytes(range(1, 33))).decode()}", "401: the server refuses the"),
+            ("orders", "{}", wrong, "401: the server refuses the"),
         ):
-            refused = await send(hook, event, url, secret)
+            refused = await send(hook, event, secret=secret)
             assert refused.code == 1 and said in refused.out, refused
         for hook, event, said in (
             ("ordes", "{}", "there is no hook 'ordes' (did you mean 'orders'?)"),
             ("silent", "{}", "the environment variable NOT_SET is not set"),
             ("orders", '{"a": ', "the message is not valid JSON"),
         ):
-            wrong = await send(hook, event, url)
-            assert wrong.code == 2 and said in wrong.err, wrong
-    assert await count_runs(settings) == 1
-    gone = await send("orders", "{}", url)
+            refused = await send(hook, event)
+            assert refused.code == 2 and said in refused.err, refused
+        assert await hooks.count_runs() == 1
+    gone = await send("orders", "{}")
     assert gone.code == 1 and f"planwarden --home {tmp_path} serve --http" in gone.out

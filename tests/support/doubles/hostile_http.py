@@ -1,146 +1,111 @@
 """A downstream MCP server over HTTP, in this process, whose tools answer as their names say."""
 
-import asyncio
 import gzip
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-Message = dict[str, Any]
-BLOCK = b"x" * 1_000_000
-NAMES = (
-    "good",
-    "huge",
-    "breaks_off",
-    "gateway",
-    "denied",
-    "elsewhere",
-    "not_json",
-    "gone",
-    "packed",
-    "odd_packing",
-    "small_packed",
-    "dense",
-    "dense_events",
-)
+from anyio.abc import ByteStream
+
+from tests.tools.web.support import Site, build_reply, serve
+
+DENSE = f'{{"content":[],"structuredContent":{{"values":[{",".join(["[]"] * 200_000)}]}}}}'
+FINE = json.dumps({"content": [{"type": "text", "text": "fine"}]})
+INFO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "d", "version": "1"}}
 
 
 @dataclass
 class HttpDouble:
     """What it saw."""
 
-    port: int = 0
+    site: Site | None = None
     calls: list[str] = field(default_factory=list[str])
-    headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
-    is_refusing: bool = False
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
+        return self._site.url("/mcp")
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._exchange(reader, writer):
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+    @property
+    def headers(self) -> list[dict[str, str]]:
+        return [request.headers for request in self._site.received if request.method == "POST"]
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        if not head[0].startswith("POST"):
-            _write(writer, 405, b"")
-            return True
-        self.headers.append(headers)
-        message: Message = json.loads(body)
-        if message.get("method") == "tools/call":
-            self.calls.append(message["params"]["name"])
-            return await self._call(message["params"]["name"], message["id"], writer)
-        _write(writer, *_answer(message))
-        return True
+    @property
+    def _site(self) -> Site:
+        assert self.site is not None
+        return self.site
 
-    async def _call(self, name: str, request_id: object, writer: asyncio.StreamWriter) -> bool:
-        if name == "gone":
-            return False
-        match name:
-            case "huge":
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 200000000\r\n\r\n")
-                for _ in range(200):
-                    writer.write(BLOCK)
-                    await writer.drain()
-            case "packed" | "odd_packing" | "small_packed" | "dense" | "dense_events":
-                await (_write_dense if name.startswith("dense") else _write_packed)(name, request_id, writer)
-            case "breaks_off":
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{")
-                await writer.drain()
-                return False
-            case "gateway":
-                _write(writer, 502, b"<h1>Bad gateway</h1>", "text/html")
-            case "denied":
-                _write(writer, 401, b"no", "text/plain")
-            case "elsewhere":
-                writer.write(b"HTTP/1.1 307 X\r\nlocation: http://127.0.0.1:9/mcp\r\ncontent-length: 0\r\n\r\n")
-            case "not_json":
-                _write(writer, 200, b"<p>hello</p>", "application/json")
+    async def answer(self, stream: ByteStream) -> None:
+        request = self._site.received[-1]
+        if request.method != "POST":
+            await stream.send(build_reply(status=405))
+            return
+        message: dict[str, Any] = json.loads(request.body)
+        request_id = json.dumps(message.get("id"))
+        match message.get("method"):
+            case "initialize":
+                await stream.send(_reply(request_id, json.dumps(INFO)))
+            case "tools/list":
+                await stream.send(_reply(request_id, json.dumps(LISTING)))
+            case "tools/call":
+                self.calls.append(message["params"]["name"])
+                await _answer_call(self.calls[-1], request_id, stream)
+            case _ if "id" not in message:
+                await stream.send(build_reply(status=202))
             case _:
-                result = {"content": [{"type": "text", "text": "fine"}]}
-                _write(writer, 200, json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode())
-        return True
+                await stream.send(_reply(request_id, '{"code": -32601, "message": "Method not found"}', "error"))
 
 
-async def _write_dense(name: str, request_id: object, writer: asyncio.StreamWriter) -> None:
-    values = ",".join(["[]"] * 200_000)
-    result = f'{{"content":[],"structuredContent":{{"values":[{values}]}}}}'
-    body = f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{result}}}'
-    if name == "dense":
-        _write(writer, 200, body.encode(), "application/json")
+def _message(request_id: str, key: str, value: str) -> str:
+    return f'{{"jsonrpc":"2.0","id":{request_id},"{key}":{value}}}'
+
+
+def _reply(request_id: str, value: str, key: str = "result") -> bytes:
+    return build_reply(_message(request_id, key, value), content_type="application/json")
+
+
+def _pack(data: str, encoding: str) -> bytes:
+    return build_reply(gzip.compress(data.encode()), content_type="application/json", content_encoding=encoding)
+
+
+def _fine(request_id: str) -> str:
+    return _message(request_id, "result", FINE)
+
+
+def _event(request_id: str) -> str:
+    return f"event: message\ndata: {_message(request_id, 'result', DENSE)}\n\n"
+
+
+ANSWERS: dict[str, Callable[[str], bytes]] = {
+    "breaks_off": lambda _: build_reply("{", content_type="application/json", content_length="50"),
+    "gateway": lambda _: build_reply("<h1>Bad gateway</h1>", 502),
+    "denied": lambda _: build_reply("no", 401, content_type="text/plain"),
+    "elsewhere": lambda _: build_reply(status=307, location="http://127.0.0.1:9/mcp"),
+    "not_json": lambda _: build_reply("<p>hello</p>", content_type="application/json"),
+    "gone": lambda _: b"",
+    "packed": lambda request_id: _pack(_fine(request_id) + " " * 50_000_000, "gzip"),
+    "odd_packing": lambda request_id: _pack(_fine(request_id), "gzip, gzip"),
+    "small_packed": lambda request_id: _pack(_fine(request_id), "gzip"),
+    "dense": lambda request_id: _reply(request_id, DENSE),
+    "dense_events": lambda request_id: build_reply(_event(request_id), content_type="text/event-stream"),
+    "good": lambda request_id: _reply(request_id, FINE),
+}
+LISTING = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in (*ANSWERS, "huge")]}
+
+
+async def _answer_call(name: str, request_id: str, stream: ByteStream) -> None:
+    if name == "huge":
+        await stream.send(build_reply(content_type="application/json", content_length="200000000"))
+        for _ in range(200):
+            await stream.send(b"x" * 1_000_000)
     else:
-        _write(writer, 200, f"event: message\ndata: {body}\n\n".encode(), "text/event-stream")
-
-
-async def _write_packed(name: str, request_id: object, writer: asyncio.StreamWriter) -> None:
-    result = {"content": [{"type": "text", "text": "fine"}]}
-    body = json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode()
-    data = gzip.compress(body + b" " * 50_000_000 if name == "packed" else body)
-    encoding = "gzip, gzip" if name == "odd_packing" else "gzip"
-    head = f"content-encoding: {encoding}\r\ncontent-type: application/json\r\ncontent-length: {len(data)}"
-    writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode() + data)
-    await writer.drain()
-
-
-def _answer(message: Message) -> tuple[int, bytes]:
-    result: Message
-    match message.get("method"):
-        case "initialize":
-            info = {"name": "double", "version": "1"}
-            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
-        case "tools/list":
-            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]}
-        case _ if "id" not in message:
-            return 202, b""
-        case _:
-            error = {"code": -32601, "message": "Method not found"}
-            return 200, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
-    return 200, json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
-
-
-def _write(writer: asyncio.StreamWriter, status: int, body: bytes, kind: str = "application/json") -> None:
-    head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
-    writer.write(head.encode() + body)
+        await stream.send(ANSWERS[name](request_id))
 
 
 @asynccontextmanager
 async def http_double() -> AsyncGenerator[HttpDouble]:
     """Serves until it is left."""
     double = HttpDouble()
-    server = await asyncio.start_server(double.serve, "127.0.0.1", 0)
-    double.port = server.sockets[0].getsockname()[1]
-    try:
+    async with serve({"/mcp": double.answer}) as double.site:
         yield double
-    finally:
-        server.close()

@@ -19,10 +19,10 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.silence import RENEW_S
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.tools.downstream.connection import ConnectionTiming
 from tests.requirements import requirement
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
+from tests.support.slices import first_only
 from tests.support.wardens import plan, tool_step
 from tests.tools.downstream.support import DOUBLE, WAIT_S, Place, approve, build_entry, read_error, run_call, wait_until
 
@@ -41,81 +41,66 @@ def read_starts(place: Place) -> list[int]:
 
 
 @requirement("downstream:link")
-async def test_nothing_starts_before_it_is_needed_and_everything_ends_with_the_warden(place: Place) -> None:
+async def test_a_server_starts_when_it_is_needed_ends_with_the_warden_and_is_known_to_the_next_one(
+    place: Place,
+) -> None:
     async with place.warden() as warden:
         await run_call(warden, "calculator", {"expression": "1+1"})
         assert place.ledger == []
-        page = await warden.search_tools("echo")
-        assert [tool.name for tool in page.tools] == ["d_echo"]
-        [child] = read_starts(place)
-        os.kill(child, 0)
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
-
-
-@requirement("downstream:link")
-async def test_a_plan_with_a_tool_of_a_server_never_listed_waits_for_the_listing(place: Place) -> None:
-    async with place.warden() as warden:
+        # A plan with a tool of a server that was never listed waits for the listing.
         execution = await run_call(warden, "d_echo", {"text": "hi"})
         assert execution.status == "completed" and execution.steps[0].result == {"said": "hi"}
         with pytest.raises(planwarden.PlanwardenError, match="unknown tools: 'd_gone'"):
             await run_call(warden, "d_gone")
-
-
-@requirement("downstream:link")
-async def test_the_next_process_knows_the_tools_without_starting_the_server(place: Place) -> None:
-    async with place.warden() as warden:
-        await warden.search_tools()
-    before = len(read_starts(place))
+        [child] = read_starts(place)
+        os.kill(child, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
     async with place.warden() as warden:
         assert warden.tools.get("d_echo") is not None
         assert (await warden.search_tools("echo")).total == 1
-        assert len(read_starts(place)) == before
+        assert len(read_starts(place)) == 1
         assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
-        assert len(read_starts(place)) == before + 1
+        assert len(read_starts(place)) == 2
 
 
-async def test_a_tool_that_the_kept_listing_does_not_have_makes_its_server_list_again(place: Place) -> None:
-    async with place.warden() as warden:
-        await warden.search_tools()
-    [cached] = (place.home / "downstream").glob("*.json")
-    listing = json.loads(cached.read_text())
-    listing["tools"] = [tool for tool in listing["tools"] if tool["name"] != "echo"]
-    cached.write_text(json.dumps(listing))
-    async with place.warden() as warden:
-        assert warden.tools.get("d_note") is not None and warden.tools.get("d_echo") is None
-        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
-        with pytest.raises(planwarden.PlanwardenError, match="unknown tools: 'd_gone'"):
-            await run_call(warden, "d_gone")
+WITHOUT_ECHO = "without echo"
 
 
-@pytest.mark.parametrize("content", ["", "{]", "[]", '{"form": 1}', '{"form": 1, "tools": [1, {"name": 2}]}', "\x00"])
-async def test_a_damaged_cached_listing_is_ignored(place: Place, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    first_only(WITHOUT_ECHO, "{]", '{"form": 1, "tools": [1, {"name": 2}]}', "", "[]", '{"form": 1}', "\x00", keep=2),
+)
+async def test_a_kept_listing_that_is_damaged_or_lacks_a_tool_makes_its_server_list_again(
+    place: Place, content: str
+) -> None:
     async with place.warden() as warden:
         await warden.search_tools()
     [cached] = (place.home / "downstream").glob("*.json")
     assert cached.stat().st_mode & 0o077 == 0
+    if content == WITHOUT_ECHO:
+        listing = json.loads(cached.read_text())
+        content = json.dumps(listing | {"tools": [tool for tool in listing["tools"] if tool["name"] != "echo"]})
     cached.write_text(content)
     async with place.warden() as warden:
         assert warden.tools.get("d_echo") is None
         assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
 
 
-@requirement("downstream:calls")
-async def test_a_call_waits_for_approval_and_then_runs_once(place: Place) -> None:
-    async with place.warden() as warden:
-        execution = await run_call(warden, "d_note", {"text": "x"})
-        assert execution.status == "suspended" and "note x" not in place.ledger
-        execution = await approve(warden, execution)
-        assert execution.status == "completed" and execution.steps[0].result == "noted"
-    assert place.ledger.count("note x") == 1
-
-
-@requirement("downstream:calls")
-async def test_arguments_are_checked_before_anything_is_sent(place: Place) -> None:
+@requirement("downstream:calls", "downstream:results")
+async def test_results_and_errors_of_tools_arrive_as_they_are_or_are_refused(place: Place) -> None:
     async with place.warden() as warden:
         with pytest.raises(InvalidPlan, match="/text: 3 is not of type"):
             await run_call(warden, "d_echo", {"text": 3})
+        assert "reports an error: the \\u001b[31mdisk is full" in read_error(await run_call(warden, "d_fail"))
+        assert '"said" is a required property' in read_error(await run_call(warden, "d_misfit"))
+        rich = (await run_call(warden, "d_rich")).steps[0].result
+        assert isinstance(rich, dict) and isinstance(rich["content"], list)
+        kinds = [block["type"] for block in rich["content"] if isinstance(block, dict)]
+        assert kinds == ["text", "image", "audio", "resource", "resource_link"]
+        execution = await run_call(warden, "d_meta")
+        meta = execution.steps[0].result
+        assert isinstance(meta, dict) and meta["planwarden/idempotencyKey"] == f"{execution.execution_id}:a:1"
 
 
 @requirement("downstream:calls")
@@ -128,14 +113,10 @@ async def test_a_call_with_an_effect_whose_server_dies_asks_a_person_and_is_not_
         happened = planwarden.Decision(content={"happened": True, "result": "gone"})
         execution = await warden.resume_execution(execution.thread_id, question.suspension_id, happened)
         assert execution.status == "completed" and execution.steps[0].result == "gone"
-    assert place.ledger.count("die x") == 1 and len(read_starts(place)) == 2
-
-
-@requirement("downstream:calls")
-async def test_a_read_whose_server_dies_fails_without_a_question(place: Place) -> None:
-    async with place.warden() as warden:
-        execution = await run_call(warden, "d_die_reading")
-        assert execution.status == "failed" and "did not return a result" in read_error(execution)
+        assert place.ledger.count("die x") == 1 and len(read_starts(place)) == 2
+        # A read has nothing to ask about.
+        reading = await run_call(warden, "d_die_reading")
+        assert reading.status == "failed" and "did not return a result" in read_error(reading)
 
 
 @requirement("downstream:calls", "downstream:link")
@@ -154,35 +135,6 @@ async def test_a_server_killed_between_two_steps_is_restarted_and_the_plan_conti
     assert place.ledger.count("note x") == 1 and len(read_starts(place)) == 2
 
 
-@requirement("downstream:calls")
-async def test_an_error_of_the_tool_is_quoted_on_one_line(place: Place) -> None:
-    async with place.warden() as warden:
-        assert "reports an error: the \\u001b[31mdisk is full" in read_error(await run_call(warden, "d_fail"))
-
-
-@requirement("downstream:results")
-async def test_content_of_every_kind_arrives_in_the_log(place: Place) -> None:
-    async with place.warden() as warden:
-        result = (await run_call(warden, "d_rich")).steps[0].result
-        assert isinstance(result, dict) and isinstance(result["content"], list)
-        kinds = [block["type"] for block in result["content"] if isinstance(block, dict)]
-        assert kinds == ["text", "image", "audio", "resource", "resource_link"]
-
-
-@requirement("downstream:results")
-async def test_a_result_that_does_not_fit_its_own_schema_is_refused(place: Place) -> None:
-    async with place.warden() as warden:
-        assert '"said" is a required property' in read_error(await run_call(warden, "d_misfit"))
-
-
-async def test_the_idempotency_key_goes_with_the_call(place: Place) -> None:
-    async with place.warden() as warden:
-        execution = await run_call(warden, "d_meta")
-        meta = execution.steps[0].result
-        assert isinstance(meta, dict)
-        assert meta["planwarden/idempotencyKey"] == f"{execution.execution_id}:a:1"
-
-
 @requirement("downstream:private")
 async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PLANWARDEN_MODEL", "ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "HTTPS_PROXY", "PYTHONPATH"):
@@ -197,7 +149,7 @@ async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.
 
 
 @requirement("downstream:calls")
-async def test_a_call_beyond_its_time_is_cancelled_at_the_server(
+async def test_a_call_beyond_its_time_or_of_a_cancelled_execution_is_cancelled_at_the_server(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "planwarden.tools.downstream.call")
@@ -210,20 +162,13 @@ async def test_a_call_beyond_its_time_is_cancelled_at_the_server(
         while (execution := await warden.get_execution(running.thread_id)).status == "running":
             await anyio.lowlevel.checkpoint()
         assert execution.status == "failed" and "within 20 s" in read_error(execution)
-        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
-    assert "cancelled" in place.ledger
-
-
-async def test_progress_is_reported_and_a_cancelled_execution_cancels_its_call(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "planwarden.tools.downstream.call")
-    async with place.warden() as warden:
+        await wait_until(lambda: place.ledger.count("cancelled") == 1)
+        caplog.clear()
         running = await warden.execute_plan(plan(tool_step("a", "d_slow")), wait_seconds=0)
         await wait_until(lambda: "d_slow is at 1 of 2" in caplog.text)
-        done = await warden.cancel_execution(running.thread_id)
-        assert done.status == "cancelled"
-    assert "cancelled" in place.ledger
+        assert (await warden.cancel_execution(running.thread_id)).status == "cancelled"
+        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
+    assert place.ledger.count("cancelled") == 2
 
 
 @requirement("downstream:alone")
@@ -264,22 +209,22 @@ async def test_tools_of_a_server_that_does_not_start_say_why_and_return_with_it(
         assert (await run_call(warden, "calculator", {"expression": "1+1"})).status == "completed"
 
 
-@requirement("downstream:link")
+@requirement("downstream:calls", "downstream:link")
 async def test_a_takeover_waits_for_the_tools_that_it_needs(place: Place) -> None:
     store = MemoryStore()
     async with place.warden(store) as warden:
         execution = await run_call(warden, "d_note", {"text": "x"})
+        assert execution.status == "suspended" and "note x" not in place.ledger
     for cached in (place.home / "downstream").glob("*.json"):
         cached.unlink()
     async with place.warden(store) as warden:
         execution = await approve(warden, execution)
-        assert execution.status == "completed"
+        assert execution.status == "completed" and execution.steps[0].result == "noted"
     assert place.ledger.count("note x") == 1
 
 
 @requirement("downstream:adopted")
 async def test_an_execution_of_another_process_waits_for_the_tools_that_were_never_listed_here(place: Place) -> None:
-    """issue, soak: one process listed the server, another one recorded the answer, and this one continues"""
     clock = ManualClock()
     store = MemoryStore(clock)
     async with place.warden(store) as first:
@@ -302,21 +247,16 @@ async def test_an_execution_of_another_process_waits_for_the_tools_that_were_nev
 
 
 async def test_the_operators_settings_apply_to_downstream_tools(place: Place) -> None:
-    place.settings = '[tools."d_note"]\nrisk = "read"\neffect = "idempotent"\ncapabilities = ["writing"]\n'
+    settings = '[tools."d_note"]\nrisk = "read"\neffect = "idempotent"\ncapabilities = ["writing"]\n'
+    place.settings = settings + '[servers.d]\nstart = "eager"\n'
     place.serve(d="good")
     async with place.warden() as warden:
+        await wait_until(lambda: warden.tools.get("d_echo") is not None)
         assert (await run_call(warden, "d_note", {"text": "x"})).status == "completed"
         known = warden.tools.get("d_note")
         assert known is not None and (known.effect, known.capabilities) == ("idempotent", ("writing",))
         other = warden.tools.get("d_echo")
         assert other is not None and other.risk == "dangerous"
-
-
-async def test_an_eager_server_runs_before_its_first_call(place: Place) -> None:
-    place.settings = '[servers.d]\nstart = "eager"\n'
-    place.serve(d="good")
-    async with place.warden() as warden:
-        await wait_until(lambda: warden.tools.get("d_echo") is not None)
 
 
 async def test_tools_that_change_while_the_server_runs_are_listed_again(place: Place) -> None:
@@ -330,12 +270,6 @@ async def test_tools_that_change_while_the_server_runs_are_listed_again(place: P
         )
         await run_call(warden, "d_echo", {"text": "x"})
         await wait_until(lambda: warden.tools.get("d_other") is not None)
-
-
-@requirement("downstream:link")
-async def test_however_soon_its_tools_change_again_a_server_is_listed_within_a_second() -> None:
-    timing = ConnectionTiming()
-    assert timing.debounce_s + timing.relist_s < 1
 
 
 @requirement("downstream:link")

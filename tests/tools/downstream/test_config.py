@@ -59,11 +59,8 @@ def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path)
     ]
     other = read_entry(tmp_path, {"command": "x", "args": ["${input:key}"]}).problem
     assert other is not None and "args.0: '${input:key}' cannot be filled in" in other
-
-
-def test_unknown_keys_are_noted_and_not_refused(tmp_path: Path) -> None:
-    found = read_entries(tmp_path, {"a": {"command": "x", "alwaysAllow": ["t"], "timeout": 5, "icon": "i"}})
-    notes = " ".join(found.notes)
+    odd = read_entries(tmp_path, {"a": {"command": "x", "alwaysAllow": ["t"], "timeout": 5, "icon": "i"}})
+    notes = " ".join(odd.notes)
     assert "mcpServers.a.icon is not read" in notes and "approval is the operator's" in notes and "timeout_s" in notes
 
 
@@ -93,15 +90,12 @@ def test_an_invalid_entry_is_refused_with_its_key(tmp_path: Path, servers: JsonV
 
 @requirement("downstream:config")
 def test_planwarden_in_the_pasted_block_does_not_start_itself(tmp_path: Path) -> None:
+    off = read_entries(tmp_path, {"a": {"command": "x", "disabled": True}, "b": {"command": "x", "enabled": False}})
+    assert [config.is_disabled for config in off.configs] == [True, True]
     same = read_entry(tmp_path, {"command": "uvx", "args": ["planwarden"]})
     assert same.is_disabled and same.problem is not None and "planwarden itself and is left out" in same.problem
     apart: JsonValue = {"command": "uvx", "args": ["planwarden"], "env": {"PLANWARDEN_HOME": "/other"}}
     assert read_entry(tmp_path, apart).problem is None
-
-
-def test_disabled_and_enabled_are_both_read(tmp_path: Path) -> None:
-    found = read_entries(tmp_path, {"a": {"command": "x", "disabled": True}, "b": {"command": "x", "enabled": False}})
-    assert [config.is_disabled for config in found.configs] == [True, True]
 
 
 def test_the_operators_settings_come_from_the_operators_file(tmp_path: Path) -> None:
@@ -114,14 +108,11 @@ def test_the_operators_settings_come_from_the_operators_file(tmp_path: Path) -> 
     (tmp_path / "planwarden.toml").write_text("[servers.a]\ntrusted = true\n")
     settings = load_settings(home=tmp_path, environment={})
     assert settings.servers.configs[0].settings.trusted and settings.policy.policy_digest != before
-
-
-def test_another_file_can_be_named_and_must_then_exist(tmp_path: Path) -> None:
     with pytest.raises(InvalidArguments, match="there is no file"):
         load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
     (tmp_path / "other.json").write_text('{"mcpServers": {"o": {"command": "x"}}}')
-    found = load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
-    assert [config.name for config in found.servers.configs] == ["o"]
+    other = load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
+    assert [config.name for config in other.servers.configs] == ["o"]
 
 
 def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_secrets(tmp_path: Path) -> None:

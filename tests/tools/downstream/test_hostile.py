@@ -33,14 +33,50 @@ def read_health(warden: planwarden.Warden) -> str:
     return f"{found.health}: {found.reason}"
 
 
-@requirement("downstream:alone")
-async def test_a_server_that_never_answers_is_down_in_time(place: Place) -> None:
-    place.settings = place.settings.replace("[servers.bad]\n", "[servers.bad]\nstart_timeout_s = 0.5\n")
-    place.serve(bad="silent", good="good")
+HOSTILE = {
+    "silent": ("down: it did not answer within 0.5 s", None),
+    "shuts": ("down: its process ended with exit code 7", None),
+    "garbage": ("ready: None", {"said": "x"}),
+    "dense": ("ready: None", "or 50000 values"),
+    "huge_nameless": (None, "wrote a line of more than"),
+}
+"""How a server behaves: its health, and what becomes of a call of it, a result or words of the error."""
+
+
+@requirement("downstream:alone", "downstream:bounded")
+@pytest.mark.parametrize("manner", HOSTILE)
+async def test_a_hostile_server_makes_only_its_own_tools_unavailable(place: Place, manner: str) -> None:
+    health, outcome = HOSTILE[manner]
+    if manner == "silent":
+        place.settings = place.settings.replace("[servers.bad]\n", "[servers.bad]\nstart_timeout_s = 0.5\n")
+    place.serve(bad=manner, good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        await wait_until(lambda: read_health(warden) == "down: it did not answer within 0.5 s")
+        if outcome is not None:
+            done = await run_call(warden, "bad_echo", {"text": "x"})
+            assert done.steps[0].result == outcome if isinstance(outcome, dict) else outcome in read_error(done)
+        if health is not None:
+            await wait_until(lambda: read_health(warden) == health)
         await check_other_tools(warden)
+
+
+@requirement("downstream:bounded")
+@pytest.mark.parametrize(
+    ("manner", "tools", "why"),
+    [
+        ("many", 0, "the answer is larger than 8388608 bytes"),
+        ("several", 1_000, "it lists more than 1000 tools"),
+        ("endless", 100, "its listing has more than 100 pages"),
+        ("circle", 2, "returns to a page"),
+        ("half", 0, "tools.1.inputSchema: Field required"),
+    ],
+)
+async def test_an_endless_listing_is_cut_off_with_a_note(place: Place, manner: str, tools: int, why: str) -> None:
+    place.serve(bad=manner)
+    async with place.warden() as warden:
+        await warden.search_tools()
+        assert why in read_health(warden)
+        assert sum(1 for found in warden.tools.definitions() if found.source == "bad") == tools
 
 
 @requirement("downstream:alone")
@@ -52,23 +88,6 @@ async def test_a_server_that_ends_at_once_is_down_and_its_error_output_is_kept(p
         assert found.reason == "its process ended with exit code 7" and found.log is not None
         assert await anyio.Path(found.log).read_text(encoding="utf-8") == "no such key\n"
         assert "no such key" not in found.reason
-        await check_other_tools(warden)
-
-
-@requirement("downstream:alone")
-async def test_a_server_that_closes_its_input_before_it_ends_is_down_with_its_exit_code(place: Place) -> None:
-    place.serve(bad="shuts", good="good")
-    async with place.warden() as warden:
-        await warden.search_tools()
-        await wait_until(lambda: read_health(warden) == "down: its process ended with exit code 7")
-        await check_other_tools(warden)
-
-
-@requirement("downstream:alone")
-async def test_garbage_between_messages_is_dropped(place: Place) -> None:
-    place.serve(bad="garbage", good="good")
-    async with place.warden() as warden:
-        assert (await run_call(warden, "bad_echo", {"text": "x"})).steps[0].result == {"said": "x"}
         await check_other_tools(warden)
 
 
@@ -85,16 +104,6 @@ async def test_malformed_notifications_of_a_server_put_no_traceback_into_our_log
 
 
 @requirement("downstream:bounded")
-async def test_an_answer_of_too_many_values_is_never_parsed(place: Place) -> None:
-    place.serve(bad="dense", good="good")
-    async with place.warden() as warden:
-        await warden.search_tools()
-        assert "or 50000 values" in read_error(await run_call(warden, "bad_echo", {"text": "x"}))
-        assert read_health(warden) == "ready: None"
-        await check_other_tools(warden)
-
-
-@requirement("downstream:bounded")
 async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_fills_no_memory(place: Place) -> None:
     place.serve(bad="huge", good="good")
     async with place.warden() as warden:
@@ -105,35 +114,6 @@ async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_fills_no_memory(pla
         assert execution.suspensions[0].kind == "reconcile"
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
         assert read_health(warden) == "ready: None"
-        await check_other_tools(warden)
-
-
-@requirement("downstream:bounded")
-async def test_an_endless_line_without_an_id_ends_the_connection(place: Place) -> None:
-    place.serve(bad="huge_nameless", good="good")
-    async with place.warden() as warden:
-        await warden.search_tools()
-        assert "wrote a line of more than" in read_error(await run_call(warden, "bad_echo", {"text": "x"}))
-        await check_other_tools(warden)
-
-
-@requirement("downstream:bounded")
-@pytest.mark.parametrize(
-    ("manner", "tools", "why"),
-    [
-        ("many", 0, "the answer is larger than 8388608 bytes"),
-        ("several", 1_000, "it lists more than 1000 tools"),
-        ("endless", 100, "its listing has more than 100 pages"),
-        ("circle", 2, "returns to a page"),
-        ("half", 0, "tools.1.inputSchema: Field required"),
-    ],
-)
-async def test_an_endless_listing_is_cut_off_with_a_note(place: Place, manner: str, tools: int, why: str) -> None:
-    place.serve(bad=manner, good="good")
-    async with place.warden() as warden:
-        await warden.search_tools()
-        assert why in read_health(warden)
-        assert sum(1 for found in warden.tools.definitions() if found.source == "bad") == tools
         await check_other_tools(warden)
 
 
@@ -185,16 +165,6 @@ async def test_a_server_that_ends_after_each_listing_is_restarted_ever_more_slow
     assert [ConnectionTiming().pause_s(failures) for failures in (1, 2, 3, 4, 100)] == [0.5, 1.0, 2.0, 4.0, 60.0]
 
 
-@requirement("downstream:risk")
-async def test_hints_of_a_server_that_is_not_trusted_lower_nothing(place: Place) -> None:
-    place.settings = ""
-    place.serve(bad="liar")
-    async with place.warden() as warden:
-        execution = await run_call(warden, "bad_wipe")
-        assert execution.status == "suspended" and execution.suspensions[0].risk == "dangerous"
-        assert {found.risk for found in warden.tools.definitions() if found.source == "bad"} == {"dangerous"}
-
-
 @requirement("downstream:names")
 async def test_names_that_would_shadow_or_confuse_get_a_hash(place: Place) -> None:
     place.configure({"d": place.entry("names"), "d_other": place.entry("good")})
@@ -236,16 +206,6 @@ async def test_a_server_that_floods_its_error_output_fills_no_disk_and_no_termin
     assert "no\\u202e" not in out + err and "\x1b" not in out + err
 
 
-def test_a_line_beyond_the_limit_keeps_only_its_two_ends() -> None:
-    lines = LineReader(1_000)
-    found = lines.feed(b'short\n{"jsonrpc":"2.0","id":7,"result":{"x":"')
-    for _ in range(100):
-        assert lines.feed(b"y" * 10_000) == []
-    [_, long, after] = [*found, *lines.feed(b'"}}\nafter\n')]
-    assert found == [b"short"] and after == b"after"
-    assert isinstance(long, OversizedLine) and long.request_id == 7 and len(long.head) + len(long.tail) < 2_000
-
-
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
@@ -256,5 +216,11 @@ def test_a_line_beyond_the_limit_keeps_only_its_two_ends() -> None:
     ],
 )
 def test_the_request_of_an_answer_that_is_too_large_is_found_at_either_end(line: bytes, wanted: int | None) -> None:
-    [found] = LineReader(1_000).feed(line.replace(b"%s", b"z" * 5_000) + b"\n")
-    assert isinstance(found, OversizedLine) and found.request_id == wanted
+    lines = LineReader(1_000)
+    head, tail = line.split(b"%s")
+    found = lines.feed(b"short\n" + head)
+    for _ in range(100):
+        assert lines.feed(b"y" * 10_000) == []
+    [short, long, after] = [*found, *lines.feed(tail + b"\nafter\n")]
+    assert (short, after) == (b"short", b"after")
+    assert isinstance(long, OversizedLine) and long.request_id == wanted and len(long.head) + len(long.tail) < 2_000

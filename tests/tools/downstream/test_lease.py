@@ -10,7 +10,8 @@ from planwarden.storage.clock import SystemClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.support.doubles.hostile_http import http_double
-from tests.tools.downstream.support import Place, build_plan, run_call, wait_until
+from tests.support.slices import first_only
+from tests.tools.downstream.support import Place, build_plan, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -41,27 +42,27 @@ class LostLeaseStore(MemoryStore):
         await super().confirm(lease)
 
 
-LOOKS = {"before the tool": 1, "after its server started": 2, "when the bytes leave": 3}
-NEVER = 99
+LOOKS = {"when the bytes leave": 3, "never": 99, "before the tool": 1, "after its server started": 2}
+"""When the lease is lost: at which look at it."""
 
 
 @requirement("lease:effect")
-@pytest.mark.parametrize("lost_at", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("lost_at", first_only(*LOOKS.values(), keep=2))
 async def test_a_call_over_stdio_is_not_written_when_the_lease_is_lost(tmp_path: Path, lost_at: int) -> None:
-    place = Place(
-        tmp_path, settings='[servers.d]\ntrusted = true\n[tools."d_note"]\nrisk = "read"\neffect = "effect"\n'
-    )
+    settings = '[servers.d]\ntrusted = true\n[tools."d_note"]\nrisk = "read"\neffect = "effect"\n'
+    place = Place(tmp_path, settings=settings)
     place.serve(d="good")
     store = LostLeaseStore(lost_at)
     async with place.warden(store) as warden:
         await warden.execute_plan(build_plan("d_note", {"text": "hi"}), wait_seconds=0)
-        await wait_until(lambda: store.looks >= lost_at)
-    assert store.looks == lost_at
-    assert not [line for line in place.ledger if line.startswith("note ")]
+        await wait_until(lambda: store.looks >= lost_at or "note hi" in place.ledger)
+    # It looks once more when its bytes leave.
+    assert store.looks == min(lost_at, 3)
+    assert place.ledger.count("note hi") == (lost_at > 3)
 
 
 @requirement("lease:effect")
-@pytest.mark.parametrize("lost_at", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("lost_at", [1, 2, 3])
 async def test_a_call_over_http_is_not_posted_when_the_lease_is_lost(tmp_path: Path, lost_at: int) -> None:
     place = Place(tmp_path, settings='[tools."d_good"]\nrisk = "read"\neffect = "effect"\n')
     store = LostLeaseStore(lost_at)
@@ -72,15 +73,3 @@ async def test_a_call_over_http_is_not_posted_when_the_lease_is_lost(tmp_path: P
             await wait_until(lambda: store.looks >= lost_at)
     assert store.looks == lost_at
     assert double.calls == []
-
-
-@requirement("lease:effect")
-async def test_a_call_looks_at_its_lease_once_more_when_its_bytes_leave_and_is_then_sent(tmp_path: Path) -> None:
-    place = Place(
-        tmp_path, settings='[servers.d]\ntrusted = true\n[tools."d_note"]\nrisk = "read"\neffect = "effect"\n'
-    )
-    place.serve(d="good")
-    store = LostLeaseStore(NEVER)
-    async with place.warden(store) as warden:
-        done = await run_call(warden, "d_note", {"text": "hi"})
-    assert (done.status, store.looks, place.ledger[-1]) == ("completed", len(LOOKS), "note hi")

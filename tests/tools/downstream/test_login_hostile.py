@@ -4,10 +4,13 @@ import gzip
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ from tests.requirements import requirement
 from tests.server.cli.support import Cli, start_on_terminal
 from tests.support.doubles.login_server import LoginServer, login_server
 from tests.support.loop_time import pass_time
+from tests.support.slices import first_only
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
 from tests.tools.downstream.test_login import expire, find_stored, load_home, log_in
 
@@ -57,56 +61,94 @@ async def fail_login(place: Place, server: LoginServer) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize("iss", ["https://honest.example", ""])
-async def test_an_answer_from_another_authorization_server_is_refused(
-    place: Place, server: LoginServer, iss: str
+@dataclass
+class Lie:
+    """What a server answers, by path, and what the person reads."""
+
+    why: str
+    overrides: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Fields that replace its own; `{root}` is its address."""
+    broken: dict[str, Response] = field(default_factory=dict[str, Response])
+    unasked: tuple[str, ...] = ("/token",)
+    """It gets no request for these."""
+
+
+def answer(path: str, response: Response, why: str) -> Lie:
+    return Lie(why, broken={path: response}, unasked=())
+
+
+def without_pkce(path: str, methods: list[str] | None) -> Lie:
+    broken = {METADATA: MISSING} if path == OPENID else {}
+    return Lie("S256", {path: {"code_challenge_methods_supported": methods}}, broken, ("/authorize", "/register"))
+
+
+def redirecting(address: str, why: str, name: str = "authorization_endpoint") -> Lie:
+    return Lie(why, {METADATA: {name: address}})
+
+
+MISSING = Response(status_code=404)
+ENDLESS = b"[" + b" " * 50_000_000
+OVERFLOW = Response('{"access_token": "access-secret-0", "expires_in": 1' + "0" * 400 + "}")
+TOO_LARGE = f"larger than {issuer.MAX_ANSWER_BYTES} bytes"
+LIES = [
+    *(Lie("iss", {"/authorize": {"iss": name}}) for name in ("https://honest.example", "")),
+    Lie("does not match", {RESOURCE: {"resource": "https://bank.example/mcp"}}, unasked=("/authorize",)),
+    *(without_pkce(path, methods) for path in (METADATA, OPENID) for methods in (None, [], ["plain"], ["s256"])),
+    Lie("S256", broken={METADATA: MISSING, OPENID: MISSING}, unasked=("/authorize", "/register")),
+    redirecting("{root}/authorize#fragment", "not valid OAuth"),
+    redirecting("{root}/authorize?state=mine", "not valid OAuth"),
+    redirecting("http://login.example/token", "public https address: http://login.example/token", "token_endpoint"),
+    answer("/token", JSONResponse({"refresh_token": "refresh-secret-0"}), "no usable token"),
+    answer("/token", JSONResponse({"error": "invalid_grant", "note": "code-secret-0"}, 400), "400 (invalid_grant)"),
+    answer("/token", JSONResponse({"access_token": "access-secret-\n"}), "no usable token"),
+    answer("/token", JSONResponse({"access_token": "access-secret-\u1234"}), "no usable token"),
+    answer("/token", OVERFLOW, "OverflowError"),
+    answer("/register", JSONResponse({"client_secret": "client-secret-0"}, 201), "does not register planwarden"),
+    answer("/register", JSONResponse({"error": "invalid_redirect_uri"}, 400), "400 (invalid_redirect_uri)"),
+    *(answer(path, Response(ENDLESS), TOO_LARGE) for path in (RESOURCE, METADATA, "/token")),
+    answer("/token", Response(gzip.compress(ENDLESS), headers={"content-encoding": "gzip"}), TOO_LARGE),
+]
+
+
+@requirement("downstream:login")
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_server_that_lies_gets_no_login_and_is_not_quoted(
+    place: Place, server: LoginServer, lie: Lie, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.overrides["/authorize"] = {"iss": iss}
-    assert "iss" in await fail_login(place, server)
-    assert server.request_counts["/token"] == 0 and (await find_stored(place).load()).tokens is None
+    caplog.set_level(logging.DEBUG)
+    for path, fields in lie.overrides.items():
+        filled = {k: v.replace("{root}", server.root) if isinstance(v, str) else v for k, v in fields.items()}
+        server.overrides[path] = filled
+    server.broken |= lie.broken
+    assert lie.why in await fail_login(place, server)
+    assert [server.request_counts[path] for path in lie.unasked] == [0] * len(lie.unasked)
+    assert "-secret-" not in caplog.text and (await find_stored(place).load()).tokens is None
 
 
-async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
-    place: Place, server: LoginServer
+@pytest.mark.parametrize(
+    ("overrides", "missing"),
+    [
+        ({OPENID: {"code_challenge_methods_supported": ["plain", "S256"]}}, [METADATA]),
+        # A server of the first revision has none of these documents.
+        ({}, [RESOURCE, METADATA, OPENID]),
+        ({METADATA: {"authorization_endpoint": "{root}/authorize?tenant=x"}}, []),
+    ],
+)
+async def test_every_form_of_metadata_with_pkce_gets_a_login(
+    place: Place, server: LoginServer, overrides: dict[str, dict[str, Any]], missing: list[str]
 ) -> None:
-    server.overrides[RESOURCE] = {"resource": "https://bank.example/mcp"}
-    assert "does not match" in await fail_login(place, server)
-    assert server.request_counts["/authorize"] == 0
+    urls: list[httpx2.URL] = []
 
+    async def visit(url: str) -> None:
+        urls.append(httpx2.URL(url))
+        await server.visit(url)
 
-@pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]], ids=str)
-@pytest.mark.parametrize("is_openid", [False, True], ids=["oauth", "openid"])
-async def test_an_authorization_server_without_pkce_by_s256_gets_no_login(
-    place: Place, server: LoginServer, methods: list[str] | None, is_openid: bool
-) -> None:
-    if is_openid:
-        server.broken[METADATA] = Response(status_code=404)
-    server.overrides[OPENID if is_openid else METADATA] = {"code_challenge_methods_supported": methods}
-    assert "S256" in await fail_login(place, server)
-    assert server.request_counts["/authorize"] == 0 and server.request_counts["/register"] == 0
-
-
-async def test_an_openid_provider_with_pkce_by_s256_gets_a_login(place: Place, server: LoginServer) -> None:
-    server.broken[METADATA] = Response(status_code=404)
-    server.overrides[OPENID] = {"code_challenge_methods_supported": ["plain", "S256"]}
-    await log_in(place, server.visit)
-    assert server.request_counts["/authorize"] == 1
-
-
-async def test_an_authorization_server_that_publishes_no_metadata_gets_no_login(
-    place: Place, server: LoginServer
-) -> None:
-    server.broken |= {METADATA: Response(status_code=404), OPENID: Response(status_code=404)}
-    assert "S256" in await fail_login(place, server)
-    assert server.request_counts["/authorize"] == 0 and server.request_counts["/register"] == 0
-
-
-async def test_a_server_of_the_first_revision_without_any_document_gets_a_login(
-    place: Place, server: LoginServer
-) -> None:
-    server.broken |= {path: Response(status_code=404) for path in (RESOURCE, METADATA, OPENID)}
-    await log_in(place, server.visit)
-    assert server.request_counts["/authorize"] == 1
+    if METADATA in overrides:
+        overrides = {METADATA: {"authorization_endpoint": f"{server.root}/authorize?tenant=x"}}
+    server.overrides |= overrides
+    server.broken |= dict.fromkeys(missing, MISSING)
+    assert await log_in(place, visit) and server.request_counts["/authorize"] == 1
+    assert (urls[0].params.get("tenant") == "x") == (METADATA in overrides) and str(urls[0]).count("?") == 1
 
 
 async def test_text_of_the_authorization_server_cannot_control_the_terminal(place: Place, server: LoginServer) -> None:
@@ -114,37 +156,6 @@ async def test_text_of_the_authorization_server_cannot_control_the_terminal(plac
     server.overrides["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
     said = await fail_login(place, server)
     assert said.isprintable() and "\u202e" not in said and "said no: no" in said
-
-
-@pytest.mark.parametrize(
-    ("path", "answer", "why"),
-    [
-        ("/token", JSONResponse({"refresh_token": "refresh-secret-0"}), "no usable token"),
-        ("/token", JSONResponse({"error": "invalid_grant", "note": "code-secret-0"}, 400), "400 (invalid_grant)"),
-        ("/token", JSONResponse({"access_token": "access-secret-\n"}), "no usable token"),
-        ("/token", JSONResponse({"access_token": "access-secret-\u1234"}), "no usable token"),
-        ("/token", Response('{"access_token": "access-secret-0", "expires_in": 1' + "0" * 400 + "}"), "OverflowError"),
-        ("/register", JSONResponse({"client_secret": "client-secret-0"}, 201), "does not register planwarden"),
-        ("/register", JSONResponse({"error": "invalid_redirect_uri"}, 400), "400 (invalid_redirect_uri)"),
-    ],
-)
-async def test_a_strange_answer_fails_the_login_and_is_not_quoted(
-    place: Place, server: LoginServer, path: str, answer: Response, why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    server.broken[path] = answer
-    assert why in await fail_login(place, server)
-    assert "-secret-" not in caplog.text
-    assert (await find_stored(place).load()).tokens is None
-
-
-@pytest.mark.parametrize("path", [RESOURCE, METADATA, "/token"])
-@pytest.mark.parametrize("is_packed", [True, False])
-async def test_an_endless_answer_is_cut_off(place: Place, server: LoginServer, path: str, is_packed: bool) -> None:
-    body = b"[" + b" " * 50_000_000
-    packed = {"content-encoding": "gzip"} if is_packed else {}
-    server.broken[path] = Response(gzip.compress(body) if is_packed else body, headers=packed)
-    assert f"larger than {issuer.MAX_ANSWER_BYTES} bytes" in await fail_login(place, server)
 
 
 async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,50 +173,28 @@ async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monke
     assert "did not answer within 30 s" in await fail_login(place, server)
 
 
-@pytest.mark.parametrize(
-    ("path", "why"),
-    [("/authorize#fragment", "not valid OAuth"), ("/authorize?state=mine", "not valid OAuth")],
-)
-async def test_an_address_from_which_the_browser_cannot_return_is_not_opened(
-    place: Place, server: LoginServer, path: str, why: str
-) -> None:
-    server.overrides[METADATA] = {"authorization_endpoint": server.root + path}
-    assert why in await fail_login(place, server)
-
-
-async def test_the_query_of_the_endpoints_address_is_kept(place: Place, server: LoginServer) -> None:
-    server.overrides[METADATA] = {"authorization_endpoint": f"{server.root}/authorize?tenant=x"}
-    urls: list[str] = []
-
-    async def visit(url: str) -> None:
-        urls.append(url)
-        await server.visit(url)
-
-    assert await log_in(place, visit)
-    assert httpx2.URL(urls[0]).params["tenant"] == "x" and urls[0].count("?") == 1
+HERE, THERE = "http://127.0.0.1:1/mcp", "https://a.example/mcp"
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("server_url", "url", "is_allowed"),
     [
-        "https://127.0.0.2/",
-        "https://[::1]/",
-        "https://[::ffff:127.0.0.1]/",
-        "https://0.0.0.0/",
-        "https://localhost./",
-        "https://x.localhost/",
+        (THERE, "https://b.example/token", True),
+        (HERE, "http://localhost:2/token", True),
+        (HERE, "https://b.example/token", True),
+        *((THERE, f"http://{host}/token", False) for host in ("b.example", "127.0.0.1:8000")),
+        *((THERE, f"https://{host}/", False) for host in ("localhost", "localhost.", "x.localhost", "127.0.0.2")),
+        *((THERE, f"https://{host}/", False) for host in ("[::1]", "[::ffff:127.0.0.1]", "0.0.0.0")),
+        *((THERE, f"https://{host}/", False) for host in ("169.254.169.254", "10.1.2.3", "[fd00::1]")),
+        *((THERE, url, False) for url in ("https://[::ffff:10.0.0.1]/", "file:///etc/passwd")),
     ],
 )
-def test_an_address_of_this_machine_is_recognised_in_every_notation(url: str) -> None:
-    assert is_local(url)
-    with pytest.raises(AccessError):
-        check_address(url, "https://a.example/mcp")
-
-
-@pytest.mark.parametrize("host", ["169.254.169.254", "10.1.2.3", "[fd00::1]", "[::ffff:10.0.0.1]"])
-def test_a_public_server_cannot_send_the_browser_to_a_private_address(host: str) -> None:
-    with pytest.raises(AccessError, match="not at a public https address"):
-        check_address(f"https://{host}/authorize", "https://a.example/mcp")
+def test_a_public_server_cannot_send_requests_to_this_machine_or_network(
+    server_url: str, url: str, is_allowed: bool
+) -> None:
+    with nullcontext() if is_allowed else pytest.raises(AccessError):
+        check_address(url, server_url)
+    assert is_local(url) == any(name in url for name in ("localhost", "127.0.0", "[::1]", "0.0.0.0"))
 
 
 @pytest.mark.parametrize(
@@ -216,30 +205,24 @@ def test_a_public_server_cannot_send_the_browser_to_a_private_address(host: str)
         ("93.184.216.34", "169.254.169.254", "link-local"),
         ("10.0.0.1", "169.254.169.254", "link-local"),
         ("10.0.0.1", "127.0.0.1", "loopback"),
+        # A server in a private network may have its authorization server there.
+        ("10.0.0.1", "10.255.255.1", None),
     ],
 )
-async def test_a_name_that_resolves_to_a_private_address_is_refused(server_at: str, issuer_at: str, why: str) -> None:
+async def test_a_name_that_resolves_to_an_address_of_this_machine_or_network_is_refused(
+    server_at: str, issuer_at: str, why: str | None
+) -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return [server_at if host == "a.example" else issuer_at]
 
     async with httpx2.AsyncHTTPTransport() as inner:
-        own = IssuerRequests(inner, "https://a.example/mcp", resolve=resolve).client()
+        own = IssuerRequests(inner, THERE, resolve=resolve)
+        if why is None:
+            access = await own.build_access(httpx2.URL("https://login.example/token"))
+            assert access.policy.check_addresses("login.example", 443, [issuer_at])
+            return
         with anyio.fail_after(60), pytest.raises(AccessError, match=why):
-            await own.get("https://login.example/token")
-
-
-async def test_a_server_in_a_private_network_may_have_its_authorization_server_there() -> None:
-    asked: list[str] = []
-
-    async def resolve(host: str, port: int) -> Sequence[str]:
-        asked.append(host)
-        return ["10.0.0.1" if host == "a.example" else "10.255.255.1"]
-
-    async with httpx2.AsyncHTTPTransport() as inner:
-        own = IssuerRequests(inner, "https://a.example/mcp", resolve=resolve)
-        access = await own.build_access(httpx2.URL("https://login.example/token"))
-        assert access.policy.check_addresses("login.example", 443, ["10.255.255.1"])
-    assert asked == ["a.example"]
+            await own.client().get("https://login.example/token")
 
 
 async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_server_only(
@@ -257,28 +240,13 @@ async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_
         place.settings = f'{CLIENT}issuer = "{other.root}"\n'
         place.configure({"d": {"url": server.url}})
         assert await log_in(place, other.visit)
-
-
-async def test_a_configured_issuer_counts_from_the_first_login(place: Place, server: LoginServer) -> None:
-    place.environment["KEY"] = "s"
+    # A configured issuer counts from the first login.
+    server.overrides.clear()
+    tokens = server.request_counts["/token"]
     place.settings = f'{CLIENT}issuer = "https://login.example"\n'
     place.configure({"d": {"url": server.url}})
     assert "belongs to https://login.example" in await fail_login(place, server)
-    assert server.request_counts["/token"] == 0
-
-
-async def test_two_processes_refresh_one_token_once(place: Place, server: LoginServer) -> None:
-    await log_in(place, server.visit)
-    async with place.warden() as one, place.warden() as other:
-        for warden in (one, other):
-            assert (await run_call(warden, "d_note")).status == "completed"
-        server.valid.clear()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_call, one, "d_note")
-            tasks.start_soon(run_call, other, "d_note")
-        for warden in (one, other):
-            assert (await run_call(warden, "d_note")).status == "completed"
-    assert server.request_counts["/token"] == 2
+    assert server.request_counts["/token"] == tokens
 
 
 async def test_storing_wanted_rights_keeps_the_token_that_another_process_got(
@@ -305,21 +273,21 @@ async def test_a_deleted_login_does_not_return(place: Place, server: LoginServer
     assert not [*place.home.rglob("*.login")] and not [*place.home.rglob("*.tmp")]
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_failing_authorization_server_ends_no_login(place: Place, server: LoginServer, status: int) -> None:
+async def test_a_failing_authorization_server_ends_no_login(place: Place, server: LoginServer) -> None:
     await log_in(place, server.visit)
     async with place.warden() as warden:
         assert (await run_call(warden, "d_note")).status == "completed"
-        await expire(place)
-        server.broken["/token"] = JSONResponse({"error": "temporarily_unavailable"}, status)
-        said = read_error(await run_call(warden, "d_note"))
-        assert f"HTTP status {status}" in said and "try again later" in said and "planwarden login" not in said
-        server.broken.clear()
-        assert (await run_call(warden, "d_note")).status == "completed"
+        for status in (429, 500, 503):
+            await expire(place)
+            server.broken["/token"] = JSONResponse({"error": "temporarily_unavailable"}, status)
+            said = read_error(await run_call(warden, "d_note"))
+            assert f"HTTP status {status}" in said and "try again later" in said and "planwarden login" not in said
+            server.broken.clear()
+            assert (await run_call(warden, "d_note")).status == "completed"
     assert server.request_counts["/authorize"] == 1
 
 
-@pytest.mark.parametrize("lasts_s", [None, 0, -5])
+@pytest.mark.parametrize("lasts_s", first_only(None, 0, -5))
 async def test_a_token_without_expiry_is_used_until_it_is_refused(
     place: Place, server: LoginServer, lasts_s: int | None
 ) -> None:
@@ -378,14 +346,11 @@ async def test_the_servers_registration_answer_cannot_choose_the_port(
     server.overrides["/register"] = {"redirect_uris": [uri]}
     await log_in(place, server.visit)
     assert redirect_port(await find_stored(place).load()) is None
-    assert await log_in(place, server.visit)
-
-
-async def test_a_client_whose_secret_expired_is_registered_again(place: Place, server: LoginServer) -> None:
+    # A client whose secret expired is registered again.
     server.overrides["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
-    await log_in(place, server.visit)
-    await log_in(place, server.visit)
-    assert server.request_counts["/register"] == 2
+    for _ in range(2):
+        await log_in(place, server.visit)
+    assert server.request_counts["/register"] == 3
 
 
 class FullDisk(SecretFiles):
@@ -393,30 +358,22 @@ class FullDisk(SecretFiles):
         raise StoreError("cannot write: No space left on device")
 
 
-async def test_a_login_that_cannot_be_stored_says_so(place: Place, server: LoginServer) -> None:
+async def test_a_login_that_cannot_be_stored_or_read_says_so_and_opens_no_browser(
+    place: Place, server: LoginServer
+) -> None:
     downstream = load_home(place).downstream
     downstream.secrets = FullDisk(place.home)
     with pytest.raises(ToolError, match="the login to server 'd' failed: cannot write: No space left"):
         await log_in_with_browser(*find_login(downstream, "d"), server.visit)
-
-
-async def test_a_login_that_cannot_be_read_opens_no_browser(place: Place, server: LoginServer) -> None:
+    server.request_counts.clear()
+    shutil.rmtree(place.home / "downstream", ignore_errors=True)
     (place.home / "downstream").write_text("in the way", encoding="utf-8")
     with pytest.raises(StoreError, match=r"cannot read .*: Not a directory"):
         await log_in(place, server.visit)
     assert server.request_counts == {}
 
 
-async def test_a_file_that_is_not_a_login_is_ignored(place: Place, server: LoginServer) -> None:
-    await log_in(place, server.visit)
-    [path] = place.home.rglob("*.login")
-    for text in ("", "{", '{"form": 9}', json.dumps({"server_url": server.url, "tokens": {"access_token": 1}})):
-        path.write_text(text, encoding="utf-8")
-        assert (await find_stored(place).load()).tokens is None
-    assert await log_in(place, server.visit)
-
-
-async def test_a_login_replaces_a_symbolic_link_and_not_its_target(
+async def test_a_file_that_is_not_a_login_is_ignored_and_a_symbolic_link_is_replaced_without_its_target(
     place: Place, server: LoginServer, tmp_path: Path
 ) -> None:
     await log_in(place, server.visit)
@@ -427,6 +384,10 @@ async def test_a_login_replaces_a_symbolic_link_and_not_its_target(
     path.symlink_to(other)
     assert await log_in(place, server.visit)
     assert not path.is_symlink() and other.read_bytes() == before
+    for text in ("", "{", '{"form": 9}', json.dumps({"server_url": server.url, "tokens": {"access_token": 1}})):
+        path.write_text(text, encoding="utf-8")
+        assert (await find_stored(place).load()).tokens is None
+    assert await log_in(place, server.visit)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")

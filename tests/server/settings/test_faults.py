@@ -1,0 +1,235 @@
+"""What a person reads about a wrong `planwarden.toml`, what counts as wrong, and what is part of the policy."""
+
+from pathlib import Path
+
+import pytest
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.faults import MAX_PATH_CHARS
+from tests.requirements import requirement
+
+
+def load(folder: Path, text: str) -> Settings:
+    (folder / "planwarden.toml").write_text(text, encoding="utf-8")
+    return load_settings(home=folder, environment={})
+
+
+TABLE_FAULTS = [
+    ("[approvals]\nquorum = 21", "approvals.quorum: must be a whole number (at least 1, at most 20)"),
+    ("[approvals]\nquorum = true", "approvals.quorum: must be a whole number (at least 1, at most 20)"),
+    ('[approvals]\nquorum = "5"', "approvals.quorum: must be a whole number (at least 1, at most 20)"),
+    ("[approvals]\nquorum = 5.0", "approvals.quorum: must be a whole number (at least 1, at most 20)"),
+    ("[approvals]\nquorum = 1" + "0" * 400, "approvals.quorum: must be a whole number (at least 1, at most 20)"),
+    ("[approvals]\ntrust_caller = 1", "approvals.trust_caller: must be true or false"),
+    ('[approvals]\ncritical = "none"', "approvals.critical: must be 'signed' or 'second'"),
+    (
+        '[approvals]\napprovers = ["a", ""]',
+        "approvals.approvers[1]: must be text (not empty, at most 200 characters)",
+    ),
+    ("[approvals]\nremind_after_s = [1, 0]", "remind_after_s[1]: must be a number (more than 0, at most 2592000)"),
+    ("[approvals]\nescalate_after_s = nan", "escalate_after_s: must be a number (at least 0, at most 2592000)"),
+    ("[execution]\nwaitSeconds = inf", "execution.waitSeconds: must be a number (at least 0, at most 300)"),
+    ("[execution]\nwaitSeconds = 1" + "0" * 400, "waitSeconds: must be a number (at least 0, at most 300)"),
+    ('[plans]\nfolders = "plans"', "plans.folders: must be a list (at most 20 entries)"),
+    ("[retention]\ndays = 2026-01-01", "retention.days: must be a whole number (at least 1)"),
+    ("approvals = 3", "planwarden.toml.approvals: must be a table"),
+    ("tools = 3", "planwarden.toml.tools: must be a table"),
+    ('[otel]\nendpoint = "http://["', "otel: endpoint must be http://host:4318 or https://host"),
+    ('[otel]\nendpoint = "http://key@h"', "otel: endpoint must be http://host:4318 or https://host"),
+    ('[http]\nhost = "x"', "unknown key planwarden.toml.http.host"),
+    ("notify = 3", "planwarden.toml.notify: Input should be a valid list"),
+    ("[approvals]\nqorum = 1", "unknown key planwarden.toml.approvals.qorum (did you mean 'quorum'?)"),
+]
+"""Each wrong value, and what is said of it: the key and what would be right."""
+RULE = '[[rules]]\ntool = "pay"\n'
+
+
+RULE_FAULTS = [
+    ("rules = 5", "list"),
+    ('[rules]\ntool = "pay"', "list"),
+    ("rules = [5]", "rule 1 is no table"),
+    ('[[rules]]\nthen = "deny"', "rule 1.tool: Field required"),
+    ('[[rules]]\ntool = 5\nthen = "deny"', "rule 1.tool: Input should be a valid string"),
+    ('[[rules]]\ntool = "pay me"\nthen = "deny"', "is no name or glob"),
+    ('[[rules]]\ntool = "[ab]*"\nthen = "deny"', "is no name or glob"),
+    (RULE, "needs either then"),
+    (RULE + 'then = "deny"\nrisk = "read"', "needs either then"),
+    (RULE + 'then = "denied"', "rule 1.then: Input should be 'allow', 'ask' or 'deny'"),
+    (RULE + 'than = "deny"', "unknown key rule 1.than (did you mean 'then'?)"),
+    (RULE + 'then = "deny"\nbecause = "a\\nb"', "because must be one line"),
+    (RULE + 'then = "deny"\nwhen = { x = 5 }', "when.'x' must be a table such as { max = 100 }, not 5"),
+    (RULE + 'then = "deny"\nwhen = { x = {} }', "when.'x' is empty"),
+    (RULE + 'then = "deny"\nwhen = { x = { maxx = 5 } }', "unknown key 'maxx' (did you mean 'max'?)"),
+    (RULE + 'then = "deny"\nwhen = { to = { iban = { prefix = "DE" } } }', 'with slashes, such as "to/iban"'),
+    (RULE + 'then = "deny"\nwhen = { x = { items = { max = 5 } } }', "short forms stand only at the top"),
+    (RULE + 'then = "deny"\nwhen = { x = { max = "5" } }', "has max = '5', which is not a number"),
+    (RULE + 'then = "deny"\nwhen = { x = { max = true } }', "has max = True, which is not a number"),
+    (RULE + 'then = "deny"\nwhen = { x = { max = nan } }', "which is not JSON"),
+    (RULE + 'then = "deny"\nwhen = { x = { min = 5, max = 4 } }', "min 5 above max 4"),
+    (RULE + 'then = "deny"\nwhen = { x = { in = "EUR" } }', "which is not a list of values"),
+    (RULE + 'then = "deny"\nwhen = { x = { in = [1979-05-27] } }', "write dates as text"),
+    (RULE + 'then = "deny"\nwhen = { x = { const = 1979-05-27 } }', "write dates as text"),
+    (RULE + 'then = "deny"\nwhen = { x = { prefix = "" } }', "which is not a text of 1 to"),
+    (RULE + 'then = "deny"\nwhen = { x = { matches = "(" } }', "has a 'matches' that is not usable"),
+    (RULE + 'then = "deny"\nwhen = { x = { matches = "a)|(?:b" } }', "has a 'matches' that is not usable"),
+    (RULE + 'then = "deny"\nwhen = { x = { matches = "(?=a)" } }', "has a 'matches' that is not usable"),
+    (RULE + 'then = "deny"\nwhen = { x = { length = 5 } }', "has length = 5; write { min = 1, max = 200 }"),
+    (RULE + 'then = "deny"\nwhen = { x = { length = { min = 5, max = 4 } } }', "nothing matches"),
+    (RULE + 'then = "deny"\nwhen = { x = { domain = "https://example.com" } }', "no name of a host"),
+    (RULE + 'then = "deny"\nwhen = { x = { domain = "*.example.com" } }', "no name of a host"),
+    (RULE + 'then = "deny"\nwhen = { x = { under = "data" } }', "which is not an absolute folder"),
+    (RULE + 'then = "deny"\nwhen = { x = { type = "strin" } }', "not usable as JSON Schema"),
+    (RULE + 'then = "deny"\nwhen = { "a~b" = { max = 5 } }', "is no JSON Pointer"),
+    (RULE + 'then = "deny"\nwhen = { a = { max = 5 }, "/a" = { min = 1 } }', "the same place twice"),
+    (RULE + 'then = "deny"\nbudget = [{ count = 5, per = "day" }]', 'goes with then = "allow" only'),
+    (RULE + 'then = "allow"\nbudget = [5]', "budget 1 is no table"),
+    (RULE + 'then = "allow"\nbudget = [{ count = 5 }]', "budget 1.per: Field required"),
+    (
+        RULE + 'then = "allow"\nbudget = [{ count = 5, sum = "x", per = "day" }]',
+        "needs either sum and limit, or count",
+    ),
+    (RULE + 'then = "allow"\nbudget = [{ sum = "x", limit = -5, per = "day" }]', "budget 1.limit"),
+    (RULE + 'then = "allow"\nbudget = [{ count = 5, per = "year" }]', "budget 1.per"),
+    ((RULE + 'then = "deny"\n') * 501, "the limit is 500"),
+    (RULE + 'then = "deny"\nwhen = {' + ", ".join(f"x{n} = {{ max = 5 }}" for n in range(21)) + "}", "limit is 20"),
+    (RULE + 'then = "deny"\nwhen = { x = { in = [' + "1, " * 1_001 + "] } }", "the limit is 1000"),
+    (RULE + 'then = "deny"\nwhen = { x = ' + "{ not = " * 30 + "{ max = 5 }" + " }" * 31, "nested deeper"),
+]
+"""Each rule that cannot be used, and what is said of it."""
+
+
+@requirement("rules:policy")
+def test_a_changed_rule_is_a_changed_policy(tmp_path: Path) -> None:
+    rule = RULE + 'when = { x = { max = 5 } }\nthen = "allow"\n'
+    other = RULE + 'then = "deny"\n'
+    texts = ["", rule, rule.replace("5", "6"), rule + 'because = "small"', rule + other, other + rule]
+    assert len({load(tmp_path, text).policy.policy_digest for text in texts}) == len(texts)
+    assert load(tmp_path, rule).policy.policy_digest == load(tmp_path, rule + "\n# a comment").policy.policy_digest
+
+
+@requirement("rules:policy")
+@pytest.mark.parametrize(
+    ("says", "needs"),
+    [
+        ('then = "allow"', {"read": None, "confirm": None, "dangerous": None, "critical": "signed"}),
+        ('then = "ask"', {"read": "human", "confirm": "human", "dangerous": "human", "critical": "signed"}),
+        ('risk = "read"', {"read": None, "confirm": None, "dangerous": None, "critical": "signed"}),
+        ('risk = "confirm"', {"read": "client", "confirm": "client", "dangerous": "client", "critical": "signed"}),
+        ('risk = "critical"', {"read": "signed", "confirm": "signed", "dangerous": "signed", "critical": "signed"}),
+    ],
+)
+def test_a_rule_takes_nothing_away_from_a_critical_tool(
+    tmp_path: Path, says: str, needs: dict[Risk, str | None]
+) -> None:
+    policy = load(tmp_path, RULE + says).policy
+    found = {
+        risk: policy.requirement(ToolDefinition(name="pay", description="", input_schema={}, risk=risk), {})
+        for risk in needs
+    }
+    assert {risk: required.needs for risk, required in found.items()} == needs
+    assert {risk for risk, required in found.items() if required.rule is None} == {"critical"}
+
+
+@requirement("rules:policy")
+def test_a_denied_call_has_its_reason_and_a_blocking_tool_has_no_rules(tmp_path: Path) -> None:
+    policy = load(tmp_path, '[[rules]]\ntool = "*"\nthen = "deny"\nbecause = "not on Sundays"').policy
+    definition = ToolDefinition(name="pay", description="", input_schema={})
+    assert policy.requirement(definition, {}).denied == "not on Sundays"
+    asks = ToolDefinition(name="ask", description="", input_schema={}, execution_mode="blocking", risk="confirm")
+    assert (policy.requirement(asks, {}).denied, policy.requirement(asks, {}).needs) == (None, "client")
+
+
+TOOL = ToolDefinition(name="refund", description="", input_schema={}, risk="read")
+
+
+@requirement("rules:once")
+def test_a_tool_has_a_key_for_ninety_days_or_as_many_as_are_said(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[tools."refund"]\nonce = ["/payment_id", "/lines/0"]\n')
+    policy = settings.policy
+    assert settings.apply_to(TOOL).digest == TOOL.digest, "a key is not part of the definition"
+    found = policy.find_once("refund")
+    assert found is not None and (found.pointers, found.keep_s) == (("/payment_id", "/lines/0"), 90 * 86_400)
+    assert policy.find_once("pay") is None
+    shorter = load(tmp_path, '[tools."refund"]\nonce = ["/payment_id"]\nonce_days = 0.5\n').policy
+    found = shorter.find_once("refund")
+    assert found is not None and found.keep_s == 43_200
+    assert len({policy.policy_digest, shorter.policy_digest, load(tmp_path, "").policy.policy_digest}) == 3
+
+
+ONCE_FAULTS = [
+    ("once = []", "once"),
+    ('once = ["payment_id"]', "is no JSON pointer"),
+    ('once = ["/a~2"]', "is no JSON pointer"),
+    ('once = [""]', "once"),
+    ('once = ["/a", "/a"]', "names a pointer twice"),
+    ('once = "/a"', "once"),
+    ("once_days = 3", "goes with once"),
+    ('once = ["/a"]\nonce_days = 0', "once_days"),
+    ('once = ["/a"]\nonce_days = 1e9', "once_days"),
+    (f"once = {[f'/{n}' for n in range(11)]}", "once"),
+]
+"""What may not stand in the table of a tool."""
+
+
+@requirement("rules:once")
+def test_without_its_key_a_call_needs_a_person_and_no_rule_takes_that_away(tmp_path: Path) -> None:
+    text = '[tools."refund"]\nonce = ["/id"]\n[[rules]]\ntool = "refund"\nthen = "{}"\n'
+    policy = load(tmp_path, text.format("allow")).policy
+    assert policy.requirement(TOOL, {"id": 1}).needs is None
+    missing = policy.requirement(TOOL, {})
+    assert (missing.needs, missing.has_no_key, missing.shares) == ("human", True, ())
+    assert load(tmp_path, text.format("deny")).policy.requirement(TOOL, {}).denied is not None
+
+
+@requirement("rules:faults", "rules:once")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [*TABLE_FAULTS, *RULE_FAULTS, *((f'[tools."refund"]\n{line}\n', said) for line, said in ONCE_FAULTS)],
+)
+def test_a_wrong_value_is_told_with_file_and_key_and_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        load(tmp_path, text)
+    assert refused.value.message.startswith(f"{str(tmp_path / 'planwarden.toml')!r}: ")
+    assert said in refused.value.message and len(refused.value.message) < 1_000
+
+
+def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        load(tmp_path, '[approvals]\nquorum = 0\nx = 1\ncritical = "z"\n[exec]\n[inbox]\nport = 0\n')
+    told = refused.value.message.split("; ")
+    assert [fault.partition("planwarden.toml.")[2].partition(":")[0] for fault in told] == [
+        "approvals.quorum",
+        "approvals.x",
+        "approvals.critical",
+        "exec",
+        "inbox.port",
+    ]
+    with pytest.raises(InvalidArguments) as refused:
+        load(tmp_path, "".join(f"{'k' * 5_000}{number} = 1\n" for number in range(50)))
+    assert len(refused.value.message) < 10 * (MAX_PATH_CHARS + 50) + 500
+
+
+def test_a_message_holds_no_value(tmp_path: Path) -> None:
+    for text in (
+        '[store]\nurl = ["postgresql://ann:geheim@db/x"]',
+        '[approvals]\nquorum = "geheim"',
+        '[execution]\ntoolMode = "geheim"',
+        '[otel]\nendpoint = "https://geheim@collector"',
+        '[tools."x"]\nrisk = "geheim"',
+    ):
+        with pytest.raises(InvalidArguments) as refused:
+            load(tmp_path, text)
+        assert "geheim" not in refused.value.message
+
+
+def test_a_whole_number_stands_for_seconds(tmp_path: Path) -> None:
+    whole = load(tmp_path, '[tools."x"]\ntimeout_s = 60\n')
+    assert whole.tools["x"].list_changes() == {"timeout_s": 60.0}
+    assert whole.policy.policy_digest == load(tmp_path, '[tools."x"]\ntimeout_s = 60.0\n').policy.policy_digest
+
+
+def test_the_digest_of_the_policy_is_the_same_in_every_version(tmp_path: Path) -> None:
+    text = '[tools."x"]\nrisk = "read"\ncapabilities = ["a"]\nonce = ["/id"]\n[approvals]\nquorum = 2\n'
+    assert load(tmp_path, text).policy.policy_digest[:12] == "c08f12ca960f"
