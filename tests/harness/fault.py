@@ -19,7 +19,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import Append, Changes, Lease, Store
 from tests.harness.process import WORKER
 from tests.storage.suite import BackEnd, Memory, Postgres, Sqlite
-from tests.support.fakes import Crash, CrashingStore, Hook, StoreCall, WatchedStore
+from tests.support.fakes import Crash, CrashingStore, StoreCall, WatchedStore
 from tests.support.paths import ROOT
 from tests.support.slices import first_only
 
@@ -108,8 +108,8 @@ class SilentStore(WatchedStore):
     What the process had begun goes on all the same.
     """
 
-    def __init__(self, inner: Store, hook: Hook | None = None) -> None:
-        super().__init__(inner, hook)
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
         self.is_awake = False
 
     async def renew(self, owner: str, execution_ids: Collection[str]) -> None:

@@ -24,15 +24,14 @@ from planwarden.agent.runtime.scheduler import TICK_S
 from planwarden.agent.runtime.silence import LOOK_S, RENEW_S, SILENT_S, UNLIMITED_S
 from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.tools.base import Tool, define
-from planwarden.tools.registry import Registry
 from tests.harness import team as engines
 from tests.harness.fault import ForgetfulStore, SilentStore
 from tests.harness.ledger import Ledger
 from tests.harness.person import DID_NOT_HAPPEN, NO, PRINCIPAL
-from tests.harness.team import ALONE, Gate, Team, engine_on, find_question, start, step, until
+from tests.harness.team import ALONE, Gate, Team, find_question, start, step, until
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd, Postgres
-from tests.support.fakes import StoreCall, WatchedStore, recording_tool
+from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
@@ -173,18 +172,17 @@ async def test_an_owner_that_stood_still_after_it_stored_the_intent_makes_no_cal
             await may_go_on.wait()
 
     # A tool that does not ask for the lease itself.
-    tools = Registry([recording_tool(place.ledger, "mail")])
     async with (
-        engine_on(SilentStore(place.back_end.connect(), stand_still), tools) as owner,
-        engine_on(place.back_end.connect(), tools) as other,
+        place.process(tools=("mail",), on=lambda store: SilentStore(WatchedStore(store, stand_still))) as owner,
+        place.process(tools=("mail",)) as other,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(start, owner, step("mail", "mail"))
+        tasks.start_soon(start, owner, ALONE)
         await is_stored.wait()
-        [header] = await place.back_end.connect().executions(PRINCIPAL, 1)
+        [header] = await place.store.executions(PRINCIPAL, 1)
         asked = await place.take_over(other, await other.find(header.execution_id))
         may_go_on.set()
-        while "CallReportedLate" not in await place.read_kinds(asked):
+        while "CallReportedLate" not in await place.kinds(asked):
             await anyio.lowlevel.checkpoint()
     assert place.ledger.tools_run() == []
 
