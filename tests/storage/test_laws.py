@@ -216,7 +216,7 @@ async def test_a_lease_of_a_pruned_execution_writes_to_no_other_that_has_its_pla
     assert await store.prune(clock.now()) == 1
     await new.start()
     assert new.lease is not None and lease is not None and new.lease.fence == lease.fence
-    for append in (late, replace(late, release=True)):
+    for append in (late, replace(late, release=True), replace(late, lease=None, acquire=True)):
         with pytest.raises((VersionConflict, LeaseLost)):
             await store.append(append)
     assert await store.header("gone") is None
