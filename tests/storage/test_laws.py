@@ -13,6 +13,7 @@ from planwarden.agent.common.errors import (
     ExecutionConflict,
     GuardFailed,
     LeaseLost,
+    ThreadBusy,
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
@@ -73,6 +74,39 @@ async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) 
     assert await store.find_ids(thread, 2) == (FoundId("thread", thread, thread),)
     assert {entry.kind for entry in await store.find_ids("", 9)} == {"execution", "suspension", "thread"}
     assert await store.find_ids("a_", 2) == await store.find_ids("B", 2) == ()
+
+
+@requirement("store:thread-busy", "store:atomic")
+async def test_an_incomplete_execution_goes_on_only_while_its_thread_is_free(store: Store) -> None:
+    first, second = (Scribe.on(store, name, thread_id="t") for name in ("e1", "e2"))
+    await first.start()
+    await first.write(ev.ExecutionExhausted(budget="toolCalls"))
+    await second.suspend("s1")
+    before = await everything(store, "e1")
+    with pytest.raises(ThreadBusy):
+        await first.write(ev.ExecutionStarted())
+    assert await everything(store, "e1") == before
+    await second.write(ev.CancelRequested(), ev.ExecutionCancelled())
+    await first.write(ev.ExecutionStarted())
+    assert first.lease is not None and first.execution.status == "running"
+    with pytest.raises(ThreadBusy):
+        await Scribe.on(store, "e3", thread_id="t").start()
+
+
+@requirement("store:guard")
+async def test_a_question_that_is_answered_unknown_or_withdrawn_cannot_be_answered(store: Store) -> None:
+    scribe = Scribe.on(store, "e1")
+    await scribe.suspend("s1")
+    await scribe.write(decided("s1"), guards=[guard("s1")])
+    for name in ("s1", "never asked"):
+        with pytest.raises(GuardFailed):
+            await scribe.write(ev.CancelRequested(), guards=[guard(name)])
+    other = Scribe.on(store, "e2")
+    await other.suspend("s2")
+    await other.write(ev.CancelRequested(), ev.ExecutionCancelled())
+    row = await store.find_suspension("s2")
+    assert row is not None and row.status == "withdrawn"
+    assert (await store.suspensions()).rows == ()
 
 
 @requirement("store:guard", "store:atomic")

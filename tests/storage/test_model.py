@@ -44,7 +44,7 @@ from tests.support.slices import first_only
 
 Option = TypeVar("Option")
 
-OWNERS, THREADS = ("p1", "p2", "p3"), tuple(f"t{number}" for number in range(12))
+OWNERS, THREADS = ("p1", "p2", "p3"), tuple(f"t{number}" for number in range(8))
 PRINCIPALS, KEYS, PLANS = ("ann", "bob"), ("k1", "k2"), ("plan 1", "plan 2")
 PLAIN: dict[str, ev.Event] = {
     "sleep": ev.ExecutionSuspended(),
@@ -369,7 +369,11 @@ class Walk:
                 changed = msgspec.structs.replace(asked, expires_at=expires_at, **changes)
                 return [ev.SuspensionRevised(question=changed, reason="edited")], guards
             case _:
-                return [PLAIN.get(kind, PLAIN["cancel"])], []
+                # What needs no question may depend on any of them, also on one that is answered.
+                any_name = self.one_of("nobody", *self.model.questions)
+                other = self.model.questions.get(any_name)
+                depends = Guard(suspension_id=any_name, digest=other.digest if other else digest, deadline="any")
+                return [PLAIN.get(kind, PLAIN["cancel"])], [depends] if self.random.random() < 0.3 else []
 
     # --- leases, time, retention ---
 

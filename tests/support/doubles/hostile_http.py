@@ -13,7 +13,11 @@ from tests.tools.web.support import Site, build_reply, serve
 
 DENSE = f'{{"content":[],"structuredContent":{{"values":[{",".join(["[]"] * 200_000)}]}}}}'
 FINE = json.dumps({"content": [{"type": "text", "text": "fine"}]})
-INFO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "d", "version": "1"}}
+INFO: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "d", "version": "1"},
+}
 
 
 @dataclass
