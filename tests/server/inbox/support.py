@@ -107,6 +107,13 @@ class Browser:
         }
         return read(await self.client.post(path, content=body, headers=given))
 
+    async def open_question(self, asked: Suspension) -> Page:
+        return await self.open(f"/inbox/suspensions/{asked.suspension_id}")
+
+    async def refresh(self, page: Page) -> Page:
+        """What the page gets when it asks for news."""
+        return await self.open(page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&"), hx_request="true")
+
     async def decide(self, suspension_id: str, press: str, **changes: str | list[str] | None) -> Page:
         """Open the question and press a button."""
         page = await self.open(f"/inbox/suspensions/{suspension_id}")
@@ -120,6 +127,13 @@ class Inbox:
     warden: planwarden.Warden
     site: InboxSite
     app: Starlette
+    ledger: Ledger = field(default_factory=Ledger)
+
+    async def log_in(self, name: str = "ann") -> Browser:
+        """A browser with a session."""
+        browser = self.browser()
+        await browser.log_in(name)
+        return browser
 
     def browser(self, base_url: str = ORIGIN) -> Browser:
         """A browser with an empty jar of cookies."""
@@ -146,8 +160,24 @@ async def inbox(
     settings: Settings | None = None,
     passphrase_file: Path | None = None,
 ) -> AsyncGenerator[Inbox]:
-    async with warden(ledger or Ledger(), tools=tools, store=store, settings=settings) as made:
-        yield open_inbox(made, passphrase_file, home=settings.home if settings else None)
+    ledger = ledger or Ledger()
+    async with warden(ledger, tools=tools, store=store, settings=settings) as made:
+        found = open_inbox(made, passphrase_file, home=settings.home if settings else None)
+        found.ledger = ledger
+        yield found
+
+
+@asynccontextmanager
+async def visit(
+    ledger: Ledger | None = None,
+    *,
+    tools: Sequence[object] = (),
+    store: Store | None = None,
+    settings: Settings | None = None,
+) -> AsyncGenerator[tuple[Inbox, Browser]]:
+    """An inbox, and a browser that has logged in."""
+    async with inbox(ledger, tools=tools, store=store, settings=settings) as found:
+        yield found, await found.log_in()
 
 
 def open_inbox(

@@ -16,7 +16,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, Page, inbox, open_inbox
+from tests.server.inbox.support import Browser, Inbox, Page, inbox, open_inbox, visit
 from tests.support.wardens import Ledger, calls, model_step, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -41,9 +41,7 @@ async def _open(
     home: Path, ledger: Ledger | None = None, tools: tuple[object, ...] = ()
 ) -> AsyncGenerator[tuple[Inbox, Browser]]:
     store = MemoryStore(ManualClock(NOON))
-    async with inbox(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as (found, browser):
         yield found, browser
 
 
@@ -241,8 +239,7 @@ async def test_calls_that_a_model_writes_in_a_saved_plan_are_not_offered_for_day
     script = [calls(("erase", {"ids": [1]}))]
     async with warden(Ledger(), script=script, settings=Settings(home=tmp_path)) as made:
         found = open_inbox(made)
-        browser = found.browser()
-        await browser.log_in()
+        browser = await found.log_in()
         where = await _ask(found)
         assert "allow-step" not in (await browser.open(where)).text
         assert (await browser.open(f"{where}/allow-step")).status == 422
@@ -250,7 +247,7 @@ async def test_calls_that_a_model_writes_in_a_saved_plan_are_not_offered_for_day
 
 async def test_without_a_session_nothing_is_allowed(tmp_path: Path) -> None:
     _write_plan(tmp_path)
-    async with inbox(Ledger(), settings=Settings(home=tmp_path)) as found:
+    async with inbox(settings=Settings(home=tmp_path)) as found:
         where, stranger = await _ask(found), found.browser()
         assert (await stranger.open(f"{where}/allow-step")).status == 303
         assert (await stranger.send(f"{where}/allow-step/make", {"uses": ["2"]})).status == 403

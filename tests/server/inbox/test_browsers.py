@@ -31,12 +31,6 @@ async def open_home(home: Path) -> AsyncGenerator[tuple[Inbox, MemoryStore]]:
         yield found, store
 
 
-async def log_in(found: Inbox, name: str = "ann") -> Browser:
-    browser = found.browser()
-    await browser.log_in(name)
-    return browser
-
-
 async def choose(browser: Browser, endpoint: str = ENDPOINT, **changes: str) -> Page:
     """What the script sends after the person and the browser agreed."""
     double = BrowserDouble()
@@ -57,7 +51,7 @@ async def list_kinds(store: MemoryStore) -> list[str]:
 @requirement("push:page")
 async def test_a_person_chooses_a_browser_sees_it_and_stops_it(tmp_path: Path) -> None:
     async with open_home(tmp_path) as (found, store):
-        ann = await log_in(found)
+        ann = await found.log_in()
         before = await ann.open("/inbox")
         assert "Notify me in this browser" in before.words and "Notifications need JavaScript" in before.words
         assert not (tmp_path / KEY_NAME).exists()
@@ -76,7 +70,7 @@ async def test_a_person_chooses_a_browser_sees_it_and_stops_it(tmp_path: Path) -
 @requirement("push:key", "push:page")
 async def test_the_script_gets_the_public_key_for_a_form_of_its_session_only(tmp_path: Path) -> None:
     async with open_home(tmp_path) as (found, _):
-        ann = await log_in(found)
+        ann = await found.log_in()
         csrf = (await ann.open("/inbox")).form("/browsers/add").fields["csrf"]
         assert (await ann.open("/inbox/browsers/key")).status == 403
         assert (await ann.send("/inbox/browsers/key", {"csrf": ["no"]})).status == 403
@@ -88,7 +82,7 @@ async def test_the_script_gets_the_public_key_for_a_form_of_its_session_only(tmp
 @requirement("push:own")
 async def test_nobody_sees_stops_or_replaces_the_browser_of_somebody_else(tmp_path: Path) -> None:
     async with open_home(tmp_path) as (found, store):
-        ann, bob = await log_in(found), await log_in(found, "bob")
+        ann, bob = await found.log_in(), await found.log_in("bob")
         await choose(ann)
         [hers] = await list_all(store)
         page = await bob.open("/inbox")
@@ -108,12 +102,12 @@ async def test_nobody_sees_stops_or_replaces_the_browser_of_somebody_else(tmp_pa
 @requirement("push:own")
 async def test_logging_out_ends_the_browsers_of_that_session_and_a_newer_one_keeps_them(tmp_path: Path) -> None:
     async with open_home(tmp_path) as (found, store):
-        ann, other = await log_in(found), await log_in(found)
+        ann, other = await found.log_in(), await found.log_in()
         await choose(ann, "https://push.example/send/1")
         await choose(other, "https://push.example/send/2")
         await ann.submit((await ann.open("/inbox")).forms[0])
         assert [known.endpoint for known in await list_all(store)] == ["https://push.example/send/2"]
-        again = await log_in(found)
+        again = await found.log_in()
         csrf = (await again.open("/inbox")).form("/browsers/add").fields["csrf"]
         await again.send("/inbox/browsers/renew", {"csrf": csrf, "endpoint": ["https://push.example/send/2"]})
         await other.submit((await other.open("/inbox")).forms[0])
@@ -138,7 +132,7 @@ async def test_logging_out_ends_the_browsers_of_that_session_and_a_newer_one_kee
 )
 async def test_an_address_that_no_public_push_service_has_is_refused(tmp_path: Path, endpoint: str) -> None:
     async with open_home(tmp_path) as (found, store):
-        answer = await choose(await log_in(found), endpoint)
+        answer = await choose(await found.log_in(), endpoint)
         assert answer.status == 422 and "push service" in answer.words
         assert not endpoint or endpoint not in answer.text
         assert await list_all(store) == [] and await list_kinds(store) == []
@@ -148,14 +142,14 @@ async def test_an_address_that_no_public_push_service_has_is_refused(tmp_path: P
 @pytest.mark.parametrize("changes", [{"p256dh": "AAAA"}, {"auth": ""}, {"auth": "x" * 100_000}])
 async def test_keys_that_no_browser_has_are_refused_on_the_page(tmp_path: Path, changes: dict[str, str]) -> None:
     async with open_home(tmp_path) as (found, store):
-        answer = await choose(await log_in(found), **changes)
+        answer = await choose(await found.log_in(), **changes)
         assert answer.status == 422 and "not the keys of a browser" in answer.words and await list_all(store) == []
 
 
 @requirement("push:own")
 async def test_a_person_has_at_most_so_many_browsers(tmp_path: Path) -> None:
     async with open_home(tmp_path) as (found, store):
-        ann = await log_in(found)
+        ann = await found.log_in()
         for number in range(MAX_BROWSERS):
             assert (await choose(ann, f"https://push.example/{number}")).status == 303
         answer = await choose(ann, "https://push.example/more")
@@ -170,7 +164,7 @@ async def test_without_the_extra_the_page_says_what_to_install_and_takes_no_brow
     for module in (subscribing, pages):
         monkeypatch.setattr(module, "is_push_installed", lambda: False)
     async with open_home(tmp_path) as (found, store):
-        ann = await log_in(found)
+        ann = await found.log_in()
         page = await ann.open("/inbox")
         assert "only while this page is open" in page.words and "pip install 'planwarden[push]'" in page.words
         assert (await choose(ann)).status == 422 and await list_all(store) == []
@@ -180,7 +174,7 @@ async def test_without_the_extra_the_page_says_what_to_install_and_takes_no_brow
 
 async def test_a_form_of_no_session_changes_nothing(tmp_path: Path) -> None:
     async with open_home(tmp_path) as (found, store):
-        ann, stranger = await log_in(found), found.browser()
+        ann, stranger = await found.log_in(), found.browser()
         csrf = (await ann.open("/inbox")).form("/browsers/add").fields["csrf"]
         double = BrowserDouble()
         fields = {"csrf": csrf, "endpoint": [ENDPOINT], "p256dh": [double.p256dh], "auth": [encode(double.auth)]}

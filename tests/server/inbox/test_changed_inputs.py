@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, Page, inbox
+from tests.server.inbox.support import Browser, Inbox, Page, visit
 from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -34,9 +34,7 @@ async def _open(
     *steps: dict[str, JsonValue], approved: bool, ledger: Ledger | None = None, **extra: JsonValue
 ) -> AsyncGenerator[tuple[Inbox, Browser, planwarden.Execution]]:
     """An inbox with a run of the steps that a person approved or rejected."""
-    async with inbox(ledger or Ledger()) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(ledger or Ledger()) as (found, browser):
         document: dict[str, JsonValue] = {**plan(*steps), "inputs": {**INPUTS, **extra}}
         run = await found.warden.execute_plan(document, inputs={**GIVEN, **({"more": 1} if extra else {})})
         await browser.decide(run.suspensions[0].suspension_id, "approve" if approved else "reject")
@@ -167,9 +165,7 @@ async def test_what_is_too_large_to_be_compared_is_said() -> None:
         """Fetch."""
         return "x" * size
 
-    async with inbox(Ledger(), tools=[fetch]) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(tools=[fetch]) as (found, browser):
         document: dict[str, JsonValue] = {
             **plan(tool_step("a", "fetch", {"size": {"$from": "inputs", "pointer": "/size"}})),
             "inputs": {"type": "object", "properties": {"size": {"type": "integer"}}},

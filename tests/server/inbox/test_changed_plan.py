@@ -13,7 +13,7 @@ import planwarden
 from planwarden.server.inbox.pages import changed_plan
 from planwarden.server.settings.configuration import Settings
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, Page, inbox
+from tests.server.inbox.support import Browser, Inbox, Page, visit
 from tests.support.wardens import Ledger, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -29,9 +29,7 @@ async def _open(
     *steps: dict[str, JsonValue], approved: bool = False, ledger: Ledger | None = None, inputs: JsonValue = None
 ) -> AsyncGenerator[tuple[Inbox, Browser, planwarden.Execution]]:
     """An inbox with a run of the steps, in which a person has answered the one question."""
-    async with inbox(ledger or Ledger()) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(ledger or Ledger()) as (found, browser):
         document = {**plan(*steps), **({} if inputs is None else {"inputs": inputs})}
         run = await found.warden.execute_plan(document, inputs=None if inputs is None else {"text": "old"})
         await browser.decide(run.suspensions[0].suspension_id, "approve" if approved else "reject")
@@ -278,9 +276,7 @@ async def test_hostile_and_endless_text_is_bounded_and_stays_text(monkeypatch: p
 @requirement("console:changed-plan")
 async def test_many_faults_and_many_steps_stay_a_bounded_page() -> None:
     settings = Settings(home=Path("/nonexistent"), max_steps=1_000)
-    async with inbox(Ledger(), settings=settings) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(settings=settings) as (found, browser):
         steps = [tool_step(f"s{n}", "find", {"topic": "x"}) for n in range(400)]
         run = await found.warden.execute_plan(plan(*steps, tool_step("end", "broken")), wait_seconds=60)
         shown = await _check(browser, run, plan(*steps, tool_step("end", "find", {"topic": "y"})))
@@ -299,9 +295,7 @@ async def test_a_call_of_which_nobody_knows_is_asked_about_or_named_where_its_st
         """Send."""
         raise planwarden.OutcomeUnknown("the line broke")
 
-    async with inbox(ledger, tools=[send]) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(ledger, tools=[send]) as (found, browser):
         step = tool_step("send", "send", {"to": "a"})
         run = await found.warden.execute_plan(plan(FIND, step), wait_seconds=60)
         if run.suspensions:
@@ -316,9 +310,7 @@ async def test_a_call_of_which_nobody_knows_is_asked_about_or_named_where_its_st
 
 @requirement("console:changed-plan")
 async def test_a_run_that_is_not_over_or_was_rehearsed_offers_no_changed_plan() -> None:
-    async with inbox(Ledger()) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit() as (found, browser):
         waiting = await found.warden.execute_plan(plan(confirm("ask")))
         rehearsed = await found.warden.execute_plan(plan(NOTE), options={"rehearse": True}, wait_seconds=60)
         for run in (waiting, rehearsed):

@@ -19,18 +19,12 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.server.inbox.support import HOST, Browser, Inbox, inbox
+from tests.server.inbox.support import HOST, Inbox, inbox, visit
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
 HOME = Path("/nonexistent")
-
-
-async def _log_in(found: Inbox, name: str = "ann") -> Browser:
-    browser = found.browser()
-    await browser.log_in(name)
-    return browser
 
 
 def _key(page_text: str, label: str) -> str:
@@ -42,19 +36,17 @@ def _key(page_text: str, label: str) -> str:
 
 @requirement("inbox:edited-seen")
 async def test_edited_arguments_run_only_after_their_difference_was_shown() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         edited = {_key(page.text, "ids"): "[2]"}
         difference = await browser.submit(page.form("/decision"), press="approve", **edited)
         assert difference.status == 200 and "You changed 1 argument" in difference.words
-        assert "[1, 2]" in difference.words and ledger.lines == []
+        assert "[1, 2]" in difference.words and found.ledger.lines == []
         again = await browser.submit(difference.form("/decision"), press="edit")
         assert again.form("/decision").fields[_key(again.text, "ids")] == ["[\n  2\n]"]
         done = await browser.submit(difference.form("/decision"), press="approve")
-        assert done.status == 303 and ledger.lines == ["erase [2]"]
+        assert done.status == 303 and found.ledger.lines == ["erase [2]"]
         shown = await browser.open(done.headers["location"])
         assert (
             "with edited arguments" in shown.words
@@ -64,30 +56,26 @@ async def test_edited_arguments_run_only_after_their_difference_was_shown() -> N
 
 @requirement("inbox:edited-seen")
 async def test_edits_that_were_not_seen_as_a_difference_are_shown_first_however_they_are_sent() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         for seen in ("", "0" * 64, asked.digest):
             answer = await browser.submit(page.form("/decision"), press="approve", edited='{"ids": [9]}', seen=seen)
             assert answer.status == 200 and "You changed 1 argument" in answer.words
-        assert ledger.lines == []
+        assert found.ledger.lines == []
 
 
 @requirement("inbox:edited-seen")
 async def test_arguments_that_do_not_fit_decide_nothing_and_come_back_for_another_look() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         key = _key(page.text, "ids")
         for text in ("[1,", '["x"]', "", "{}", '{"a": 1, "a": 2}', "NaN", "[" * 3_000):
             answer = await browser.submit(page.form("/decision"), press="approve", **{key: text})
             assert answer.status == 422, text
             assert answer.form("/decision").fields[key] == [text]
-        assert (await found.current_execution(asked)).status == "suspended" and ledger.lines == []
+        assert (await found.current_execution(asked)).status == "suspended" and found.ledger.lines == []
 
 
 def _letters(ledger: Ledger) -> list[object]:
@@ -112,10 +100,9 @@ LETTER: dict[str, JsonValue] = {"to": "a@b.org", "body": "Dear all,\n\u202ebye\n
 
 async def test_a_form_that_is_sent_back_untouched_changes_no_character() -> None:
     ledger = Ledger()
-    async with inbox(ledger, tools=_letters(ledger)) as found:
+    async with visit(ledger, tools=_letters(ledger)) as (found, browser):
         asked = await found.ask(tool_step("s", "send", LETTER))
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         fields = {name: [value[0].replace("\n", "\r\n")] for name, value in page.form("/decision").fields.items()}
         answer = await browser.send(page.form("/decision").action, {**fields, "decision": ["approve"]})
         assert answer.status == 303
@@ -124,10 +111,9 @@ async def test_a_form_that_is_sent_back_untouched_changes_no_character() -> None
 
 async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
     ledger = Ledger()
-    async with inbox(ledger, tools=_letters(ledger)) as found:
+    async with visit(ledger, tools=_letters(ledger)) as (found, browser):
         asked = await found.ask(tool_step("s", "send", LETTER))
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         keys = {name: _key(page.text, name) for name in ("to", "body", "copies", "urgent", "tags", "note")}
         fields = page.form("/decision").fields
         assert fields[keys["body"]] == ['"Dear all,\\n\\u202ebye\\n"'], "hidden characters are edited as escapes"
@@ -159,10 +145,9 @@ FORM: dict[str, JsonValue] = {
 
 
 async def test_a_form_is_filled_in_on_the_page() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": FORM}))
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         keys = {name: _key(page.text, name) for name in ("count", "size", "sure", "note", "extra")}
         assert "How <b>many</b>" in page.words and "<b>many" not in page.text
         missing = await browser.submit(page.form("/decision"), press="approve", **{keys["count"]: "2"})
@@ -180,9 +165,8 @@ async def test_a_form_is_filled_in_on_the_page() -> None:
 
 @pytest.mark.parametrize("form", [{"type": "object"}, {"type": "object", "additionalProperties": True, "title": "T"}])
 async def test_a_form_that_is_not_flat_is_answered_as_json(form: dict[str, JsonValue]) -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": form}))
-        browser = await _log_in(found)
         assert (await browser.decide(asked.suspension_id, "approve", content="")).status == 422
         assert (await browser.decide(asked.suspension_id, "approve", content='{"a": [1]}')).status == 303
         assert (await found.current_execution(asked)).steps[0].result == {"approved": True, "content": {"a": [1]}}
@@ -195,9 +179,8 @@ async def lost() -> str:
 
 
 async def test_a_lost_call_is_settled_on_the_page() -> None:
-    async with inbox(tools=[lost]) as found:
+    async with visit(tools=[lost]) as (found, browser):
         asked = await found.ask(tool_step("s", "lost"))
-        browser = await _log_in(found)
         assert asked.kind == "reconcile"
         nothing = await browser.decide(asked.suspension_id, "approve")
         assert nothing.status == 422 and "Choose whether it happened" in nothing.words
@@ -209,11 +192,9 @@ async def test_a_lost_call_is_settled_on_the_page() -> None:
 
 @requirement("inbox:together")
 async def test_several_are_decided_from_a_table_that_shows_every_call() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = [await found.ask(tool_step("s", "erase", {"ids": [n, n + 1]})) for n in range(3)]
         form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
-        browser = await _log_in(found)
         ids = [*(a.suspension_id for a in asked), form.suspension_id, "0" * 32]
         table = await browser.open("/inbox/review?" + "&".join(f"id={i}" for i in ids))
         assert "3 calls to decide together" in table.words and "Answer these on their own pages" in table.words
@@ -222,17 +203,15 @@ async def test_several_are_decided_from_a_table_that_shows_every_call() -> None:
         assert len(boxes) == 3
         done = await browser.submit(table.form("/decision"), press="approve", decide=boxes[:2])
         assert done.status == 200 and "2 of 2 approved" in done.words
-        assert ledger.lines == ["erase [0, 1]", "erase [1, 2]"]
+        assert found.ledger.lines == ["erase [0, 1]", "erase [1, 2]"]
         assert (await found.current_execution(asked[2])).status == "suspended"
 
 
 @requirement("inbox:together")
 async def test_each_of_several_stands_or_falls_by_itself() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         first, second, third = [await found.ask(tool_step("s", "erase", {"ids": [n]})) for n in range(3)]
         form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
-        browser = await _log_in(found)
         table = await browser.open(f"/inbox/review?id={first.suspension_id}")
         await browser.decide(second.suspension_id, "reject")
         chosen = [
@@ -244,7 +223,7 @@ async def test_each_of_several_stands_or_falls_by_itself() -> None:
             f"{first.suspension_id}:{first.digest}",
         ]
         done = await browser.submit(table.form("/decision"), press="approve", decide=chosen)
-        assert "1 of 5 approved" in done.words and ledger.lines == ["erase [0]"]
+        assert "1 of 5 approved" in done.words and found.ledger.lines == ["erase [0]"]
         for count in (0, 51):
             many = await browser.submit(table.form("/decision"), press="approve", decide=["x"] * count or None)
             assert many.status == 422
@@ -252,8 +231,7 @@ async def test_each_of_several_stands_or_falls_by_itself() -> None:
 
 async def test_a_review_of_nothing_says_what_to_do_first() -> None:
     async with inbox() as found:
-        browser = found.browser()
-        await browser.log_in("ann")
+        browser = await found.log_in("ann")
         page = await browser.open("/inbox/review")
         assert page.status == 422 and "nothing is selected: tick the questions" in page.words
 
@@ -265,7 +243,7 @@ async def test_a_decision_counts_in_whichever_process_it_is_made(tmp_path: Path)
     one, other = SqliteStore.open(path), SqliteStore.open(path)
     async with warden(ledger, store=one) as asking, inbox(ledger, store=other) as found:
         execution = await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))
-        browser = await _log_in(found)
+        browser = await found.log_in()
         page = await browser.open("/inbox")
         assert execution.suspensions[0].suspension_id in page.text
         assert (await browser.decide(execution.suspensions[0].suspension_id, "approve")).status == 303
@@ -286,8 +264,8 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
         async with warden(store=store) as elsewhere:
             site = InboxSite(service=lambda: elsewhere.service, settings=Settings(home=HOME))
             found = Inbox(elsewhere, site, build_inbox_app(site, lambda: {HOST}))
-            browser = await _log_in(found)
-            page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+            browser = await found.log_in()
+            page = await browser.open_question(asked)
             assert "does not have erase" in page.words and "no longer registered" in page.words
             assert (await browser.decide(asked.suspension_id, "approve")).status == 303
             assert ledger.lines == []
@@ -300,23 +278,20 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
 
 
 async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = await _log_in(found)
-        form = (await browser.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision")
+        form = (await browser.open_question(asked)).form("/decision")
         for changes in ({"decision": "Approve"}, {"decision": ["approve", "approve"]}, {"digest": ""}, {}):
             answer = await browser.submit(form, **changes)  # pyright: ignore[reportArgumentType]
             assert answer.status == 422, changes
         long = await browser.submit(form, press="reject", reason="x" * 2_001)
-        assert long.status == 413 and ledger.lines == []
+        assert long.status == 413 and found.ledger.lines == []
 
 
 async def test_a_decision_through_another_channel_appears_on_the_page() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(confirm("c"))
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
         assert (await browser.open(where, hx_request="true")).status == 204
         authority = Authority(assurance="client", channel="elicitation", principal="local")

@@ -22,7 +22,7 @@ from planwarden.server.views.grant_words import format_last_day
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
-from tests.server.inbox.support import ERASE, Browser, Inbox, Page, inbox
+from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
 from tests.support.wardens import Ledger, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -45,12 +45,6 @@ class WatchedGrants(MemoryStore):
         await super().add_grant(grant, entry)
 
 
-async def _log_in(found: Inbox) -> Browser:
-    browser = found.browser()
-    await browser.log_in()
-    return browser
-
-
 async def _form(browser: Browser, found: Inbox) -> tuple[str, Page]:
     asked = await found.ask()
     return asked.suspension_id, await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
@@ -62,28 +56,24 @@ def _fixed(page: Page) -> list[str]:
 
 @requirement("inbox:grants")
 async def test_calls_with_the_checked_values_run_without_asking_until_they_are_used_up() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         asked, page = await _form(browser, found)
         assert len(_fixed(page)) == 1
         made = await browser.submit(page.form("/grant/make"), uses="2", minutes="60")
         assert (made.status, made.headers["location"]) == (303, f"/inbox/suspensions/{asked}")
-        assert ledger.lines == ["erase [1, 2]"]
+        assert found.ledger.lines == ["erase [1, 2]"]
         for _ in range(2):
             assert (await found.warden.execute_plan(plan(ERASE))).status == "completed"
         assert (await found.warden.execute_plan(plan(ERASE))).status == "suspended"
         assert (await found.warden.execute_plan(plan(tool_step("e", "erase", {"ids": [9]})))).status == "suspended"
-        assert ledger.lines == ["erase [1, 2]"] * 3
+        assert found.ledger.lines == ["erase [1, 2]"] * 3
         words = (await browser.open("/inbox/grants")).words
         assert "0 of 2 left" in words and "Allowed by ann (a person, in the inbox)" in words and "Ended" in words
 
 
 @requirement("inbox:grants")
 async def test_a_value_that_was_unchecked_may_be_anything() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         _, page = await _form(browser, found)
         form = page.form("/grant/make")
         del form.fields[_fixed(page)[0]]
@@ -103,8 +93,7 @@ async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lis
     names = ("to", "text", "bcc", "amount")
     schema: dict[str, JsonValue] = {"type": "object", "properties": {name: {} for name in names}}
     definition = ToolDefinition(name="send", description="Send.", input_schema=schema, risk="dangerous")
-    async with inbox(tools=[Tool(define(definition), handle)]) as found:
-        browser = await _log_in(found)
+    async with visit(tools=[Tool(define(definition), handle)]) as (found, browser):
         asked = await found.ask(tool_step("a", "send", {"to": "ann", "text": "hello"}))
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
         words = " ".join(page.words.split())
@@ -122,8 +111,7 @@ async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lis
 
 @requirement("inbox:grants")
 async def test_a_grant_is_ended_with_a_button() -> None:
-    async with inbox() as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         _, page = await _form(browser, found)
         await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
         grants = await browser.open("/inbox/grants")
@@ -146,8 +134,7 @@ async def test_a_grant_is_ended_with_a_button() -> None:
     ],
 )
 async def test_numbers_that_are_not_usable_allow_nothing(changes: dict[str, str]) -> None:
-    async with inbox() as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         _, page = await _form(browser, found)
         fields = {"uses": "5", "minutes": "60", **changes}
         answer = await browser.submit(page.form("/grant/make"), **fields)
@@ -155,8 +142,7 @@ async def test_numbers_that_are_not_usable_allow_nothing(changes: dict[str, str]
 
 
 async def test_a_decided_or_revised_question_allows_nothing() -> None:
-    async with inbox() as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         asked, page = await _form(browser, found)
         stale = await browser.submit(page.form("/grant/make"), uses="5", minutes="60", digest="0" * 64)
         assert stale.status == 409
@@ -176,8 +162,7 @@ async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the
         ledger.lines.append(f"post {text} {channel}")
         return "posted"
 
-    async with inbox(ledger, tools=[post]) as found:
-        browser = await _log_in(found)
+    async with visit(ledger, tools=[post]) as (found, browser):
         asked = await found.ask(*(tool_step(name, "post", {"text": name}) for name in ("one", "two", "three")))
         where = f"/inbox/suspensions/{asked.suspension_id}"
         assert "Approve, and allow calls like this for a while" in (await browser.open(where)).words
@@ -208,8 +193,7 @@ async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_le
     (tmp_path / "plans").mkdir()
     file = tmp_path / "plans" / "weekly.json"
     file.write_text(json.dumps(plan(ERASE)))
-    async with inbox(settings=Settings(home=tmp_path)) as found:
-        browser = await _log_in(found)
+    async with visit(settings=Settings(home=tmp_path)) as (found, browser):
         grants = found.warden.service.grants
         step = (await grants.find_step("weekly", "erase", "erase")).step
         request = GrantRequest(tool_name="erase", step=step, uses=3, expires_in_s=90 * 86_400.0)
@@ -233,8 +217,7 @@ async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_le
 
 
 async def test_a_call_that_no_grant_lets_through_says_that_others_are_allowed() -> None:
-    async with inbox() as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         _, page = await _form(browser, found)
         await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
         asked = await found.ask(tool_step("e", "erase", {"ids": [9]}))
@@ -250,8 +233,7 @@ async def test_the_answer_is_stored_first_and_the_grant_before_the_call_that_it_
         ledger.lines.append(f"{len(await store.grants(only_open=True))} open")
         return "looked"
 
-    async with inbox(ledger, tools=[look_back], store=store) as found:
-        browser = await _log_in(found)
+    async with visit(ledger, tools=[look_back], store=store) as (found, browser):
         asked = await found.ask(tool_step("look", "look_back", {}))
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
         await browser.submit(page.form("/grant/make"), uses="1", minutes="60")
@@ -260,24 +242,20 @@ async def test_the_answer_is_stored_first_and_the_grant_before_the_call_that_it_
 
 
 async def test_a_grant_that_cannot_be_stored_leaves_the_answer_and_the_page_says_so() -> None:
-    ledger = Ledger()
-    async with inbox(ledger, store=WatchedGrants(fails=True)) as found:
-        browser = await _log_in(found)
+    async with visit(store=WatchedGrants(fails=True)) as (found, browser):
         asked, page = await _form(browser, found)
         answer = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
         assert (
             answer.status == 503 and "was approved, but nothing was allowed besides: the disk is full" in answer.words
         )
-        assert ledger.lines == ["erase [1, 2]"] and await found.warden.service.grants.list() == ()
+        assert found.ledger.lines == ["erase [1, 2]"] and await found.warden.service.grants.list() == ()
         shown = await browser.open(f"/inbox/suspensions/{asked}")
         assert "Approved." in shown.words and "Allowed besides" not in shown.words
 
 
 @requirement("inbox:grants")
 async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         asked, page = await _form(browser, found)
         answers: list[Page] = []
 
@@ -290,7 +268,7 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
         await send("5")
         assert [answer.status for answer in answers] == [303] * 3
         [grant] = await found.warden.service.grants.list()
-        assert grant.grant_id == asked and grant.uses in (3, 4) and ledger.lines == ["erase [1, 2]"]
+        assert grant.grant_id == asked and grant.uses in (3, 4) and found.ledger.lines == ["erase [1, 2]"]
         words = " ".join((await browser.open(f"/inbox/suspensions/{asked}")).words.split())
         assert f"Allowed besides: At most {grant.uses} calls with exactly these values" in words
         kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
@@ -298,9 +276,7 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
 
 
 async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_allowed_without_an_answer() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         asked, page = await _form(browser, found)
         async with anyio.create_task_group() as tabs:
             tabs.start_soon(lambda: browser.submit(page.form("/grant/make"), uses="3", minutes="60"))
@@ -309,16 +285,14 @@ async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_a
         row = await found.warden.service.engine.store.find_suspension(asked)
         assert row is not None
         decision = (await found.warden.service.engine.find(row.execution_id)).suspensions[asked].decision
-        assert decision is not None and len(grants) == len(ledger.lines) == int(decision.approved)
+        assert decision is not None and len(grants) == len(found.ledger.lines) == int(decision.approved)
 
 
 @requirement("approval:grants")
 async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         names = [tool.name for tool in TOOLS]
         assert not [name for name in names if "grant" in name or "allow" in name]
-        browser = await _log_in(found)
         asked, page = await _form(browser, found)
         row = await found.warden.service.engine.store.find_suspension(asked)
         assert row is not None
@@ -332,14 +306,13 @@ async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
         await found.warden.service.answer(row.thread_id, asked, edit, claimed, wait_seconds=60, principal=None)
         stale = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
         assert stale.status == 409 and await found.warden.service.grants.list() == ()
-        assert ledger.lines == []
+        assert found.ledger.lines == []
 
 
 async def test_a_confirmation_cannot_be_allowed_in_advance_on_a_page() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(confirm("c"))
-        browser = await _log_in(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         assert not re.search(r"/grant\b", page.text)
         assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 422
 
@@ -362,11 +335,10 @@ async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_
     definition = ToolDefinition(
         name="crm_look", description="Look.", input_schema={"type": "object"}, source=source, annotations=hints
     )
-    async with inbox() as found:
+    async with visit() as (found, browser):
         found.warden.tools.replace_group(source, [Tool(define(definition), look)])
-        browser = await _log_in(found)
         asked = await found.ask(tool_step("look", "crm_look", {}))
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         assert ("planwarden trust crm crm_look" in page.words) is is_said
         # Until then, its calls can be allowed for a while as every other one.
         assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 200

@@ -14,7 +14,7 @@ from planwarden.agent.core.plan import Plan, plan_to_json
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.location import StoreLocation
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Form, Inbox, Page, inbox, open_inbox
+from tests.server.inbox.support import Browser, Form, Inbox, Page, open_inbox, visit
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +26,7 @@ ADD = tool_step("add", "find", {"topic": "invoice", "limit": 30})
 
 @asynccontextmanager
 async def _open(home: Path) -> AsyncGenerator[tuple[Inbox, Browser]]:
-    async with inbox(Ledger(), settings=Settings(home=home)) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(settings=Settings(home=home)) as (found, browser):
         yield found, browser
 
 
@@ -146,8 +144,7 @@ async def test_where_many_processes_share_a_database_the_page_says_what_to_run(t
     shared = StoreLocation(url="postgresql://planwarden@db/planwarden")
     async with warden(Ledger(), settings=Settings(home=tmp_path)) as made:
         found = open_inbox(made, home=tmp_path, store=shared)
-        browser = found.browser()
-        await browser.log_in()
+        browser = await found.log_in()
         run = await _run(found)
         command = f"planwarden plans keep {run.thread_id} NAME"
         shown = await browser.open(f"/inbox/executions/{run.execution_id}")

@@ -8,8 +8,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.settings.configuration import Settings
 from tests.requirements import requirement
-from tests.server.inbox.support import inbox
-from tests.support.wardens import Ledger, plan, tool_step
+from tests.server.inbox.support import inbox, visit
+from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -26,12 +26,10 @@ todoList:
 async def test_a_question_of_a_saved_plan_names_it_with_its_version(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
-    async with inbox(settings=Settings(home=tmp_path)) as found:
+    async with visit(settings=Settings(home=tmp_path)) as (found, browser):
         run = await found.warden.run_plan("tidy")
         assert run.saved_plan is not None and run.status == "suspended"
         version = run.saved_plan.version
-        browser = found.browser()
-        await browser.log_in()
         page = await browser.open(f"/inbox/suspensions/{run.suspensions[0].suspension_id}")
         assert "Step 1 of 1 of Tidy up" in page.words and f"tidy, version {version[:12]}" in page.words
         shown = await browser.open(f"/inbox/executions/{run.execution_id}")
@@ -57,12 +55,10 @@ async def test_a_retry_and_the_execution_that_it_goes_on_from_lead_to_each_other
         tool_step("mend", "mend", dependencies=["a"]),
         tool_step("wipe", "erase", {"ids": [1]}, dependencies=["mend"]),
     ]
-    async with inbox(Ledger(), tools=[mend]) as found:
+    async with visit(tools=[mend]) as (found, browser):
         first = await found.warden.execute_plan(plan(*steps), goal="Tidy up")
         mended.append(True)
         second = await found.warden.retry(first.thread_id)
-        browser = found.browser()
-        await browser.log_in()
         page = await browser.open(f"/inbox/suspensions/{second.suspensions[0].suspension_id}")
         assert "Step 3 of 3 of Tidy up" in page.words
         assert f"execution {first.execution_id}; took over from there: a" in page.words
@@ -80,7 +76,6 @@ async def test_a_rehearsal_says_that_it_is_one() -> None:
             plan(tool_step("wipe", "erase", {"ids": [1]})), options={"rehearse": True}
         )
         assert run.is_rehearsal is True
-        browser = found.browser()
-        await browser.log_in()
+        browser = await found.log_in()
         shown = await browser.open(f"/inbox/executions/{run.execution_id}")
         assert "Rehearsal" in shown.words and "nothing is done" in shown.words

@@ -11,18 +11,12 @@ import planwarden
 from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, inbox, open_watched
+from tests.server.inbox.support import inbox, open_watched, visit
 from tests.support.counting import count_calls
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
-
-
-async def _log_in(found: Inbox, name: str = "ann") -> Browser:
-    browser = found.browser()
-    await browser.log_in(name)
-    return browser
 
 
 @planwarden.tool
@@ -32,13 +26,12 @@ async def send(to: str, body: str = "", tags: dict[str, str] | None = None) -> s
 
 
 async def test_every_question_says_how_many_others_wait() -> None:
-    async with inbox() as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         asked = [await found.ask(tool_step("wipe", "erase", {"ids": [number]})) for number in range(4)]
         for question in asked:
-            assert "3 others" in (await browser.open(f"/inbox/suspensions/{question.suspension_id}")).words
+            assert "3 others" in (await browser.open_question(question)).words
         await browser.decide(asked[0].suspension_id, "reject")
-        assert "3 waiting" in (await browser.open(f"/inbox/suspensions/{asked[0].suspension_id}")).words
+        assert "3 waiting" in (await browser.open_question(asked[0])).words
 
 
 @requirement("inbox:facts-first")
@@ -49,7 +42,7 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
     )
     async with inbox() as found:
         asked = await found.ask(*steps, goal="Tidy up")
-        words = (await (await _log_in(found)).open(f"/inbox/suspensions/{asked.suspension_id}")).words
+        words = (await (await found.log_in()).open(f"/inbox/suspensions/{asked.suspension_id}")).words
         wanted = (
             "Step 2 of 2 of",
             "Tidy up",
@@ -70,13 +63,12 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
 async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_their_own_page() -> None:
     text = "x" * 3_000 + " the end"
     whole = json.dumps(text)
-    async with inbox(tools=[send]) as found:
+    async with visit(tools=[send]) as (found, browser):
         asked = await found.ask(tool_step("s", "send", {"to": "a", "body": text}))
-        browser = await _log_in(found)
         listed = await browser.open("/inbox")
         digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
         assert f"[{len(whole)} bytes, sha256 {digest}]" in listed.words and "the end" not in listed.words
-        own = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        own = await browser.open_question(asked)
         assert digest in own.words and "the end" in own.words and '<details class="long">' in own.text
 
 
@@ -84,10 +76,9 @@ async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_t
 async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
     nasty = "\n" * 5_000 + "\x1b[31m\u202e[Approve]\u200b\U000e0041</td><script>alert(1)</script>{{7*7}}"
     arguments: dict[str, JsonValue] = {"to": nasty, "body": nasty, "tags": {nasty: nasty}}
-    async with inbox(tools=[send]) as found:
+    async with visit(tools=[send]) as (found, browser):
         first = await found.ask(confirm("c<b>", nasty), goal=nasty)
         second = await found.ask(tool_step("s", "send", arguments, description=nasty[:19_000]))
-        browser = await _log_in(found)
         await browser.decide(first.suspension_id, "reject", reason=nasty[-1_000:])
         paths = ["", "/history", f"/review?id={second.suspension_id}", f"/suspensions/{first.suspension_id}"]
         paths += [f"/suspensions/{second.suspension_id}", f"/executions/{first.execution_id}"]
@@ -98,7 +89,7 @@ async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
             assert "<script>alert" not in page.text and "</td><script" not in page.text, path
             outside = re.sub(r"<(textarea|option)[^>]*>.*?</\1>", "", page.text, flags=re.DOTALL)
             assert not re.search("[\u202e\u200b\x1b\U000e0041]", outside), path
-        words = (await browser.open(f"/inbox/suspensions/{first.suspension_id}")).words
+        words = (await browser.open_question(first)).words
         assert "invisible or control characters" in words and len(words) < 20_000
 
 
@@ -108,7 +99,7 @@ async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> 
         first = await found.ask()
         await found.warden.run_goal("think", wait_seconds=60)
         other = await found.warden.execute_plan(plan(confirm("c")), principal="bob")
-        page = await (await _log_in(found)).open("/inbox")
+        page = await (await found.log_in()).open("/inbox")
         ids = re.findall(r'id="q-(\w+)"', page.text)
         assert ids == [first.suspension_id, other.suspensions[0].suspension_id]
         assert "2 waiting" in page.words
@@ -117,9 +108,8 @@ async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> 
 @requirement("inbox:unknown")
 @pytest.mark.parametrize("path", ["", "/standing", "/grant", "/decision"])
 async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path: str) -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.warden.run_goal("think", wait_seconds=60)
-        browser = await _log_in(found)
         csrf = (await browser.open("/inbox")).forms[0].fields["csrf"]
         answers: list[tuple[int, str]] = []
         for suspension_id in (asked.suspensions[0].suspension_id, "0" * 32, "x", "%00", "a" * 5_000):
@@ -133,7 +123,7 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path:
 @pytest.mark.parametrize("path", ["/executions/none", "/nowhere", "/suspensions", "/static/none", "/?after=forged"])
 async def test_a_missing_page_is_an_error_page(path: str) -> None:
     async with inbox() as found:
-        page = await (await _log_in(found)).open(f"/inbox{path}")
+        page = await (await found.log_in()).open(f"/inbox{path}")
         assert page.status in (404, 422) and "To the inbox" in page.words and "Traceback" not in page.text
 
 
@@ -196,8 +186,7 @@ async def test_a_look_at_the_list_costs_what_it_shows_and_nothing_when_nothing_c
 
 @requirement("inbox:live")
 async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
-    async with inbox() as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         await found.ask()
         page = await browser.open("/inbox")
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
@@ -208,10 +197,8 @@ async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
 
 
 async def test_the_timeline_shows_what_happened_and_a_refresh_without_news_is_empty() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask(goal="Clean")
-        browser = await _log_in(found)
         page = await browser.open(f"/inbox/executions/{asked.execution_id}")
         assert "Answer its question" in page.words and "question" in page.words
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
@@ -223,8 +210,7 @@ async def test_the_timeline_shows_what_happened_and_a_refresh_without_news_is_em
 
 
 async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_a_person() -> None:
-    async with inbox() as found:
-        browser = await _log_in(found)
+    async with visit() as (found, browser):
         assert "No question has been decided yet" in (await browser.open("/inbox/history")).words
         asked = await found.ask()
         await browser.decide(asked.suspension_id, "reject", reason="no need")
@@ -240,9 +226,8 @@ async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_
 
 async def test_what_a_confirmation_covers_is_shown_with_every_argument() -> None:
     steps = (confirm("c", "Go on?", confirms=["e"]), tool_step("e", "erase", {"ids": [7]}, dependencies=["c"]))
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(*steps)
-        browser = await _log_in(found)
         for path in (f"/suspensions/{asked.suspension_id}", f"/review?id={asked.suspension_id}"):
             words = (await browser.open(f"/inbox{path}")).words
             assert "also covers" in words and "erase" in words and "[7]" in words
@@ -262,10 +247,8 @@ async def test_names_words_and_forms_are_whole_on_the_page() -> None:
         }
         return planwarden.Suspend(message=words, form=form)
 
-    async with inbox(tools=[ask]) as found:
+    async with visit(tools=[ask]) as (found, browser):
         asked = await found.ask(tool_step("a", "ask", {"given": {name: "x"}}))
-        browser = found.browser()
-        await browser.log_in()
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         for text in (name, words, label, label + "D"):
             assert text in page.words

@@ -10,7 +10,7 @@ from planwarden.server.inbox.pages.plan_list import PAGE_SIZE
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.schedules import PlanSchedule
 from tests.requirements import requirement
-from tests.server.inbox.support import ERASE, Browser, Inbox, Page, inbox, open_watched
+from tests.server.inbox.support import ERASE, Page, inbox, open_watched, visit
 from tests.storage.suite import Scribe
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, plan, tool_step, warden
@@ -18,12 +18,6 @@ from tests.support.wardens import Ledger, plan, tool_step, warden
 pytestmark = pytest.mark.anyio
 
 FIND = tool_step("look", "find", {"topic": "x"})
-
-
-async def log_in(found: Inbox) -> Browser:
-    browser = found.browser()
-    await browser.log_in()
-    return browser
 
 
 def titles(page: Page) -> list[str]:
@@ -39,8 +33,7 @@ def rows(page: Page) -> list[str]:
 
 @requirement("inbox:plans")
 async def test_the_page_says_what_runs_and_ran_how_far_it_is_and_who_is_asked() -> None:
-    async with inbox() as found:
-        browser = await log_in(found)
+    async with visit() as (found, browser):
         page = await browser.open("/inbox/plans")
         assert page.status == 200 and "Nothing has run yet." in page.words
         await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
@@ -60,8 +53,7 @@ async def test_the_page_says_what_runs_and_ran_how_far_it_is_and_who_is_asked() 
 
 @requirement("inbox:plans")
 async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
-    async with inbox() as found:
-        browser = await log_in(found)
+    async with visit() as (found, browser):
         store = found.warden.service.engine.store
         await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
         await found.ask(goal="Erase it")
@@ -95,8 +87,7 @@ async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
 @requirement("inbox:plans")
 async def test_titles_are_escaped_and_cut_and_words_of_others_are_quoted() -> None:
     """issue: hostile texts; ours: a saved plan's name is no quotation"""
-    async with inbox() as found:
-        browser = await log_in(found)
+    async with visit() as (found, browser):
         store = found.warden.service.engine.store
         hostile = "<script>alert(1)</script>\u202e\u200b\n\0done" + "x" * 10_000
         for number, goal in enumerate((hostile, None)):
@@ -144,8 +135,7 @@ async def test_pages_follow_the_filter_and_no_log_is_read_for_them() -> None:
 
 @requirement("inbox:plans", "inbox:live")
 async def test_the_changing_part_is_sent_only_when_it_changed() -> None:
-    async with inbox() as found:
-        browser = await log_in(found)
+    async with visit() as (found, browser):
         await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
         page = await browser.open("/inbox/plans?q=look")
         part = re.search(r'hx-get="(/inbox/plans/list\?q=look&amp;seen=\w+)"', page.text)
@@ -181,7 +171,7 @@ async def test_what_schedules_start_next_stands_above_the_first_page() -> None:
                 next_at=4_000_000_000 - number,
             )
             await store.schedules.add(schedule, AuditEntry(kind="schedule_added", facts={}))
-        browser = await log_in(found)
+        browser = await found.log_in()
         page = await browser.open("/inbox/plans")
         assert re.findall(r"plan (\d) &lt;b&gt;", page.text) == ["4", "3", "2"]
         assert 'href="/inbox/plans?plan=plan+4+%3Cb%3E"' in page.text and "2096-10-02" in page.text

@@ -8,20 +8,14 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.mcp.app.plan import build_plan
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, Page, inbox
-from tests.support.wardens import Ledger, confirm, tool_step
+from tests.server.inbox.support import Browser, Page, inbox, visit
+from tests.support.wardens import confirm, tool_step
 
 pytestmark = pytest.mark.anyio
 
 FIND = tool_step("find", "find", {"topic": "x"})
 NOTE = tool_step("note", "note", {"text": "x"})
 ERASE = tool_step("erase", "erase", {"ids": [1]}, dependencies=["find"])
-
-
-async def _log_in(found: Inbox) -> Browser:
-    browser = found.browser()
-    await browser.log_in()
-    return browser
 
 
 async def _open(browser: Browser, execution_id: str, query: str = "") -> Page:
@@ -36,9 +30,8 @@ def _id_of(page: Page) -> str:
 
 @requirement("console:plan")
 async def test_the_page_says_what_a_plan_is_how_far_it_is_and_what_each_step_did() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(FIND, ERASE, goal="Clean <the> CRM")
-        browser = await _log_in(found)
         waits = await _open(browser, asked.execution_id)
         assert "The plan waits for a person." in waits.words and "1 of 2 steps" in waits.words
         assert 'class="graph"' in waits.text and "waits for a person" in waits.text
@@ -53,7 +46,7 @@ async def test_the_page_says_what_a_plan_is_how_far_it_is_and_what_each_step_did
 async def test_a_failed_plan_says_so_first_and_its_failed_step_is_unfolded() -> None:
     async with inbox() as found:
         failed = await found.warden.execute_plan({"todoList": [FIND, tool_step("b", "broken", {})]}, wait_seconds=60)
-        page = await _open(await _log_in(found), failed.execution_id)
+        page = await _open(await found.log_in(), failed.execution_id)
         assert "The plan failed" in page.words and 'class="remark bad"' in page.text
         assert re.search(r'<details class="step failed" id="step-2" open>', page.text)
         assert 'id="step-1">' in page.text
@@ -64,7 +57,7 @@ async def test_a_skipped_step_says_which_condition_did_not_hold_and_is_no_fault(
     when: JsonValue = {"value": {"$from": "find", "pointer": "/ids"}, "matches": {"minItems": 4}}
     async with inbox() as found:
         done = await found.warden.execute_plan({"todoList": [FIND, {**NOTE, "when": when}]}, wait_seconds=60)
-        page = await _open(await _log_in(found), done.execution_id)
+        page = await _open(await found.log_in(), done.execution_id)
     assert "the value is a list of 3, and minItems asks for 4" in page.words and 'class="fault"' not in page.text
 
 
@@ -77,7 +70,7 @@ async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_o
 
     async with inbox(tools=[tell]) as found:
         failed = await found.warden.execute_plan({"todoList": [tool_step("a", "tell", {})]}, wait_seconds=60)
-        page = await _open(await _log_in(found), failed.execution_id)
+        page = await _open(await found.log_in(), failed.execution_id)
         said = " ".join(page.words.partition("The plan failed")[2].partition("0 of 1 step")[0].split())
         assert re.fullmatch(r': ".*It broke. The plan is done."\.', said)
         state = await found.warden.service.engine.find(failed.execution_id)
@@ -87,9 +80,8 @@ async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_o
 
 @requirement("console:slider")
 async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(FIND, ERASE)
-        browser = await _log_in(found)
         past = await _open(browser, asked.execution_id, "?at=3")
         assert "After event 3 of" in past.words and past.form("/executions/" + asked.execution_id).method == "get"
         assert not any(form.action.endswith(("/cancel", "/retry")) for form in past.forms)
@@ -100,30 +92,26 @@ async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> No
 
 @requirement("console:steer")
 async def test_a_person_cancels_a_plan() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask(FIND, ERASE)
-        browser = await _log_in(found)
         page = await _open(browser, asked.execution_id)
         assert _id_of(await browser.submit(page.form("/cancel"))) == asked.execution_id
         stored = await found.current_execution(asked)
-        assert stored.status == "cancelled" and ledger.lines == []
+        assert stored.status == "cancelled" and found.ledger.lines == []
         assert "cancelled in the inbox by ann" in (await _open(browser, asked.execution_id)).words
 
 
 @requirement("console:steer")
 async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
-        browser = await _log_in(found)
         await browser.decide(asked.suspension_id, "reject")
         form = (await _open(browser, asked.execution_id)).form("/retry")
         first, second = _id_of(await browser.submit(form)), _id_of(await browser.submit(form))
         assert first == second != asked.execution_id
         page = await _open(browser, first)
         assert "taken over from an earlier run" in page.words and "this run goes on from it" in page.words
-        assert ledger.lines == ["note x"]
+        assert found.ledger.lines == ["note x"]
         compared = await _open(browser, first, f"/compare/{asked.execution_id}")
         assert compared.text.count('class="graph"') == 2 and "ended: rejected by ann (human, inbox)" in compared.words
         old = await _open(browser, asked.execution_id)
@@ -132,9 +120,8 @@ async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> 
 
 @requirement("console:steer")
 async def test_a_page_of_before_does_not_go_on_from_what_a_later_page_started() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
-        browser = await _log_in(found)
         await browser.decide(asked.suspension_id, "reject")
         one, other = [(await _open(browser, asked.execution_id)).form("/retry") for _ in range(2)]
         started = _id_of(await browser.submit(one))
@@ -146,39 +133,34 @@ async def test_a_page_of_before_does_not_go_on_from_what_a_later_page_started() 
 
 @requirement("console:steer")
 async def test_a_fork_runs_from_the_chosen_step_on_again() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask(NOTE, confirm("ask", dependencies=["note"]))
-        browser = await _log_in(found)
         await browser.decide(asked.suspension_id, "approve")
         page = await _open(browser, asked.execution_id)
         forked = _id_of(await browser.submit(page.form("/fork"), **{"from": "note"}))
         await found.warden.service.engine.wait(await found.warden.service.engine.find(forked), 60)
-        assert ledger.lines == ["note x", "note x"]
+        assert found.ledger.lines == ["note x", "note x"]
         refused = await browser.submit(page.form("/fork"), **{"from": "nowhere", "key": "another-key"})
-        assert refused.status == 422 and ledger.lines == ["note x", "note x"]
+        assert refused.status == 422 and found.ledger.lines == ["note x", "note x"]
 
 
 @requirement("console:steer")
 async def test_a_rehearsal_from_the_page_changes_nothing() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask(FIND, ERASE)
-        browser = await _log_in(found)
         await browser.decide(asked.suspension_id, "reject")
         rehearsed = _id_of(await browser.submit((await _open(browser, asked.execution_id)).form("/rehearse")))
         await found.warden.service.engine.wait(await found.warden.service.engine.find(rehearsed), 60)
         page = await _open(browser, rehearsed)
-        assert "was rehearsed: nothing was changed" in page.words and "erase [1]" not in ledger.lines
+        assert "was rehearsed: nothing was changed" in page.words and "erase [1]" not in found.ledger.lines
         starter = (await found.warden.service.engine.find(rehearsed)).starter
         assert starter is not None and (starter.principal, starter.channel) == ("ann", "inbox")
 
 
 @requirement("console:steer")
 async def test_what_a_person_can_do_needs_a_form_of_this_session() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask(FIND, ERASE)
-        browser = await _log_in(found)
         for action in ("cancel", "retry", "fork", "rehearse"):
             path = f"/inbox/executions/{asked.execution_id}/{action}"
             assert (await browser.open(path)).status == 403
@@ -204,7 +186,7 @@ async def test_a_large_result_is_a_file_that_no_browser_runs() -> None:
             tool_step("b", "fetch", {"is_large": False}),
         ]
         done = await found.warden.execute_plan({"todoList": steps}, wait_seconds=60)
-        browser = await _log_in(found)
+        browser = await found.log_in()
         page = await _open(browser, done.execution_id)
         files = re.findall(r'href="(/inbox/executions/[^"]*/(?:artifacts|calls)/[^"]*)"', page.text)
         assert len(files) == 2 and "<script>" not in page.text and len(page.text) < 60_000

@@ -22,16 +22,15 @@ STEPS = (
 async def ask(found: Inbox) -> tuple[Suspension, Browser]:
     written = plan(*STEPS)
     execution = await found.warden.execute_plan(written, goal="tidy up", options={"review": "person"})
-    browser = found.browser()
-    await browser.log_in()
+    browser = await found.log_in()
     return execution.suspensions[0], browser
 
 
 @requirement("plan:review")
 async def test_the_page_shows_the_steps_the_risks_and_what_the_answer_can_cover() -> None:
-    async with inbox(Ledger()) as found:
+    async with inbox() as found:
         asked, browser = await ask(found)
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
     words = " ".join(page.words.split())
     assert "Start this plan?" in words and "Plan of 3 steps of tidy up" in words
     assert 'Calls of "erase" are dangerous.' in words and 'Only the run will know the arguments of "bound"' in words
@@ -67,8 +66,7 @@ async def test_an_edited_plan_is_approved_only_after_its_difference_was_seen() -
     ("text", "says"), [("{", "The plan is"), ("[]", "no JSON object"), ('{"todoList": [{"id": "a"}]}', "description")]
 )
 async def test_a_wrong_edit_is_named_and_kept(text: str, says: str) -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         asked, browser = await ask(found)
         page = await browser.decide(asked.suspension_id, "approve", plan=text)
         if page.status == 200:
@@ -77,4 +75,4 @@ async def test_a_wrong_edit_is_named_and_kept(text: str, says: str) -> None:
         kept: JsonValue = page.form("/decision").fields["plan"][0]
         execution = await found.current_execution(asked)
     assert json.dumps(kept) and str(kept).replace(" ", "") == text.replace(" ", "")
-    assert execution.status == "suspended" and ledger.lines == []
+    assert execution.status == "suspended" and found.ledger.lines == []

@@ -25,9 +25,8 @@ def _loop(items: list[JsonValue], **extra: JsonValue) -> dict[str, JsonValue]:
 
 async def _open(found: Inbox, *steps: dict[str, JsonValue]) -> tuple[Suspension, Browser, Page]:
     asked = await found.ask(*steps)
-    browser = found.browser()
-    await browser.log_in()
-    return asked, browser, await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+    browser = await found.log_in()
+    return asked, browser, await browser.open_question(asked)
 
 
 def _find_input(page: Page, row: int, label: str) -> str:
@@ -45,20 +44,19 @@ async def _read_edit(found: Inbox, asked: Suspension) -> ArgumentEdit:
 
 @requirement("inbox:rows")
 async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_that() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
         typed = {_find_input(page, 1, "ids"): "[80, 81]"}
         seen = await browser.submit(page.form("/decision"), press="approve", row=["1", "2"], **typed)
-        assert seen.status == 200 and "2 of 3 rows run as follows" in seen.words and ledger.lines == []
+        assert seen.status == 200 and "2 of 3 rows run as follows" in seen.words and found.ledger.lines == []
         assert "This does not run: row 1." in seen.words and "You edited 1 row" in seen.words
         answers = [await browser.submit(seen.form("/decision"), press="approve") for _ in range(2)]
         assert [answer.status for answer in answers] == [303, 303]
-        assert ledger.lines == ["erase [80, 81]", "erase [9]"]
+        assert found.ledger.lines == ["erase [80, 81]", "erase [9]"]
         edit = await _read_edit(found, asked)
         assert (edit.principal, edit.channel, edit.assurance, edit.arguments) == ("ann", "inbox", "human", ("1/ids",))
         assert edit.revision == 2
-        after = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        after = await browser.open_question(asked)
         assert "with edited arguments" in after.words and "edited by ann (a person, in the inbox)" in after.words
         assert "left out" in after.words and "row 2: ids" in after.words
 
@@ -77,8 +75,7 @@ async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_t
 async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_decided(
     typed: str, why: str, press: Literal["approve", "review"] | None
 ) -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
         fields: dict[str, str | list[str] | None] = {
             _find_input(page, 1, "ids"): typed,
@@ -91,7 +88,7 @@ async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_deci
         again = bad.form("/decision").fields
         assert again[_find_input(bad, 1, "ids")] == [typed] and again[_find_input(bad, 2, "ids")] == ["[\n  90\n]"]
         assert again["row"] == ["1", "2"]
-        assert ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
+        assert found.ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
 
 
 @requirement("inbox:rows")
@@ -122,8 +119,7 @@ async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked
 
 @requirement("inbox:rows")
 async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         _, browser, page = await _open(found, _loop(list(range(120))))
         none = await browser.submit(page.form("/decision"), tick="none")
         assert "row" not in none.form("/decision").fields
@@ -135,18 +131,17 @@ async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
         assert len(every.form("/decision").fields["row"]) == 20 and "left out" not in every.words
         answer = await browser.submit(third.form("/decision"), press="approve", row=["119"])
         assert answer.status == 303
-    assert ledger.lines == ["erase [4]", "erase [119]"]
+    assert found.ledger.lines == ["erase [4]", "erase [119]"]
 
 
 @requirement("inbox:rows")
 async def test_an_edit_of_a_row_that_is_left_out_is_not_recorded() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8]))
         typed = {_find_input(page, 1, "ids"): "[80]"}
         assert (await browser.submit(page.form("/decision"), press="approve", row=["0"], **typed)).status == 303
         state = await found.warden.service.engine.find(asked.execution_id)
-        assert state.suspensions[asked.suspension_id].question.revision == 1 and ledger.lines == ["erase [7]"]
+        assert state.suspensions[asked.suspension_id].question.revision == 1 and found.ledger.lines == ["erase [7]"]
 
 
 @requirement("inbox:rows")
@@ -174,26 +169,24 @@ async def test_an_edit_of_a_row_that_is_left_out_is_not_recorded() -> None:
     ],
 )
 async def test_a_form_that_no_page_sends_decides_nothing(name: str, value: str) -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
         answer = await browser.submit(page.form("/decision"), press="approve", **{name: value})
-        assert answer.status in (413, 422) and ledger.lines == []
+        assert answer.status in (413, 422) and found.ledger.lines == []
         assert (await found.current_execution(asked)).status == "suspended"
 
 
 @requirement("inbox:rows")
 async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         _, browser, page = await _open(found, _loop([7, 8]))
         typed = {_find_input(page, 1, "ids"): "[80]"}
         seen = await browser.submit(page.form("/decision"), press="approve", **typed)
         other = await browser.submit(seen.form("/decision"), press="approve", edited='{"1": {"ids": [666]}}')
-        assert other.status == 200 and "666" in other.words and ledger.lines == []
+        assert other.status == 200 and "666" in other.words and found.ledger.lines == []
         long = '{"1": {"ids": [%s1]}}' % ("1000000, " * 40_000)
         refused = await browser.submit(seen.form("/decision"), press="approve", edited=long)
-        assert refused.status == 422 and "approve some of them first" in refused.words and ledger.lines == []
+        assert refused.status == 422 and "approve some of them first" in refused.words and found.ledger.lines == []
 
 
 @requirement("inbox:rows")

@@ -10,8 +10,8 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
 from tests.requirements import requirement
-from tests.server.inbox.support import inbox
-from tests.support.wardens import Ledger, plan, tool_step
+from tests.server.inbox.support import visit
+from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -39,11 +39,9 @@ def settings() -> Settings:
 
 @requirement("rules:calls")
 async def test_a_question_and_a_call_name_their_rule_and_its_values() -> None:
-    async with inbox(settings=settings()) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(settings=settings()) as (found, browser):
         asked = await found.ask(tool_step("a", "note", {"text": "ask <i>me</i>"}))
-        question = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        question = await browser.open_question(asked)
         waiting = await browser.open("/inbox")
         for page in (question, waiting):
             assert 'Rule 1 applies: ask note when text begins with "ask" (<b>by hand</b>)' in page.words
@@ -62,18 +60,15 @@ ONCE = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(once={"erase": 
 
 @requirement("rules:once")
 async def test_the_second_approval_is_refused_and_the_pages_name_the_first_call() -> None:
-    ledger = Ledger()
-    async with inbox(ledger, settings=ONCE) as found:
+    async with visit(settings=ONCE) as (found, browser):
         asked = [await found.ask(), await found.ask()]
-        browser = found.browser()
-        await browser.log_in()
-        pages = [await browser.open(f"/inbox/suspensions/{question.suspension_id}") for question in asked]
+        pages = [await browser.open_question(question) for question in asked]
         approved = await browser.submit(pages[0].form("/decision"), press="approve")
         answer = await browser.submit(pages[1].form("/decision"), press="approve")
         assert (approved.status, answer.status) == (303, 409)
         first = asked[0].execution_id
         assert f"call 'erase:1' of execution '{first}'" in answer.words
-        assert "planwarden once forget erase --key ids/0=1" in answer.words and ledger.lines == ["erase [1, 2]"]
+        assert "planwarden once forget erase --key ids/0=1" in answer.words and found.ledger.lines == ["erase [1, 2]"]
         refused = await browser.open(f"/inbox/executions/{asked[1].execution_id}")
         assert first in refused.words and "planwarden once forget erase --key ids/0=1" in refused.words
         done = await browser.open(f"/inbox/executions/{first}")

@@ -19,7 +19,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Form, Inbox, Page, inbox
+from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 from tests.support.wardens import Ledger, PausingTool
 
 pytestmark = pytest.mark.anyio
@@ -72,9 +72,7 @@ async def opened(
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, **files}.items():
         write(home, name, text)
-    async with inbox(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as (found, browser):
         yield found, browser
 
 

@@ -16,7 +16,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Form, Inbox, Page, inbox
+from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 from tests.server.inbox.test_saved_plans import NOTE, REMIND, field, write
 from tests.server.schedules.support import add_schedule
 from tests.support.wardens import Ledger, PausingTool
@@ -35,9 +35,7 @@ async def opened(
         write(home, name, text)
     # A clock that stands still: the ticker of the warden finds nothing to do that a test does not want.
     store = MemoryStore(clock or ManualClock())
-    async with inbox(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as (found, browser):
         yield found, browser
 
 
@@ -137,10 +135,9 @@ async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critica
             await engine.wait(await engine.find(header.execution_id), 60)
         rows = (await store.suspensions(addressee="human", limit=10)).rows
         assert len(rows) == 2
-        carol = found.browser()
-        await carol.log_in("carol")
+        carol = await found.log_in("carol")
         for row in rows:
-            page = await browser.open(f"/inbox/suspensions/{row.suspension_id}")
+            page = await browser.open_question(row)
             assert ("decision", "approve", True) not in page.form("/decision").buttons
             form = page.form("/decision")
             form.fields["decision"] = ["approve"]

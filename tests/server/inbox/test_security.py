@@ -9,9 +9,8 @@ import pytest
 from planwarden.server.inbox.security_middleware import CONTENT_SECURITY_POLICY, MAX_BODY_BYTES
 from planwarden.server.inbox.site import ASSETS, build_asset_url, load_assets
 from tests.requirements import requirement
-from tests.server.inbox.support import HOST, ORIGIN, Browser, inbox
+from tests.server.inbox.support import HOST, ORIGIN, Browser, inbox, visit
 from tests.support.paths import ROOT
-from tests.support.wardens import Ledger
 
 pytestmark = pytest.mark.anyio
 
@@ -38,23 +37,17 @@ async def _send_decision(browser: Browser, suspension_id: str, digest: str, **he
     ],
 )
 async def test_a_change_that_another_page_asks_for_is_refused(headers: dict[str, str]) -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = found.browser()
-        await browser.log_in()
         assert await _send_decision(browser, asked.suspension_id, asked.digest, **headers) == 403
-        assert ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
+        assert found.ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
 
 
 @requirement("inbox:cross-site")
 async def test_a_change_without_an_origin_counts_only_when_no_browser_sent_it_from_elsewhere() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = found.browser()
-        await browser.log_in()
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         fields = {**page.form("/decision").fields, "decision": ["approve"]}
         body = "&".join(
             f"{name}={value[0]}" for name, value in fields.items() if name in ("csrf", "digest", "decision")
@@ -62,46 +55,41 @@ async def test_a_change_without_an_origin_counts_only_when_no_browser_sent_it_fr
         where = f"/inbox/suspensions/{asked.suspension_id}/decision"
         given = {"content-type": "application/x-www-form-urlencoded"}
         refused = await browser.client.post(where, content=body, headers={**given, "sec-fetch-site": "cross-site"})
-        assert refused.status_code == 403 and ledger.lines == []
+        assert refused.status_code == 403 and found.ledger.lines == []
         taken = await browser.client.post(where, content=body, headers=given)
-        assert taken.status_code == 303 and ledger.lines == ["erase [1, 2]"]
+        assert taken.status_code == 303 and found.ledger.lines == ["erase [1, 2]"]
 
 
 @requirement("inbox:get-changes-nothing")
 async def test_looking_at_any_address_decides_nothing() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = found.browser()
-        await browser.log_in()
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         csrf = page.form("/decision").fields["csrf"][0]
         query = f"?csrf={csrf}&digest={asked.digest}&decision=approve"
         for where in (f"suspensions/{asked.suspension_id}/decision", "review/decision", "end"):
             assert (await browser.open(f"/inbox/{where}{query}")).status == 403
-        assert ledger.lines == [] and (await browser.open("/inbox")).status == 200
+        assert found.ledger.lines == [] and (await browser.open("/inbox")).status == 200
 
 
 @requirement("inbox:csrf")
 async def test_a_form_without_this_sessions_token_is_refused() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         asked = await found.ask()
         browser, other = found.browser(), found.browser()
         await browser.log_in()
         await other.log_in("bob")
-        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await browser.open_question(asked)
         theirs = (await other.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision").fields["csrf"]
         for token in (None, [""], ["0" * 64], ["é"], theirs):
             answer = await browser.submit(page.form("/decision"), press="approve", csrf=token)
             assert answer.status in (403, 422), token
-        assert ledger.lines == []
+        assert found.ledger.lines == []
 
 
 @requirement("inbox:session-needed")
 async def test_without_a_session_nothing_is_shown_and_nothing_is_taken() -> None:
-    ledger = Ledger()
-    async with inbox(ledger) as found:
+    async with inbox() as found:
         asked = await found.ask()
         insider, stranger = found.browser(), found.browser()
         await insider.log_in()
@@ -112,7 +100,7 @@ async def test_without_a_session_nothing_is_shown_and_nothing_is_taken() -> None
             assert answer.status == 303 and answer.headers["location"].startswith("/inbox/pair?next=")
         fragment = await stranger.open("/inbox/waiting", hx_request="true")
         assert fragment.status == 401 and fragment.headers["hx-redirect"] == "/inbox/pair"
-        assert ledger.lines == []
+        assert found.ledger.lines == []
 
 
 @requirement("inbox:session-ends")
@@ -160,10 +148,8 @@ async def test_every_answer_carries_the_policy(path: str) -> None:
 
 @requirement("inbox:headers")
 async def test_no_page_holds_script_or_style() -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = found.browser()
-        await browser.log_in()
         where = ["", "/history", "/grants", "/pair", "/nowhere", f"/suspensions/{asked.suspension_id}"]
         where += [f"/suspensions/{asked.suspension_id}/grant", f"/executions/{asked.execution_id}"]
         where += [f"/review?id={asked.suspension_id}"]
@@ -175,18 +161,14 @@ async def test_no_page_holds_script_or_style() -> None:
 @requirement("inbox:headers")
 @pytest.mark.parametrize("dest", ["iframe", "frame", "embed", "object", "fencedframe"])
 async def test_a_page_is_not_shown_inside_another(dest: str) -> None:
-    async with inbox() as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit() as (_, browser):
         assert (await browser.open("/inbox", sec_fetch_dest=dest)).status == 403
 
 
 @requirement("inbox:hosts")
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", f"{HOST}.evil.example", "localhost:8765"])
 async def test_only_its_own_names_are_answered(host: str) -> None:
-    async with inbox() as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit() as (_, browser):
         assert (await browser.open("/inbox", host=host)).status == 421
         assert (await browser.open("/inbox/static/inbox.css", host=host)).status == 421
 
@@ -199,9 +181,7 @@ async def test_other_methods_are_not_known(method: str) -> None:
 
 @requirement("inbox:bounded")
 async def test_a_body_without_end_is_cut_off() -> None:
-    async with inbox() as found:
-        browser = found.browser()
-        await browser.log_in()
+    async with visit() as (_, browser):
         sent = 0
 
         async def endless() -> object:
@@ -230,10 +210,8 @@ async def test_a_body_without_end_is_cut_off() -> None:
     ],
 )
 async def test_a_body_that_is_no_form_of_ours_is_refused(body: bytes, media: str) -> None:
-    async with inbox() as found:
+    async with visit() as (found, browser):
         asked = await found.ask()
-        browser = found.browser()
-        await browser.log_in()
         for where in (f"/inbox/suspensions/{asked.suspension_id}/decision", "/inbox/pair"):
             given = {"content-type": media, "origin": ORIGIN}
             answer = await browser.client.post(where, content=body, headers=given)
