@@ -16,7 +16,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, Page, inbox, open_inbox, visit
+from tests.server.inbox.support import Browser, Inbox, Page, open_inbox, visit
 from tests.support.wardens import Ledger, calls, model_step, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -243,12 +243,3 @@ async def test_calls_that_a_model_writes_in_a_saved_plan_are_not_offered_for_day
         where = await _ask(found)
         assert "allow-step" not in (await browser.open(where)).text
         assert (await browser.open(f"{where}/allow-step")).status == 422
-
-
-async def test_without_a_session_nothing_is_allowed(tmp_path: Path) -> None:
-    _write_plan(tmp_path)
-    async with inbox(settings=Settings(home=tmp_path)) as found:
-        where, stranger = await _ask(found), found.browser()
-        assert (await stranger.open(f"{where}/allow-step")).status == 303
-        assert (await stranger.send(f"{where}/allow-step/make", {"uses": ["2"]})).status == 403
-        assert await found.warden.service.grants.list() == ()

@@ -9,7 +9,7 @@ import pytest
 
 from planwarden.server.inbox.pages import browsers as pages
 from planwarden.server.notifications import subscribing
-from planwarden.server.notifications.subscribing import MAX_ENDPOINT_CHARS, name_browser
+from planwarden.server.notifications.subscribing import MAX_ENDPOINT_CHARS
 from planwarden.server.notifications.web_push import KEY_NAME, encode_public_key
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
@@ -172,18 +172,6 @@ async def test_without_the_extra_the_page_says_what_to_install_and_takes_no_brow
         assert (await ann.send("/inbox/browsers/key", {"csrf": csrf})).status == 422
 
 
-async def test_a_form_of_no_session_changes_nothing(tmp_path: Path) -> None:
-    async with open_home(tmp_path) as (found, store):
-        ann, stranger = await found.log_in(), found.browser()
-        csrf = (await ann.open("/inbox")).form("/browsers/add").fields["csrf"]
-        double = BrowserDouble()
-        fields = {"csrf": csrf, "endpoint": [ENDPOINT], "p256dh": [double.p256dh], "auth": [encode(double.auth)]}
-        assert (await stranger.send("/inbox/browsers/add", fields)).status == 403
-        assert (await ann.send("/inbox/browsers/add", fields, origin="https://elsewhere.example")).status == 403
-        assert (await ann.send("/inbox/browsers/add", {**fields, "csrf": ["x"]})).status == 403
-        assert await list_all(store) == []
-
-
 @requirement("push:page")
 async def test_the_worker_is_served_at_the_top_under_the_policy_of_all_pages(tmp_path: Path) -> None:
     async with open_home(tmp_path) as (found, _):
@@ -192,19 +180,3 @@ async def test_the_worker_is_served_at_the_top_under_the_policy_of_all_pages(tmp
         assert worker.headers["cache-control"] == "no-cache" and "showNotification" in worker.text
         assert "worker-src 'self'" in worker.headers["content-security-policy"]
         assert "default-src 'none'" in worker.headers["content-security-policy"]
-
-
-@pytest.mark.parametrize(
-    ("user_agent", "name"),
-    [
-        (FIREFOX, "Firefox on Linux"),
-        ("Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge on Windows"),
-        ("Mozilla/5.0 (Linux; Android 10; K) Chrome/140.0 Mobile Safari/537.36", "Chrome on Android"),
-        ("Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1", "Safari on iPhone"),
-        ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) Version/18.0 Safari/605.1.15", "Safari on macOS"),
-        ("<script>alert(1)</script>", "A browser"),
-        ("", "A browser"),
-    ],
-)
-def test_a_browser_is_called_by_words_of_planwarden(user_agent: str, name: str) -> None:
-    assert name_browser(user_agent) == name

@@ -230,20 +230,6 @@ async def test_a_run_that_was_continued_meanwhile_keeps_the_text_and_leads_to_th
 
 
 @requirement("console:changed-plan")
-async def test_whoever_has_no_session_or_another_form_starts_nothing() -> None:
-    async with _open(FIND, ERASE) as (found, browser, run):
-        ready = (await _check(browser, run, plan(FIND, ERASE))).form("/plan/run")
-        stranger, other = found.browser(), found.browser()
-        await other.log_in("eve")
-        assert (await stranger.open(f"/inbox/executions/{run.execution_id}/plan")).status == 303
-        fields = {**ready.fields, "decision": ["run"]}
-        for who in (stranger, other):
-            assert (await who.send(ready.action, fields)).status == 403
-        assert (await browser.send(ready.action, fields, origin="http://evil.example")).status == 403
-        assert len(await found.warden.service.engine.store.thread(run.thread_id)) == 1
-
-
-@requirement("console:changed-plan")
 async def test_hostile_and_endless_text_is_bounded_and_stays_text(monkeypatch: pytest.MonkeyPatch) -> None:
     async with _open(FIND, ERASE) as (found, browser, run):
         nasty = tool_step("x", "note", {"text": NASTY}, description=NASTY)

@@ -157,20 +157,6 @@ async def test_a_rehearsal_from_the_page_changes_nothing() -> None:
         assert starter is not None and (starter.principal, starter.channel) == ("ann", "inbox")
 
 
-@requirement("console:steer")
-async def test_what_a_person_can_do_needs_a_form_of_this_session() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(FIND, ERASE)
-        for action in ("cancel", "retry", "fork", "rehearse"):
-            path = f"/inbox/executions/{asked.execution_id}/{action}"
-            assert (await browser.open(path)).status == 403
-            assert (await browser.send(path, {"csrf": ["wrong"]})).status == 403
-        page = await _open(browser, asked.execution_id)
-        sent = {"csrf": page.form("/cancel").fields["csrf"], "key": ["x"]}
-        assert (await browser.send(f"/inbox/executions/{asked.execution_id}/rehearse", sent)).status == 422
-        assert (await found.current_execution(asked)).status == "suspended"
-
-
 @requirement("console:plan")
 async def test_a_large_result_is_a_file_that_no_browser_runs() -> None:
     large, small = ("<script>alert(1)</script>" * times for times in (20_000, 1_000))

@@ -2,129 +2,107 @@
 
 import hashlib
 import re
+import socket
 from pathlib import Path
+from urllib.parse import urlencode
 
+import anyio
+import httpx2
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.security_middleware import CONTENT_SECURITY_POLICY, MAX_BODY_BYTES
-from planwarden.server.inbox.site import ASSETS, build_asset_url, load_assets
+from planwarden.server.inbox.site import ASSETS, InboxSite, build_asset_url, load_assets
+from planwarden.server.inbox.web_server import serve_app
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.suspension import Suspension
 from tests.requirements import requirement
-from tests.server.inbox.support import HOST, ORIGIN, Browser, inbox, visit
+from tests.server.inbox.support import HOST, ORIGIN, inbox, visit
 from tests.support.paths import ROOT
+from tests.support.wardens import warden
 
 pytestmark = pytest.mark.anyio
 
-
-async def _send_decision(browser: Browser, suspension_id: str, digest: str, **headers: str) -> int:
-    """Send a decision that is valid except for what the test changes. Returns the status."""
-    page = await browser.open(f"/inbox/suspensions/{suspension_id}")
-    fields = {**page.form("/decision").fields, "decision": ["approve"], "digest": [digest]}
-    return (await browser.send(f"/inbox/suspensions/{suspension_id}/decision", fields, **headers)).status
+PUBLIC = "https://plans.example"
+OPEN = {"/", "/sw.js", "/inbox/static/{name}", "/inbox/pair"}
+"""The routes that need no session."""
 
 
-@requirement("inbox:cross-site")
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://127.0.0.1:9999"},
-        {"origin": f"https://{HOST}"},
-        {"origin": ""},
-        {"origin": ORIGIN, "sec_fetch_site": "cross-site"},
-        {"origin": ORIGIN, "sec_fetch_site": "same-site"},
-        {"sec_fetch_dest": "iframe"},
-    ],
-)
-async def test_a_change_that_another_page_asks_for_is_refused(headers: dict[str, str]) -> None:
+@requirement("inbox:session-needed", "inbox:csrf", "inbox:cross-site", "inbox:get-changes-nothing")
+async def test_every_route_needs_a_session_and_every_change_a_form_of_that_session() -> None:
     async with visit() as (found, browser):
         asked = await found.ask()
-        assert await _send_decision(browser, asked.suspension_id, asked.digest, **headers) == 403
-        assert found.ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
+        csrf = (await browser.open_question(asked)).form("/decision").fields["csrf"]
+        stranger, other = found.browser(), await found.log_in("bob")
+        theirs = (await other.open_question(asked)).form("/decision").fields["csrf"]
+        sent = {"decision": ["approve"], "digest": [asked.digest], "key": ["k" * 20], "uses": ["2"], "minutes": ["60"]}
+        routes = [route for route in found.app.routes if isinstance(route, Route) and route.path not in OPEN]
+        for route in routes:
+            path = route.path.format_map({**dict.fromkeys(route.param_convertors, "x"), **_list_ids(asked)})
+            if "POST" not in (route.methods or ()):
+                page = await stranger.open(path)
+                assert page.status == 303 and page.headers["location"].startswith("/inbox/pair?next="), path
+                part = await stranger.open(path, hx_request="true")
+                assert part.status == 401 and part.headers["hx-redirect"] == "/inbox/pair", path
+                continue
+            assert (await browser.open(f"{path}?{urlencode({'csrf': csrf[0], 'decision': 'approve'})}")).status == 403
+            for token in ([], [""], ["0" * 64], ["é"], theirs):
+                assert (await browser.send(path, {**sent, "csrf": token})).status in (403, 422), (path, token)
+            assert (await stranger.send(path, {**sent, "csrf": csrf})).status == 403, path
+            for headers in FOREIGN:
+                assert (await browser.send(path, {**sent, "csrf": csrf}, **headers)).status == 403, (path, headers)
+        assert len(routes) > 40 and found.ledger.lines == []
+        assert (await found.current_execution(asked)).status == "suspended"
+        assert await found.warden.service.grants.list() == ()
+        assert (await browser.open("/inbox")).status == 200, "nothing ended the session"
+
+
+FOREIGN: tuple[dict[str, str], ...] = (
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://127.0.0.1:9999"},
+    {"origin": f"https://{HOST}"},
+    {"origin": ""},
+    {"origin": ORIGIN, "sec_fetch_site": "cross-site"},
+    {"origin": ORIGIN, "sec_fetch_site": "same-site"},
+    {"sec_fetch_dest": "iframe"},
+)
+"""What a browser says of a change that another page asked for."""
+
+
+def _list_ids(asked: Suspension) -> dict[str, str]:
+    return {"suspension_id": asked.suspension_id, "execution_id": asked.execution_id}
 
 
 @requirement("inbox:cross-site")
 async def test_a_change_without_an_origin_counts_only_when_no_browser_sent_it_from_elsewhere() -> None:
     async with visit() as (found, browser):
-        asked = await found.ask()
-        page = await browser.open_question(asked)
-        fields = {**page.form("/decision").fields, "decision": ["approve"]}
-        body = "&".join(
-            f"{name}={value[0]}" for name, value in fields.items() if name in ("csrf", "digest", "decision")
-        )
-        where = f"/inbox/suspensions/{asked.suspension_id}/decision"
+        form = (await browser.open_question(await found.ask())).form("/decision")
+        body = urlencode({**{name: form.fields[name][0] for name in ("csrf", "digest")}, "decision": "approve"})
         given = {"content-type": "application/x-www-form-urlencoded"}
-        refused = await browser.client.post(where, content=body, headers={**given, "sec-fetch-site": "cross-site"})
-        assert refused.status_code == 403 and found.ledger.lines == []
-        taken = await browser.client.post(where, content=body, headers=given)
-        assert taken.status_code == 303 and found.ledger.lines == ["erase [1, 2]"]
-
-
-@requirement("inbox:get-changes-nothing")
-async def test_looking_at_any_address_decides_nothing() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask()
-        page = await browser.open_question(asked)
-        csrf = page.form("/decision").fields["csrf"][0]
-        query = f"?csrf={csrf}&digest={asked.digest}&decision=approve"
-        for where in (f"suspensions/{asked.suspension_id}/decision", "review/decision", "end"):
-            assert (await browser.open(f"/inbox/{where}{query}")).status == 403
-        assert found.ledger.lines == [] and (await browser.open("/inbox")).status == 200
-
-
-@requirement("inbox:csrf")
-async def test_a_form_without_this_sessions_token_is_refused() -> None:
-    async with inbox() as found:
-        asked = await found.ask()
-        browser, other = found.browser(), found.browser()
-        await browser.log_in()
-        await other.log_in("bob")
-        page = await browser.open_question(asked)
-        theirs = (await other.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision").fields["csrf"]
-        for token in (None, [""], ["0" * 64], ["é"], theirs):
-            answer = await browser.submit(page.form("/decision"), press="approve", csrf=token)
-            assert answer.status in (403, 422), token
-        assert found.ledger.lines == []
-
-
-@requirement("inbox:session-needed")
-async def test_without_a_session_nothing_is_shown_and_nothing_is_taken() -> None:
-    async with inbox() as found:
-        asked = await found.ask()
-        insider, stranger = found.browser(), found.browser()
-        await insider.log_in()
-        page = await insider.open(f"/inbox/suspensions/{asked.suspension_id}")
-        assert (await stranger.submit(page.form("/decision"), press="approve")).status == 403
-        for path in ("", "/history", "/grants", "/waiting", f"/suspensions/{asked.suspension_id}", "/review?id=x"):
-            answer = await stranger.open(f"/inbox{path}")
-            assert answer.status == 303 and answer.headers["location"].startswith("/inbox/pair?next=")
-        fragment = await stranger.open("/inbox/waiting", hx_request="true")
-        assert fragment.status == 401 and fragment.headers["hx-redirect"] == "/inbox/pair"
-        assert found.ledger.lines == []
+        for headers, status, ran in (
+            ({"sec-fetch-site": "cross-site"}, 403, []),
+            (dict[str, str](), 303, ["erase [1, 2]"]),
+        ):
+            answer = await browser.client.post(form.action, content=body, headers={**given, **headers})
+            assert (answer.status_code, found.ledger.lines) == (status, ran)
 
 
 @requirement("inbox:session-ends")
-async def test_logging_out_ends_the_session_and_not_only_the_cookie() -> None:
+async def test_logging_out_ends_the_session_and_not_only_the_cookie_or_every_session() -> None:
     async with inbox() as found:
-        browser = found.browser()
-        page = await browser.log_in()
-        jar = dict(browser.client.cookies)
-        left = await browser.submit(page.forms[0])
-        assert left.status == 303 and "Max-Age=0" in left.headers["set-cookie"]
+        first, second, third = [await found.log_in(name) for name in ("ann", "ann", "bob")]
         again = found.browser()
-        again.client.cookies.update(jar)
-        assert (await again.open("/inbox")).status == 303
-
-
-@requirement("inbox:session-ends")
-async def test_all_sessions_are_ended_from_one_of_them() -> None:
-    async with inbox() as found:
-        browser, other = found.browser(), found.browser()
-        page = await browser.log_in()
-        await other.log_in("bob")
-        [everywhere] = [form for form in page.forms if form.fields.get("everywhere")]
-        await browser.submit(everywhere)
-        assert [(await found_.open("/inbox")).status for found_ in (browser, other)] == [303, 303]
+        again.client.cookies.update(dict(first.client.cookies))
+        left = await first.submit((await first.open("/inbox")).forms[0])
+        assert left.status == 303 and "Max-Age=0" in left.headers["set-cookie"]
+        assert [(await who.open("/inbox")).status for who in (again, second, third)] == [303, 200, 200]
+        [everywhere] = [form for form in (await second.open("/inbox")).forms if form.fields.get("everywhere")]
+        await second.submit(everywhere)
+        assert [(await who.open("/inbox")).status for who in (second, third)] == [303, 303]
 
 
 @requirement("inbox:headers")
@@ -147,7 +125,7 @@ async def test_every_answer_carries_the_policy(path: str) -> None:
 
 
 @requirement("inbox:headers")
-async def test_no_page_holds_script_or_style() -> None:
+async def test_no_page_holds_script_or_style_is_framed_or_takes_another_method() -> None:
     async with visit() as (found, browser):
         asked = await found.ask()
         where = ["", "/history", "/grants", "/pair", "/nowhere", f"/suspensions/{asked.suspension_id}"]
@@ -156,13 +134,10 @@ async def test_no_page_holds_script_or_style() -> None:
         for path in where:
             text = (await browser.open(f"/inbox{path}")).text
             assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=|javascript:", text), path
-
-
-@requirement("inbox:headers")
-@pytest.mark.parametrize("dest", ["iframe", "frame", "embed", "object", "fencedframe"])
-async def test_a_page_is_not_shown_inside_another(dest: str) -> None:
-    async with visit() as (_, browser):
-        assert (await browser.open("/inbox", sec_fetch_dest=dest)).status == 403
+        for frame in ("iframe", "frame", "embed", "object", "fencedframe"):
+            assert (await browser.open("/inbox", sec_fetch_dest=frame)).status == 403, frame
+        for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+            assert (await browser.client.request(method, "/inbox")).status_code == 405, method
 
 
 @requirement("inbox:hosts")
@@ -171,12 +146,6 @@ async def test_only_its_own_names_are_answered(host: str) -> None:
     async with visit() as (_, browser):
         assert (await browser.open("/inbox", host=host)).status == 421
         assert (await browser.open("/inbox/static/inbox.css", host=host)).status == 421
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-async def test_other_methods_are_not_known(method: str) -> None:
-    async with inbox() as found:
-        assert (await found.browser().client.request(method, "/inbox")).status_code == 405
 
 
 @requirement("inbox:bounded")
@@ -218,34 +187,6 @@ async def test_a_body_that_is_no_form_of_ours_is_refused(body: bytes, media: str
             assert answer.status_code in (403, 422), (where, answer.status_code)
 
 
-@requirement("inbox:cookie")
-async def test_the_cookie_stays_in_this_browser_and_under_this_path() -> None:
-    async with inbox() as found:
-        browser = found.browser()
-        page = await browser.open(f"/inbox/pair?code={(await found.site.access().make_codes('ann', 'terminal')).link}")
-        cookie = (await browser.submit(page.form("/pair"))).headers["set-cookie"].lower()
-        assert "httponly" in cookie and "samesite=strict" in cookie and "path=/inbox" in cookie
-        assert "secure" not in cookie and "domain" not in cookie
-        secure = found.browser(f"https://{HOST}")
-        code = (await found.site.access().make_codes("ann", "terminal")).link
-        form = (await secure.open(f"/inbox/pair?code={code}")).form("/pair")
-        answer = await secure.send(form.action, form.fields, origin=f"https://{HOST}")
-        assert answer.status == 303 and "secure" in answer.headers["set-cookie"].lower()
-
-
-@requirement("inbox:code-once")
-async def test_opening_a_link_does_not_use_it_up() -> None:
-    async with inbox() as found:
-        code = (await found.site.access().make_codes("ann", "terminal")).link
-        pages = [await found.browser().open(f"/inbox/pair?code={code}") for _ in range(3)]
-        assert [page.status for page in pages] == [200] * 3
-        page = pages[0]
-        browser = found.browser()
-        assert (await browser.submit(page.form("/pair"))).status == 303
-        refused = await found.browser().submit(page.form("/pair"))
-        assert refused.status == 422 and "not valid" in refused.words and "set-cookie" not in refused.headers
-
-
 @pytest.mark.parametrize(
     "target",
     [
@@ -266,19 +207,6 @@ async def test_a_login_redirects_only_to_pages_of_the_inbox(target: str) -> None
         page = await browser.open(f"/inbox/pair?code={code}")
         answer = await browser.submit(page.form("/pair"), next=target)
         assert (answer.status, answer.headers["location"]) == (303, "/inbox")
-
-
-async def test_a_login_redirects_to_the_question() -> None:
-    async with inbox() as found:
-        asked = await found.ask()
-        browser = found.browser()
-        where = f"/inbox/suspensions/{asked.suspension_id}"
-        first = await browser.open(where)
-        form = (await browser.open(first.headers["location"])).form("/pair")
-        typed = (await found.site.access().make_codes("ann", "terminal")).typed
-        answer = await browser.submit(form, code=typed)
-        assert (answer.status, answer.headers["location"]) == (303, where)
-        assert (await browser.open(first.headers["location"])).headers["location"] == where
 
 
 async def test_a_link_from_another_site_loads_itself_again_so_that_the_cookie_goes_with_it() -> None:
@@ -324,10 +252,65 @@ async def test_files_beside_the_pages_are_named_by_their_content() -> None:
             assert answer.content == load_assets()[name].content
         assert (await browser.open("/inbox/static/htmx-LICENSE.txt")).status == 404
         assert (await browser.open("/inbox/static/..%2finbox.py")).status == 404
-
-
-async def test_the_vendored_file_is_the_one_that_its_note_names() -> None:
     folder = ROOT / "server" / "inbox" / "static"
     digest = hashlib.sha256((folder / "htmx-2.0.11.min.js").read_bytes()).hexdigest()
-    note = (folder / "htmx-LICENSE.txt").read_text()
-    assert digest in note and "Zero-Clause BSD" in note
+    assert digest in (folder / "htmx-LICENSE.txt").read_text()
+
+
+@requirement("inbox:cookie", "inbox:code-once")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_link_that_was_opened_lets_in_whoever_sends_its_form_first_with_a_cookie_for_this_path(
+    scheme: str,
+) -> None:
+    async with inbox() as found:
+        where = f"/inbox/suspensions/{(await found.ask()).suspension_id}"
+        codes = await found.site.access().make_codes("ann", "terminal")
+        pages = [await found.browser().open(f"/inbox/pair?code={codes.link}") for _ in range(3)]
+        assert [page.status for page in pages] == [200] * 3
+        browser = found.browser(f"{scheme}://{HOST}")
+        led = (await browser.open(where)).headers["location"]
+        form = (await browser.open(led)).form("/pair")
+        sent = {**form.fields, "code": [codes.link]}
+        answer = await browser.send(form.action, sent, origin=f"{scheme}://{HOST}")
+        assert (answer.status, answer.headers["location"]) == (303, where)
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie and "samesite=strict" in cookie and "path=/inbox" in cookie
+        assert ("secure" in cookie) == (scheme == "https") and "domain" not in cookie
+        refused = await found.browser().submit(pages[0].form("/pair"))
+        assert refused.status == 422 and "not valid" in refused.words and "set-cookie" not in refused.headers
+
+
+@requirement("inbox:cross-site", "inbox:cookie")
+@pytest.mark.parametrize(
+    ("origin", "status"), [(PUBLIC, 303), ("http://plans.example", 403), ("https://evil.example", 403)]
+)
+async def test_behind_a_proxy_forms_come_from_the_public_address_and_the_cookie_is_for_https(
+    origin: str, status: int
+) -> None:
+    async with warden() as w:
+        site = InboxSite(service=lambda: w.service, settings=Settings(home=Path("/nonexistent")), origin=PUBLIC)
+        transport = httpx2.ASGITransport(app=build_inbox_app(site, lambda: ["plans.example"]))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://plans.example") as browser:
+            codes = await site.access().make_codes("ann", "terminal")
+            form = {"code": codes.link, "next": "/inbox"}
+            answer = await browser.post("/inbox/pair", data=form, headers={"Origin": origin})
+    assert answer.status_code == status
+    assert ("Secure" in answer.headers.get("set-cookie", "")) == (status == 303)
+
+
+@requirement("inbox:cross-site")
+async def test_what_a_request_says_about_a_proxy_is_not_believed() -> None:
+    schemes = list[str]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        schemes.append(scope["scheme"])
+        await PlainTextResponse("seen")(scope, receive, send)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with anyio.create_task_group() as tasks, httpx2.AsyncClient() as client:
+            tasks.start_soon(serve_app, app, listener)
+            with anyio.fail_after(60):
+                await client.get(address, headers={"X-Forwarded-Proto": "https"})
+            tasks.cancel_scope.cancel()
+    assert schemes == ["http"]
