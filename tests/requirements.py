@@ -426,7 +426,6 @@ REQUIREMENTS: dict[str, str] = {
     "terminal:executions": "The terminal lists executions as the page of plans does.",
     "inbox:unreachable": "A page that cannot be refreshed says from when it is, and what to run.",
     "inbox:paged": "A page takes a bounded number of store calls, whatever waits.",
-    "inbox:cheap": "A look at the list costs what it shows, however long the arguments; nothing new costs nothing.",
     "inbox:live": "New questions and decisions appear by themselves.",
     "inbox:decides-once": "A decision on a page is recorded once, with who and what.",
     "inbox:edited-seen": "Edited arguments are decided after their difference was shown.",

@@ -44,15 +44,27 @@ async def _redeem_refused(access: InboxAccess, code: str, passphrase: str = "") 
     return refusal.type
 
 
-@requirement("inbox:code-once")
-async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: Store) -> None:
+@requirement("inbox:code-once", "inbox:audited")
+@pytest.mark.parametrize("manner", ["link", "typed", "lower case", "spaces", "around"])
+async def test_a_code_opens_one_session_once_as_people_type_it_and_the_audit_says_so(store: Store, manner: str) -> None:
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
-    opened = await access.redeem(codes.link)
-    assert opened.session.principal == "ann"
-    assert await access.find_session(opened.token) == opened.session
-    assert await _redeem_refused(access, codes.link) is CodeRefused
-    assert await _redeem_refused(access, codes.typed) is CodeRefused
+    typed = codes.typed
+    manners = {"lower case": typed.lower(), "spaces": typed.replace("-", " "), "around": f"  {typed}\n", "typed": typed}
+    await _redeem_refused(access, "wrong")
+    opened = await access.redeem(manners.get(manner, codes.link))
+    assert opened.session.principal == "ann" and await access.find_session(opened.token) == opened.session
+    for used in (codes.link, codes.typed):
+        assert await _redeem_refused(access, used) is CodeRefused
+    for token in (None, "", "x", "y" * 5_000, "\udcff"):
+        assert await access.find_session(token) is None
+    await access.end_session(opened.token, "ann")
+    page = await AuditReader(store).read_page()
+    refused = ["code_refused"] * 2
+    assert [row.kind for row in page.rows] == ["code_made", "code_refused", "session_opened", *refused, "session_ended"]
+    assert page.rows[0].facts == {"principal": "ann", "channel": "terminal"}
+    assert (await AuditReader(store).verify()).is_whole
+    assert not any(secret in repr(page) for secret in (codes.link, codes.typed, opened.token))
 
 
 @requirement("inbox:code-once")
@@ -92,27 +104,14 @@ async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Stor
     assert await _redeem_refused(access, codes.typed) is RateLimited
     assert await _redeem_refused(access, "no such link") is RateLimited
     assert (await access.redeem(codes.link)).session.principal == "ann"
-    clock.advance(ATTEMPTS_S + 1)
-    fresh = await access.make_codes("bob", "terminal")
-    assert (await access.redeem(fresh.typed)).session.principal == "bob"
-
-
-@requirement("inbox:lockout")
-async def test_guesses_while_locked_out_neither_prolong_it_nor_fill_the_audit(store: Store, clock: ManualClock) -> None:
-    access = InboxAccess(store)
-    for _ in range(ATTEMPTS * 3):
+    for _ in range(ATTEMPTS * 2):
         await _redeem_refused(access, "guess")
     assert (await _list_kinds(store)).count("code_refused") == ATTEMPTS
+    # Guesses while locked out do not prolong it.
     clock.advance(ATTEMPTS_S + 1)
+    fresh = await access.make_codes("bob", "terminal")
     assert await _redeem_refused(access, "guess") is CodeRefused
-
-
-@pytest.mark.parametrize("manner", ["lower case", "spaces", "around"])
-async def test_a_typed_code_is_read_as_people_type_it(store: Store, manner: str) -> None:
-    access = InboxAccess(store)
-    typed = (await access.make_codes("ann", "terminal")).typed
-    manners = {"lower case": typed.lower(), "spaces": typed.replace("-", " "), "around": f"  {typed}\n"}
-    assert (await access.redeem(manners[manner])).session.principal == "ann"
+    assert (await access.redeem(fresh.typed)).session.principal == "bob"
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 129, "a\nb", "a\u202eb"])
@@ -140,26 +139,6 @@ async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClo
     assert await access.find_session(last.token) is None
 
 
-async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
-    access = InboxAccess(store)
-    for token in (None, "", "x", "y" * 5_000, "\udcff"):
-        assert await access.find_session(token) is None
-
-
-@requirement("inbox:audited")
-async def test_the_audit_records_logins_and_refusals(store: Store) -> None:
-    access = InboxAccess(store)
-    codes = await access.make_codes("ann", "terminal")
-    await _redeem_refused(access, "wrong")
-    opened = await access.redeem(codes.link)
-    await access.end_session(opened.token, "ann")
-    page = await AuditReader(store).read_page()
-    assert [row.kind for row in page.rows] == ["code_made", "code_refused", "session_opened", "session_ended"]
-    assert page.rows[0].facts == {"principal": "ann", "channel": "terminal"}
-    assert not any(secret in repr(page) for secret in (codes.link, codes.typed, opened.token))
-    assert (await AuditReader(store).verify()).is_whole
-
-
 async def test_rows_that_expired_long_ago_go(store: Store, clock: ManualClock) -> None:
     sessions = sessions_of(store)
     access = InboxAccess(store)
@@ -178,25 +157,18 @@ def build_passphrase(file: Path) -> InboxPassphrase:
 
 
 @requirement("inbox:passphrase")
-async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path: Path) -> None:
-    file = tmp_path / "passphrase"
-    passphrase = build_passphrase(file)
-    await passphrase.replace("correct horse battery")
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert "horse" not in file.read_text()
-    access = InboxAccess(store, await passphrase.read())
-    codes = await access.make_codes("ann", "terminal")
-    assert await _redeem_refused(access, codes.link, "wrong") is PassphraseRefused
-    assert (await access.redeem(codes.link, "correct horse battery")).session.principal == "ann"
-
-
-@requirement("inbox:passphrase")
 @pytest.mark.parametrize("back_end", mainly("postgres"), indirect=True)
 async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "passphrase"
     passphrase = build_passphrase(file)
+    with pytest.raises(UsageError, match="8"):
+        await passphrase.replace("short")
+    assert not file.exists()
     await passphrase.replace("correct horse battery")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and "horse" not in file.read_text()
     access = InboxAccess(store, await passphrase.read())
+    welcome = await access.make_codes("ann", "terminal")
+    assert (await access.redeem(welcome.link, "correct horse battery")).session.principal == "ann"
     codes = await access.make_codes("ann", "terminal")
     for number in range(PASSPHRASE_ATTEMPTS):
         code = codes.link if number % 2 else codes.typed
@@ -216,12 +188,6 @@ async def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Pat
         await build_passphrase(file).read()
     with pytest.raises(UsageError, match="set-passphrase"):
         await build_passphrase(tmp_path / "missing").read()
-
-
-async def test_a_short_passphrase_is_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="8"):
-        await build_passphrase(tmp_path / "passphrase").replace("short")
-    assert not (tmp_path / "passphrase").exists()
 
 
 @requirement("inbox:hashed")

@@ -10,17 +10,15 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.inbox.support import HOST, Inbox, inbox, visit
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -286,22 +284,3 @@ async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
             assert answer.status == 422, changes
         long = await browser.submit(form, press="reject", reason="x" * 2_001)
         assert long.status == 413 and found.ledger.lines == []
-
-
-async def test_a_decision_through_another_channel_appears_on_the_page() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(confirm("c"))
-        page = await browser.open_question(asked)
-        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
-        assert (await browser.open(where, hx_request="true")).status == 204
-        authority = Authority(assurance="client", channel="elicitation", principal="local")
-        await _answer(found, asked, authority)
-        news = await browser.open(where, hx_request="true")
-        assert news.status == 200 and "approved by local" in news.words and "not proven to be a person" in news.words
-
-
-async def _answer(found: Inbox, asked: Suspension, authority: Authority) -> None:
-    decision = Decision(approved=True)
-    await found.warden.service.answer(
-        asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal="local"
-    )

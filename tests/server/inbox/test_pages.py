@@ -3,16 +3,22 @@
 import hashlib
 import json
 import re
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.inbox.questions import PAGE_SIZE
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from tests.kit import by, decide
 from tests.requirements import requirement
 from tests.server.inbox.support import inbox, open_watched, visit
-from tests.support.counting import count_calls
+from tests.server.inbox.test_saved_plans import NOTE
+from tests.server.inbox.test_saved_plans import write as write_plan
+from tests.server.schedules.support import add_schedule
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
@@ -155,60 +161,6 @@ async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_
         assert len(seen) == len(set(seen)) == PAGE_SIZE * 3 + 1
 
 
-@requirement("inbox:cheap")
-async def test_a_look_at_the_list_costs_what_it_shows_and_nothing_when_nothing_changed() -> None:
-    """issue: 25 questions of 250 KB; calls of Python functions are counted, not seconds"""
-
-    async def look_on(_: StoreCall) -> None: ...
-
-    @planwarden.tool(risk="dangerous")
-    async def publish(text: str) -> str:
-        """Publish."""
-        return text
-
-    long = ("x" * 99 + "\n") * 2_500
-    store = WatchedStore(MemoryStore(), look_on)
-    async with warden(Ledger(), tools=[publish], store=store) as made:
-        for number in range(PAGE_SIZE):
-            await made.execute_plan(plan(tool_step("s", "publish", {"text": f"{number} {long}"})))
-        browser = await open_watched(made)
-        with count_calls() as calls:
-            page = await browser.open("/inbox")
-        assert page.words.count("... [") == PAGE_SIZE == calls["build_question_view"]
-        assert calls.total() < 100_000
-        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
-        store.calls.clear()
-        with count_calls() as calls:
-            assert (await browser.open(where)).status == 204
-        assert not calls["build_question_view"] and not calls["escape_text"]
-        assert "read" not in store.calls
-
-
-@requirement("inbox:live")
-async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
-    async with visit() as (found, browser):
-        await found.ask()
-        page = await browser.open("/inbox")
-        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
-        assert (await browser.open(where)).status == 204
-        await found.ask()
-        news = await browser.open(where)
-        assert news.status == 200 and "<html" not in news.text and "2 waiting" in news.words
-
-
-async def test_the_timeline_shows_what_happened_and_a_refresh_without_news_is_empty() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(goal="Clean")
-        page = await browser.open(f"/inbox/executions/{asked.execution_id}")
-        assert "Answer its question" in page.words and "question" in page.words
-        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
-        assert (await browser.open(where)).status == 204
-        await browser.decide(asked.suspension_id, "approve")
-        after = await browser.open(where)
-        for moment in ("answer", "tool called", "tool returned", "step completed", "plan completed"):
-            assert moment in after.words
-
-
 async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_a_person() -> None:
     async with visit() as (found, browser):
         assert "No question has been decided yet" in (await browser.open("/inbox/history")).words
@@ -252,3 +204,33 @@ async def test_names_words_and_forms_are_whole_on_the_page() -> None:
         page = await browser.open_question(asked)
         for text in (name, words, label, label + "D"):
             assert text in page.words
+
+
+@requirement("inbox:live", "inbox:plans")
+async def test_an_open_page_gets_news_when_there_are_some_and_nothing_before(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    async with visit(store=MemoryStore(ManualClock()), settings=Settings(home=tmp_path)) as (found, browser):
+        write_plan(tmp_path, "plain", NOTE % "hi")
+        asked = await found.ask(confirm("c"), goal="Clean")
+        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        news = {
+            "/inbox": "1 waiting",
+            f"/inbox/suspensions/{asked.suspension_id}": "approved by local",
+            f"/inbox/executions/{asked.execution_id}": "plan completed",
+            "/inbox/plans?q=clean": "completed",
+            "/inbox/saved": "another",
+            f"/inbox/schedules/{made.schedule_id}": "open the run",
+        }
+        pages = {path: await browser.open(path) for path in news}
+        assert {(await browser.refresh(page)).status for page in pages.values()} == {204}
+        await decide(found.warden, asked, authority=by("local", "client", "elicitation"))
+        await found.ask()
+        write_plan(tmp_path, "another", NOTE % "hi")
+        await browser.submit(pages[f"/inbox/schedules/{made.schedule_id}"].form("/run"))
+        for path, words in news.items():
+            fresh = await browser.refresh(pages[path])
+            assert fresh.status == 200 and words in fresh.words and "<html" not in fresh.text, (path, fresh.words)
+            if "suspensions" in path:
+                assert "not proven to be a person" in fresh.words
+            if "executions" in path:
+                assert all(kind in fresh.words for kind in ("answer", "step completed"))

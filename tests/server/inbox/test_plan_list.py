@@ -133,23 +133,6 @@ async def test_pages_follow_the_filter_and_no_log_is_read_for_them() -> None:
         assert (await browser.open("/inbox/plans?after=forged")).status == 422
 
 
-@requirement("inbox:plans", "inbox:live")
-async def test_the_changing_part_is_sent_only_when_it_changed() -> None:
-    async with visit() as (found, browser):
-        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
-        page = await browser.open("/inbox/plans?q=look")
-        part = re.search(r'hx-get="(/inbox/plans/list\?q=look&amp;seen=\w+)"', page.text)
-        assert part is not None
-        address = part[1].replace("&amp;", "&")
-        assert (await browser.open(address)).status == 204
-        await found.ask(goal="Look at this")
-        again = await browser.open(address)
-        assert again.status == 200 and titles(again) == ["<q>Look at this</q>", "<q>Look around</q>"]
-        assert "<html" not in again.text
-        out = await found.browser().open("/inbox/plans/list", hx_request="true")
-        assert out.status == 401
-
-
 @requirement("inbox:plans")
 async def test_what_schedules_start_next_stands_above_the_first_page() -> None:
     async with inbox(store=MemoryStore()) as found:

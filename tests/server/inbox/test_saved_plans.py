@@ -371,17 +371,6 @@ async def test_many_plans_are_shown_page_by_page_with_a_bounded_number_of_store_
         assert "No more plans" in (await browser.open("/inbox/saved?after=zzz")).words
 
 
-@requirement("inbox:live")
-async def test_the_list_refreshes_only_when_something_changed(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (_, browser):
-        page = await browser.open("/inbox/saved")
-        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
-        assert (await browser.open(where)).status == 204
-        write(tmp_path, "another", NOTE % "hi")
-        fresh = await browser.open(where)
-        assert fresh.status == 200 and "another" in fresh.words and "<html" not in fresh.text
-
-
 async def test_a_home_without_plans_says_how_to_make_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, browser):
         (tmp_path / "plans" / "remind.yaml").unlink()

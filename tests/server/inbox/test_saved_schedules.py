@@ -262,17 +262,6 @@ async def test_an_unknown_schedule_is_not_there(tmp_path: Path) -> None:
         assert (await browser.submit(form)).status == 303 and (await browser.submit(form)).status == 404
 
 
-async def test_the_page_of_a_schedule_refreshes_only_when_something_changed(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (found, browser):
-        made = await add_schedule(found.warden.service.engine.store, plan="plain")
-        page = await browser.open(f"/inbox/schedules/{made.schedule_id}")
-        where = page.text.split('hx-get="')[1].split('"')[0]
-        assert (await browser.open(where)).status == 204
-        await press(browser, made.schedule_id, "run")
-        fresh = await browser.open(where)
-        assert fresh.status == 200 and "open the run" in fresh.words and "<html" not in fresh.text
-
-
 @requirement("inbox:hostile")
 async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others(tmp_path: Path) -> None:
     nasty = "<script>\u202ex"
