@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +12,6 @@ import anyio
 import anyio.to_thread
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 import planwarden
 from planwarden.server.inbox.browser import has_display, open_page
@@ -28,7 +26,6 @@ from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, PtyTerminal, make_home, start_on_terminal
 from tests.server.inbox.support import Person
 from tests.server.mcp.support import ok
-from tests.support.forking.command import forked_command_line
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 DESKTOP = {"DISPLAY": ":0"}
@@ -143,16 +140,6 @@ def test_the_browser_gets_the_address_and_writes_nothing_to_our_output(
     assert capfd.readouterr() == ("", "")
 
 
-@requirement("inbox:opens-when-needed")
-def test_a_server_that_asks_nobody_imports_nothing_of_the_inbox() -> None:
-    code = (
-        "import sys, planwarden.server.transports.stdio, planwarden.server.mcp.server;"
-        "print([name for name in sys.modules if name == 'jinja2' or name == 'planwarden.server.inbox.app'])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     made = make_home(tmp_path / "home")
@@ -167,30 +154,6 @@ async def _make_code(home: Path, name: str = "ann") -> str:
     codes = await InboxAccess(store).make_codes(name, "terminal")
     await store.close()
     return codes.link
-
-
-@pytest.mark.slow
-@pytest.mark.anyio
-@requirement("inbox:any-process")
-async def test_a_stdio_server_is_answered_in_the_browser(home: Path) -> None:
-    command, *words = forked_command_line("--home", str(home), "serve")
-    parameters = StdioServerParameters(command=command, args=words)
-    with anyio.fail_after(60):
-        async with Client(parameters) as client, Person() as person:
-            asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
-            address = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
-            tried = await ok(
-                client,
-                "resume_execution",
-                threadId=asked["threadId"],
-                suspensionId=asked["suspensions"][0]["suspensionId"],
-                decision={"approved": True},
-            )
-            assert tried["awaiting"] == "human" and address in tried["nextAction"] and not (home / "ledger").exists()
-            link = f"{address.rpartition('/suspensions')[0]}/pair?code={await _make_code(home)}"
-            assert (await person.approve(address, link)).status == 303
-            done = await ok(client, "get_execution", threadId=asked["threadId"])
-            assert done["status"] == "completed" and (home / "ledger").read_text() == "erase [1, 2] none\n"
 
 
 @pytest.mark.anyio
@@ -315,7 +278,9 @@ def test_a_passphrase_is_set_at_the_terminal_and_only_where_a_file_is_named(home
 
 
 def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
-    (tmp_path / "planwarden.toml").write_text('[approvals]\nopen_inbox = "never"\n[inbox]\npassphrase_file = "p"\n')
+    (tmp_path / "planwarden.toml").write_text(
+        '[approvals]\nopen_inbox = "never"\n[inbox]\npassphrase_file = "p"\nport = 9911\n'
+    )
     settings = load_settings(home=tmp_path, environment={})
-    assert (settings.opens_inbox, settings.passphrase_file) == (False, tmp_path / "p")
+    assert (settings.opens_inbox, settings.passphrase_file, settings.inbox_port) == (False, tmp_path / "p", 9911)
     assert load_settings(home=tmp_path / "none", environment={}).opens_inbox

@@ -5,8 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,15 @@ from planwarden.server.inbox import place as place_module
 from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.inbox.sockets import open_sockets
-from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.configuration import Settings
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
 from tests.server.mcp.support import ok
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.forking.command import forked_command_line
 from tests.support.ports import take_port
-from tests.support.scene import launch_browser
 
 AGAIN_S = 0.05
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL and no SIGSTOP")
@@ -98,20 +95,13 @@ async def _wait_for_answer(person: Person, url: str) -> httpx2.Response:
             await anyio.sleep(AGAIN_S)
 
 
-@asynccontextmanager
-async def _serve_until_killed(home: Path) -> AsyncGenerator[Client]:
-    """A server and its host. The host does not mind if its server is gone in the end."""
-    async with Client(_server(home)) as client:
-        yield client
-
-
 @pytest.mark.slow
 @pytest.mark.anyio
 @needs_signals
 @requirement("inbox:one-place")
 async def test_a_tab_goes_on_when_the_process_that_served_it_is_killed(home: Path) -> None:
     with anyio.fail_after(120):
-        async with _serve_until_killed(home) as first, Client(_server(home)) as second, Person() as person:
+        async with Client(_server(home)) as first, Client(_server(home)) as second, Person() as person:
             url: str = (await _ask(first))["howToAnswer"]["inboxUrl"]
             inbox = url.rpartition("/suspensions")[0]
             assert (await person.press(await _make_link(home, inbox), "/pair")).status == 303
@@ -143,15 +133,11 @@ async def test_of_processes_that_start_at_once_exactly_one_serves_and_all_lead_t
         urls.append((await _ask(client))["howToAnswer"]["inboxUrl"])
 
     with anyio.fail_after(120):
-        async with (
-            Client(_server(home)) as one,
-            Client(_server(home)) as two,
-            Client(_server(home)) as three,
-            Client(_server(home)) as four,
-            Person() as person,
-        ):
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(Client(_server(home))) for _ in range(4)]
+            person = await stack.enter_async_context(Person())
             async with anyio.create_task_group() as tasks:
-                for client in (one, two, three, four):
+                for client in clients:
                     tasks.start_soon(ask, client)
             [inbox] = {url.rpartition("/suspensions")[0] for url in urls}
             assert len(set(urls)) == 4
@@ -162,25 +148,6 @@ async def test_of_processes_that_start_at_once_exactly_one_serves_and_all_lead_t
             assert (led.status_code, led.headers["location"]) == (303, "/inbox")
             assert (await person.press(await _make_link(home, inbox), "/pair")).status == 303
             assert "4 waiting for a decision" in " ".join((await person.open(inbox)).words.split())
-
-
-@pytest.mark.slow
-@pytest.mark.anyio
-@needs_signals
-@requirement("inbox:one-place")
-async def test_the_port_is_the_same_after_all_processes_have_ended(home: Path) -> None:
-    with anyio.fail_after(120):
-        async with Person() as person:
-            async with Client(_server(home)) as client:
-                url: str = (await _ask(client))["howToAnswer"]["inboxUrl"]
-                link = await _make_link(home, url.rpartition("/suspensions")[0])
-                assert (await person.press(link, "/pair")).status == 303
-            with pytest.raises(httpx2.ConnectError):
-                await person.client.get(url)
-            async with Client(_server(home)) as client:
-                await client.list_tools()
-                await ok(client, "list_suspensions")
-                assert (await _wait_for_answer(person, url)).status_code == 200
 
 
 @pytest.mark.slow
@@ -283,18 +250,22 @@ def test_a_port_that_another_program_took_is_named_and_the_new_one_stays(
 
 
 @requirement("inbox:one-place")
-@pytest.mark.parametrize("content", [b"", b"{", b'{"port":0,"host":"localhost","pid":1}', b"[" * 5_000, b"\xff"])
-def test_a_damaged_memory_is_no_memory(home: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"port":0,"host":"localhost","pid":1}',
+        b'{"port":80,"host":"evil.example","pid":1}',
+        b"[" * 5_000,
+        b"\xff",
+    ],
+)
+def test_a_memory_that_is_damaged_or_leads_to_another_machine_is_no_memory(home: Path, content: bytes) -> None:
     (home / "inbox.json").write_bytes(content)
     place = InboxPlace(Settings(home=home))
     assert place.read() is None and place.take() is not None and place.read() is not None
     place.leave()
-
-
-@requirement("inbox:one-place")
-def test_links_of_the_memory_lead_to_this_machine_only(home: Path) -> None:
-    (home / "inbox.json").write_bytes(b'{"port":80,"host":"evil.example","pid":1}')
-    assert InboxPlace(Settings(home=home)).read() is None
 
 
 def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> None:
@@ -302,58 +273,3 @@ def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> 
     place = InboxPlace(Settings(home=tmp_path / "file" / "home"))
     assert place.take() is not None and place.url is not None
     place.leave()
-
-
-def test_the_port_of_the_settings_is_read(home: Path) -> None:
-    (home / "planwarden.toml").write_text("[inbox]\nport = 9911\n")
-    assert load_settings(home=home, environment={}).inbox_port == 9911
-
-
-class TestTab:
-    """A tab in a real browser."""
-
-    pytestmark = DRIVES_CHROMIUM
-
-    @needs_signals
-    @requirement("inbox:one-place", "inbox:unreachable")
-    async def test_a_tab_says_that_nobody_answers_until_the_next_process_does(self, home: Path) -> None:
-        from playwright.async_api import expect
-
-        assert CHROMIUM is not None
-        with anyio.fail_after(180):
-            async with launch_browser(CHROMIUM) as browser:
-                page = await (await browser.new_context()).new_page()
-                async with _serve_until_killed(home) as first:
-                    url: str = (await _ask(first))["howToAnswer"]["inboxUrl"]
-                    await page.goto(await _make_link(home, url.rpartition("/suspensions")[0]))
-                    await page.click("main button[type=submit]")
-                    await expect(page.locator(".questions .question")).to_have_count(1)
-                    os.kill(_find_pid(home), signal.SIGKILL)
-                    banner = page.locator("#unreachable")
-                    await expect(banner).to_contain_text("planwarden cannot be reached", timeout=60_000)
-                async with Client(_server(home)) as second:
-                    await ok(second, "list_suspensions")
-                    await expect(banner).to_be_hidden(timeout=60_000)
-                    await _ask(second)
-                    await expect(page.locator(".questions .question")).to_have_count(2, timeout=60_000)
-
-    @needs_signals
-    @requirement("inbox:unreachable")
-    async def test_a_tab_says_that_nobody_answers_while_the_process_is_stopped(self, home: Path) -> None:
-        from playwright.async_api import expect
-
-        assert CHROMIUM is not None
-        with anyio.fail_after(180):
-            async with launch_browser(CHROMIUM) as browser, Client(_server(home)) as client:
-                page = await (await browser.new_context()).new_page()
-                url: str = (await _ask(client))["howToAnswer"]["inboxUrl"]
-                await page.goto(await _make_link(home, url.rpartition("/suspensions")[0]))
-                await page.click("main button[type=submit]")
-                await expect(page.locator(".questions .question")).to_have_count(1)
-                banner, stopped = page.locator("#unreachable"), _find_pid(home)
-                os.kill(stopped, signal.SIGSTOP)
-                try:
-                    await expect(banner).to_contain_text("planwarden cannot be reached", timeout=60_000)
-                finally:
-                    os.kill(stopped, signal.SIGCONT)
-                await expect(banner).to_be_hidden(timeout=60_000)

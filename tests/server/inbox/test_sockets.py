@@ -15,7 +15,6 @@ from mcp import Client
 import planwarden
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sockets import open_sockets, pair_socket
-from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.server.transports.http import serve_http
@@ -71,17 +70,6 @@ def test_where_somebody_else_has_the_other_address_the_name_is_not_used(
     stack.callback(found.close)
     assert not found.has_all_addresses and found.origin is None and len(found.sockets) == 1
     assert found.base_url == f"http://127.0.0.1:{found.port}"
-
-
-@requirement("signed:place")
-def test_an_address_that_localhost_does_not_lead_to_has_no_place_for_keys(stack: ExitStack) -> None:
-    try:
-        listener = socket.create_server(("127.0.0.2", 0))
-    except OSError:
-        pytest.skip("this machine has no 127.0.0.2")
-    found = pair_socket(listener)
-    stack.callback(found.close)
-    assert found.origin is None and len(found.sockets) == 1
 
 
 @requirement("signed:place")
@@ -154,17 +142,4 @@ async def test_over_http_the_inbox_is_at_localhost_unless_somebody_else_has_half
             for name in addressed:
                 answer = await client.get(f"{base.replace('127.0.0.1', name)}/inbox/pair")
                 assert answer.status_code == 200
-            tasks.cancel_scope.cancel()
-
-
-@pytest.mark.anyio
-async def test_no_part_of_an_answer_waits_until_the_client_has_confirmed_the_one_before() -> None:
-    async def app(scope: object, receive: object, send: object) -> None:
-        raise AssertionError("nobody sends a request")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener, anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve_app, app, listener)
-            while not listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY):
-                await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
