@@ -1,9 +1,5 @@
 """Standing grants on pages: made from a question for exactly what was checked, shown, used up, and ended."""
 
-import json
-import re
-from pathlib import Path
-
 import anyio
 import pytest
 from msgspec.structs import replace
@@ -17,13 +13,11 @@ from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.tools import TOOLS
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.views.grant_words import format_last_day
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
-from tests.support.wardens import Ledger, confirm, plan, tool_step
+from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +39,9 @@ class WatchedGrants(MemoryStore):
         await super().add_grant(grant, entry)
 
 
+OTHER = tool_step("e", "erase", {"ids": [9]})
+
+
 async def _form(browser: Browser, found: Inbox) -> tuple[str, Page]:
     asked = await found.ask()
     return asked.suspension_id, await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
@@ -58,27 +55,42 @@ def _fixed(page: Page) -> list[str]:
 async def test_calls_with_the_checked_values_run_without_asking_until_they_are_used_up() -> None:
     async with visit() as (found, browser):
         asked, page = await _form(browser, found)
-        assert len(_fixed(page)) == 1
         made = await browser.submit(page.form("/grant/make"), uses="2", minutes="60")
         assert (made.status, made.headers["location"]) == (303, f"/inbox/suspensions/{asked}")
         assert found.ledger.lines == ["erase [1, 2]"]
-        for _ in range(2):
-            assert (await found.warden.execute_plan(plan(ERASE))).status == "completed"
-        assert (await found.warden.execute_plan(plan(ERASE))).status == "suspended"
-        assert (await found.warden.execute_plan(plan(tool_step("e", "erase", {"ids": [9]})))).status == "suspended"
-        assert found.ledger.lines == ["erase [1, 2]"] * 3
+        other = await found.ask(OTHER)
+        assert other.found == ("A person allowed calls of erase beforehand, but this call is not among them.",)
+        runs = [(await found.warden.execute_plan(plan(ERASE))).status for _ in range(3)]
+        assert runs == ["completed", "completed", "suspended"] and found.ledger.lines == ["erase [1, 2]"] * 3
         words = (await browser.open("/inbox/grants")).words
         assert "0 of 2 left" in words and "Allowed by ann (a person, in the inbox)" in words and "Ended" in words
 
 
 @requirement("inbox:grants")
-async def test_a_value_that_was_unchecked_may_be_anything() -> None:
+async def test_a_value_that_was_unchecked_may_be_anything_until_the_grant_is_ended_with_a_button() -> None:
     async with visit() as (found, browser):
         _, page = await _form(browser, found)
+        [checked] = _fixed(page)
+        await browser.submit(page.form("/grant/make"), uses="5", minutes="15", **{checked: None})
+        assert (await found.warden.execute_plan(plan(OTHER))).status == "completed"
+        assert (await browser.submit((await browser.open("/inbox/grants")).form("/revoke"))).status == 303
+        assert (await found.warden.execute_plan(plan(OTHER))).status == "suspended"
+        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
+        assert "grant_made" in kinds and "grant_revoked" in kinds
+
+
+async def test_unusable_numbers_and_a_revised_or_decided_question_allow_nothing() -> None:
+    async with visit() as (found, browser):
+        asked, page = await _form(browser, found)
         form = page.form("/grant/make")
-        del form.fields[_fixed(page)[0]]
-        await browser.submit(form, uses="5", minutes="15")
-        assert (await found.warden.execute_plan(plan(tool_step("e", "erase", {"ids": [9]})))).status == "completed"
+        for name, texts in {"uses": ("0", "-1", "1001", "x", "٣"), "minutes": ("481", "")}.items():
+            for text in texts:
+                fields = {"uses": "5", "minutes": "60", name: text}
+                assert (await browser.submit(form, **fields)).status == 422, (name, text)
+        assert (await browser.submit(form, uses="5", minutes="60", digest="0" * 64)).status == 409
+        await browser.decide(asked, "reject")
+        assert (await browser.submit(form, uses="5", minutes="60")).status == 409
+        assert await found.warden.service.grants.list() == ()
 
 
 @requirement("inbox:grants")
@@ -107,48 +119,6 @@ async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lis
         allowed = " ".join((await browser.open("/inbox/grants")).words.split())
         opened = " and any value of bcc, amount" if is_ticked else ""
         assert f"with exactly these values{opened}, and no other argument; in plans of local" in allowed
-
-
-@requirement("inbox:grants")
-async def test_a_grant_is_ended_with_a_button() -> None:
-    async with visit() as (found, browser):
-        _, page = await _form(browser, found)
-        await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        grants = await browser.open("/inbox/grants")
-        assert (await browser.submit(grants.form("/revoke"))).status == 303
-        assert (await found.warden.execute_plan(plan(ERASE))).status == "suspended"
-        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
-        assert "grant_made" in kinds and "grant_revoked" in kinds
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"uses": "0"},
-        {"uses": "-1"},
-        {"uses": "1001"},
-        {"uses": "x"},
-        {"uses": "٣"},
-        {"minutes": "481"},
-        {"minutes": ""},
-    ],
-)
-async def test_numbers_that_are_not_usable_allow_nothing(changes: dict[str, str]) -> None:
-    async with visit() as (found, browser):
-        _, page = await _form(browser, found)
-        fields = {"uses": "5", "minutes": "60", **changes}
-        answer = await browser.submit(page.form("/grant/make"), **fields)
-        assert answer.status == 422 and await found.warden.service.grants.list() == ()
-
-
-async def test_a_decided_or_revised_question_allows_nothing() -> None:
-    async with visit() as (found, browser):
-        asked, page = await _form(browser, found)
-        stale = await browser.submit(page.form("/grant/make"), uses="5", minutes="60", digest="0" * 64)
-        assert stale.status == 409
-        await browser.decide(asked, "reject")
-        late = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        assert late.status == 409 and await found.warden.service.grants.list() == ()
 
 
 @requirement("inbox:grants")
@@ -184,44 +154,6 @@ async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the
         )
         [waiting] = (await found.warden.list_suspensions()).suspensions
         assert waiting.found == ()
-
-
-@requirement("inbox:grants", "grants:step")
-async def test_a_grant_for_a_step_is_shown_with_plan_version_step_and_what_is_left_today_and_is_ended(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "plans").mkdir()
-    file = tmp_path / "plans" / "weekly.json"
-    file.write_text(json.dumps(plan(ERASE)))
-    async with visit(settings=Settings(home=tmp_path)) as (found, browser):
-        grants = found.warden.service.grants
-        step = (await grants.find_step("weekly", "erase", "erase")).step
-        request = GrantRequest(tool_name="erase", step=step, uses=3, expires_in_s=90 * 86_400.0)
-        listed = await grants.make(request, Authority(assurance="human", channel="terminal", principal="ann"))
-        page = await browser.open("/inbox/grants")
-        words = " ".join(page.words.split())
-        version = step.plan_digest[:12]
-        assert "3 of 3 left today (UTC) ends" in words
-        assert (
-            f"erase in step erase of the saved plan weekly, version {version}, with the arguments that the plan "
-            f"writes there, at most 3 calls a day (UTC), until {format_last_day(listed.expires_at)}, in runs of "
-            "everybody; any change of the plan, the tool or the arguments' source asks again. Allowed by ann (a "
-            "person, at the terminal)."
-        ) in words
-        file.write_text(json.dumps({"title": "changed", **plan(ERASE)}))
-        changed = await browser.open("/inbox/grants")
-        assert "the saved plan has changed since, so new runs ask" in changed.words
-        await browser.submit(changed.form("/revoke"))
-        assert "Ended" in (await browser.open("/inbox/grants")).words
-        assert (await found.warden.run_plan("weekly")).status == "suspended"
-
-
-async def test_a_call_that_no_grant_lets_through_says_that_others_are_allowed() -> None:
-    async with visit() as (found, browser):
-        _, page = await _form(browser, found)
-        await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        asked = await found.ask(tool_step("e", "erase", {"ids": [9]}))
-        assert asked.found == ("A person allowed calls of erase beforehand, but this call is not among them.",)
 
 
 async def test_the_answer_is_stored_first_and_the_grant_before_the_call_that_it_releases_is_made() -> None:
@@ -309,36 +241,24 @@ async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
         assert found.ledger.lines == []
 
 
-async def test_a_confirmation_cannot_be_allowed_in_advance_on_a_page() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(confirm("c"))
-        page = await browser.open_question(asked)
-        assert not re.search(r"/grant\b", page.text)
-        assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 422
-
-
-@pytest.mark.parametrize(
-    ("hints", "source", "is_said"),
-    [
-        ({"readOnlyHint": True}, "crm", True),
-        ({"readOnlyHint": True, "destructiveHint": True}, "crm", False),
-        ({}, "crm", False),
-        ({"readOnlyHint": True}, "python", False),
-    ],
-)
-async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_that_trusts_it(
-    hints: dict[str, JsonValue], source: str, is_said: bool
-) -> None:
+async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_that_trusts_it() -> None:
     async def look(arguments: dict[str, JsonValue], context: CallContext) -> str:
         return "found"
 
-    definition = ToolDefinition(
-        name="crm_look", description="Look.", input_schema={"type": "object"}, source=source, annotations=hints
-    )
+    reads: dict[str, JsonValue] = {"readOnlyHint": True}
     async with visit() as (found, browser):
-        found.warden.tools.replace_group(source, [Tool(define(definition), look)])
-        asked = await found.ask(tool_step("look", "crm_look", {}))
-        page = await browser.open_question(asked)
-        assert ("planwarden trust crm crm_look" in page.words) is is_said
-        # Until then, its calls can be allowed for a while as every other one.
-        assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 200
+        for hints, source, is_said in (
+            (reads, "crm", True),
+            ({**reads, "destructiveHint": True}, "crm", False),
+            ({}, "crm", False),
+            (reads, "python", False),
+        ):
+            definition = ToolDefinition(
+                name=f"{source}_look", description="", input_schema={}, source=source, annotations=hints
+            )
+            found.warden.tools.replace_group(source, [Tool(define(definition), look)])
+            asked = await found.ask(tool_step("look", definition.name, {}))
+            page = await browser.open_question(asked)
+            assert (f"planwarden trust {source} {definition.name}" in page.words) is is_said
+            # Until then, its calls can be allowed for a while as every other one.
+            assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 200
