@@ -21,15 +21,6 @@ LOOP = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9
 
 
 @requirement("inbox:layout")
-async def test_what_is_dangerous_waits_before_what_is_older() -> None:
-    async with inbox() as found:
-        asked = [await found.ask(confirm("a")), await found.ask(), await found.ask(confirm("b")), await found.ask(LOOP)]
-        page = await (await found.log_in()).open("/inbox")
-    first, second, third, fourth = (question.suspension_id for question in asked)
-    assert re.findall(r'id="q-(\w+)"', page.text) == [second, fourth, first, third]
-
-
-@requirement("inbox:layout")
 async def test_what_is_dangerous_waits_on_the_first_page_however_many_older_questions_there_are() -> None:
     async with visit() as (found, browser):
         older = [(await found.ask(confirm(f"a{number}"))).suspension_id for number in range(PAGE_SIZE)]

@@ -3,14 +3,15 @@
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
+from textwrap import dedent
 
 import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import UnknownThread
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import StartedExecution
 from planwarden.server.inbox.forms import derive_key
@@ -20,7 +21,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
-from tests.support.wardens import Ledger, PausingTool
+from tests.support.wardens import Ledger
 
 pytestmark = pytest.mark.anyio
 
@@ -109,87 +110,71 @@ async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_
     async with opened(tmp_path, ledger) as (found, browser):
         form = await fill(browser, customer="Ada", tone='"firm"', tags='["a"]')
         assert form.fields[field("times")] == ["1"]
+        rehearsed = await find_run(found, await browser.submit(form, press="rehearse"))
+        assert (rehearsed.status, found.ledger.lines) == ("rehearsed", [])
         answer = await browser.submit(form, press="start")
         run = await find_run(found, answer)
+        assert run.execution_id != rehearsed.execution_id
         assert (run.status, ledger.lines) == ("suspended", ["note Ada"])
         page = await browser.open(answer.headers["location"])
         assert "inbox (ann)" in page.words and "belongs to local" in page.words
         [first, accepted, *_] = await found.warden.service.engine.store.read(run.execution_id, 0)
-        [row] = [r.entry for r in await found.warden.service.engine.store.audit_rows() if r.entry.kind == "plan_run"]
+        [row, _] = [r.entry for r in await found.warden.service.engine.store.audit_rows() if r.entry.kind == "plan_run"]
     assert isinstance(first.event, ev.ExecutionCreated) and isinstance(accepted.event, ev.PlanAccepted)
     assert first.event.starter == ev.Starter(principal="ann", channel="inbox")
     assert accepted.event.inputs == {"customer": "Ada", "times": 1, "tone": "firm", "tags": ["a"]}
     assert (row.facts["plan"], row.facts["principal"], row.facts["channel"]) == ("remind", "ann", "inbox")
 
 
-@requirement("saved:started")
-async def test_a_rehearsal_of_the_same_form_changes_nothing_and_is_another_run(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as (found, browser):
-        form = await fill(browser, customer="Ada")
-        rehearsed = await find_run(found, await browser.submit(form, press="rehearse"))
-        assert (rehearsed.status, ledger.lines) == ("rehearsed", [])
-        started = await find_run(found, await browser.submit(form, press="start"))
-        assert started.execution_id != rehearsed.execution_id and ledger.lines == ["note Ada"]
+FAULTS: tuple[tuple[dict[str, str], str, str], ...] = (
+    ({}, "customer", "this field is required"),
+    ({"customer": "A"}, "customer", "shorter than 2"),
+    ({"customer": "Ada", "times": "9"}, "times", "greater than the maximum of 3"),
+    ({"customer": "Ada", "times": "many"}, "times", "write a number"),
+    ({"customer": "Ada", "times": ""}, "times", "this field is required"),
+    ({"customer": "Ada", "tone": '"rude"'}, "tone", "choose an option"),
+    ({"customer": "Ada", "tags": '["a", 1]'}, "tags", 'is not of type "string"'),
+    ({"customer": "Ada", "tags": '{"a": 1, "a": 2}'}, "tags", "duplicate key"),
+)
 
 
 @requirement("saved:faults")
-@pytest.mark.parametrize(
-    ("inputs", "name", "said"),
-    [
-        ({}, "customer", "this field is required"),
-        ({"customer": "A"}, "customer", "shorter than 2"),
-        ({"customer": "Ada", "times": "9"}, "times", "greater than the maximum of 3"),
-        ({"customer": "Ada", "times": "many"}, "times", "write a number"),
-        ({"customer": "Ada", "times": ""}, "times", "this field is required"),
-        ({"customer": "Ada", "tone": '"rude"'}, "tone", "choose an option"),
-        ({"customer": "Ada", "tags": '["a", 1]'}, "tags", 'is not of type "string"'),
-        ({"customer": "Ada", "tags": '{"a": 1, "a": 2}'}, "tags", "duplicate key"),
-    ],
-)
-async def test_what_the_plan_does_not_take_is_shown_at_its_field_and_nothing_starts(
-    tmp_path: Path, inputs: dict[str, str], name: str, said: str
-) -> None:
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as (found, browser):
-        for press in ("start", "rehearse", "forecast"):
+async def test_what_the_plan_does_not_take_is_shown_at_its_field_and_nothing_starts(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (found, browser):
+        for (inputs, name, said), press in product(FAULTS, ("start", "rehearse", "forecast")):
             page = await browser.submit(await fill(browser, **inputs), press=press)
             hint = page.text.partition(f'id="{field(name)}-hint"')[2].partition("</p>")[0]
             assert page.status == 422 and said in hint.replace("&#34;", '"'), (hint, page.words)
             assert "nothing was started" in page.words
             for typed, text in inputs.items():
-                kept = page.form("/start").fields[field(typed)]
-                assert kept == [text] or said == "choose an option"
-        assert await count_runs(found) == 0 and ledger.lines == []
+                assert page.form("/start").fields[field(typed)] == [text] or said == "choose an option"
+        assert await count_runs(found) == 0 and found.ledger.lines == []
 
 
 @requirement("saved:faults")
 async def test_inputs_that_are_not_declared_go_into_a_json_field_where_the_schema_takes_them(tmp_path: Path) -> None:
-    schema = "inputs: {properties: {a: {type: string}, '': {type: string}}, additionalProperties: {type: integer}}\n"
-    async with opened(tmp_path, free=schema + NOTE % "hi") as (found, browser):
+    schema = """
+    inputs:
+      properties: {a: {type: string}, '': {type: string}, c: {$ref: "#/$defs/colour"}}
+      additionalProperties: {type: integer}
+      $defs: {colour: {enum: [red, blue]}}
+    """
+    async with opened(tmp_path, free=dedent(schema) + NOTE % "hi") as (found, browser):
         faults = {"[1]": "write an object", '{"a": 1}': "a has a field of its own", "{": "not valid JSON"}
         for text, said in faults.items():
             page = await browser.submit(await fill(browser, "free"), press="start", more=text)
             assert page.status == 422 and said in page.words, page.words
         page = await browser.submit(await fill(browser, "free"), press="start", more='{"b": "x"}')
         assert page.status == 422 and "/b: " in page.words
-        form = await fill(browser, "free", **{"a": "x", "": "nameless"})
+        form = await fill(browser, "free", **{"a": "x", "": "nameless", "c": '"red"'})
         run = await find_run(found, await browser.submit(form, press="start", more='{"b": 2}'))
         execution = await found.warden.service.engine.find(run.execution_id)
-        assert execution.inputs == {"a": "x", "": "nameless", "b": 2}
-
-
-async def test_a_field_of_a_referenced_schema_is_the_field_of_what_it_refers_to(tmp_path: Path) -> None:
-    schema = 'inputs: {properties: {a: {$ref: "#/$defs/c"}}, $defs: {c: {enum: [red, blue]}}}\n'
-    async with opened(tmp_path, colour=schema + NOTE % "hi") as (found, browser):
-        run = await find_run(found, await browser.submit(await fill(browser, "colour", a='"red"'), press="start"))
-        assert (await found.warden.service.engine.find(run.execution_id)).inputs == {"a": "red"}
+        assert execution.inputs == {"a": "x", "": "nameless", "c": "red", "b": 2}
 
 
 @requirement("saved:once")
-async def test_a_form_that_is_sent_twice_at_once_starts_one_run(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as (found, browser):
+async def test_a_form_starts_one_run_however_often_it_is_sent_and_whatever_became_of_the_file(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (found, browser):
         form = await fill(browser, customer="Ada")
         places: list[str] = []
 
@@ -199,21 +184,17 @@ async def test_a_form_that_is_sent_twice_at_once_starts_one_run(tmp_path: Path) 
         async with anyio.create_task_group() as tasks:
             for _ in range(8):
                 tasks.start_soon(press)
-        places.append((await browser.submit(form, press="start")).headers["location"])
-        assert len(set(places)) == 1 and await count_runs(found) == 1
-
-
-@requirement("saved:once")
-async def test_the_second_press_finds_the_run_although_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (found, browser):
-        form = await fill(browser, customer="Ada")
-        first = await browser.submit(form, press="start")
         write(tmp_path, "remind", REMIND.replace("old", "all"))
-        second = await browser.submit(form, press="start")
+        await press()
         (tmp_path / "plans" / "remind.yaml").unlink()
-        third = await browser.submit(form, press="start")
-        assert {page.headers["location"] for page in (first, second, third)} == {first.headers["location"]}
-        assert await count_runs(found) == 1
+        await press()
+        assert len(set(places)) == 1 and await count_runs(found) == 1
+        write(tmp_path, "remind", REMIND)
+        form.fields[field("customer")] = ["Eve"]
+        await find_run(found, await browser.submit(form, press="start"))
+        assert sorted(found.ledger.lines) == ["note Ada", "note Eve"], "other inputs are another run"
+        (tmp_path / "plans" / "remind.yaml").unlink()
+        assert "There is no saved plan yet" in (await browser.open("/inbox/saved")).words
 
 
 @requirement("saved:once")
@@ -229,16 +210,6 @@ async def test_an_old_form_says_that_it_has_started_a_run_and_offers_a_new_one(t
         new = again.form("/start")
         assert new.fields[field("customer")] == ["Ada"] and new.fields["key"] != form.fields["key"]
         assert (await browser.submit(new, press="start")).status == 303 and await count_runs(found) == 2
-
-
-async def test_the_same_form_with_other_inputs_starts_another_run(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as (found, browser):
-        form = await fill(browser, customer="Ada")
-        await find_run(found, await browser.submit(form, press="start"))
-        form.fields[field("customer")] = ["Eve"]
-        await find_run(found, await browser.submit(form, press="start"))
-        assert sorted(ledger.lines) == ["note Ada", "note Eve"]
 
 
 @requirement("saved:as-shown")
@@ -371,12 +342,6 @@ async def test_many_plans_are_shown_page_by_page_with_a_bounded_number_of_store_
         assert "No more plans" in (await browser.open("/inbox/saved?after=zzz")).words
 
 
-async def test_a_home_without_plans_says_how_to_make_one(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (_, browser):
-        (tmp_path / "plans" / "remind.yaml").unlink()
-        assert "There is no saved plan yet" in (await browser.open("/inbox/saved")).words
-
-
 @requirement("inbox:hostile")
 async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
     nasty = "<script>alert(1)</script>\u202e[Start]\u202c\u200b"
@@ -447,15 +412,3 @@ async def test_a_form_that_no_page_sends_starts_nothing(tmp_path: Path) -> None:
         ):
             assert (await browser.send(form.action, {**form.fields, name: [value]})).status == status, (name, value)
         assert await count_runs(found) == 0 and found.ledger.lines == []
-
-
-async def test_a_run_from_the_inbox_is_a_thread_of_the_operator_and_of_nobody_else(tmp_path: Path) -> None:
-    gate = PausingTool()
-    text = "todoList: [{id: a, description: x, toolCalls: [{toolName: gate}]}]"
-    async with opened(tmp_path, None, gate.tool(), slow=text) as (found, browser):
-        answer = await browser.submit(await fill(browser, "slow"), press="start")
-        execution = await found.warden.service.engine.find(answer.headers["location"].rpartition("/")[2])
-        assert execution.principal == "local"
-        with pytest.raises(UnknownThread):
-            await found.warden.get_execution(execution.thread_id, principal="ann")
-        gate.opened.set()
