@@ -1,15 +1,16 @@
 """The page of one question about many calls: rows are left out and edited, and nothing is decided by accident."""
 
 import re
-from typing import Literal
+from itertools import product
 
 import pytest
 from pydantic import JsonValue
 
-import planwarden
 from planwarden.agent.core.question import ArgumentEdit
+from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
 from planwarden.server.views.suspension import Suspension
+from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
 from tests.support.wardens import Ledger, tool_step
@@ -62,33 +63,28 @@ async def test_a_person_edits_one_row_sees_the_difference_and_approves_exactly_t
 
 
 @requirement("inbox:rows")
-@pytest.mark.parametrize(
-    ("typed", "why"),
-    [
-        ("[1,", "Row 2 needs another look"),
-        ("", "this field is required"),
-        ('"all"', "Row 2 does not fit erase"),
-        ('["x"]', "Row 2 does not fit erase"),
-    ],
-)
-@pytest.mark.parametrize("press", ["approve", "review", None])
-async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_decided(
-    typed: str, why: str, press: Literal["approve", "review"] | None
-) -> None:
+async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_decided() -> None:
+    faults = {
+        "[1,": "Row 2 needs another look",
+        "": "this field is required",
+        '"all"': "Row 2 does not fit erase",
+        '["x"]': "Row 2 does not fit erase",
+    }
     async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
-        fields: dict[str, str | list[str] | None] = {
-            _find_input(page, 1, "ids"): typed,
-            _find_input(page, 2, "ids"): "[90]",
-            "row": ["1", "2"],
-            **({} if press else {"page": "1"}),
-        }
-        bad = await browser.submit(page.form("/decision"), press=press, **fields)
-        assert bad.status == 422 and why in bad.words and "nothing was decided" in bad.words
-        again = bad.form("/decision").fields
-        assert again[_find_input(bad, 1, "ids")] == [typed] and again[_find_input(bad, 2, "ids")] == ["[\n  90\n]"]
-        assert again["row"] == ["1", "2"]
+        first, second = _find_input(page, 1, "ids"), _find_input(page, 2, "ids")
+        for (typed, why), press in product(faults.items(), ("approve", "review", None)):
+            fields: dict[str, str | list[str] | None] = {first: typed, second: "[90]", "row": ["1", "2"]}
+            fields |= {} if press else {"page": "1"}
+            bad = await browser.submit(page.form("/decision"), press=press, **fields)
+            assert bad.status == 422 and why in bad.words and "nothing was decided" in bad.words
+            again = bad.form("/decision").fields
+            assert (again[first], again[second], again["row"]) == ([typed], ["[\n  90\n]"], ["1", "2"])
         assert found.ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
+        left_out = await browser.submit(page.form("/decision"), press="approve", row=["0"], **{first: "[80]"})
+        assert left_out.status == 303 and found.ledger.lines == ["erase [7]"]
+        state = await found.warden.service.engine.find(asked.execution_id)
+        assert state.suspensions[asked.suspension_id].question.revision == 1, "a row that is left out is not edited"
 
 
 @requirement("inbox:rows")
@@ -134,46 +130,26 @@ async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
     assert found.ledger.lines == ["erase [4]", "erase [119]"]
 
 
-@requirement("inbox:rows")
-async def test_an_edit_of_a_row_that_is_left_out_is_not_recorded() -> None:
-    async with inbox() as found:
-        asked, browser, page = await _open(found, _loop([7, 8]))
-        typed = {_find_input(page, 1, "ids"): "[80]"}
-        assert (await browser.submit(page.form("/decision"), press="approve", row=["0"], **typed)).status == 303
-        state = await found.warden.service.engine.find(asked.execution_id)
-        assert state.suspensions[asked.suspension_id].question.revision == 1 and found.ledger.lines == ["erase [7]"]
+HOSTILE: dict[str, tuple[str, ...]] = {
+    "shown": ("2", "-1", "²", "9" * 5_000),
+    "page": ("0", "1e3"),
+    "tick": ("some",),
+    "out": ("4", "0-99999"),
+    "opened": ("2",),
+    "row": ("3", "-1", "x"),
+    "edited": ("[]", "{", '{"3": {"ids": [1]}}', '{"0": [1]}', "[" * 20_000),
+}
 
 
 @requirement("inbox:rows")
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("shown", "2"),
-        ("shown", "-1"),
-        ("shown", "²"),
-        ("shown", "9" * 5_000),
-        ("page", "0"),
-        ("page", "1e3"),
-        ("tick", "some"),
-        ("out", "4"),
-        ("out", "0-99999"),
-        ("opened", "2"),
-        ("row", "3"),
-        ("row", "-1"),
-        ("row", "x"),
-        ("edited", "[]"),
-        ("edited", "{"),
-        ("edited", '{"3": {"ids": [1]}}'),
-        ("edited", '{"0": [1]}'),
-        ("edited", "[" * 20_000),
-    ],
-)
-async def test_a_form_that_no_page_sends_decides_nothing(name: str, value: str) -> None:
+async def test_a_form_that_no_page_sends_decides_nothing() -> None:
     async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
-        answer = await browser.submit(page.form("/decision"), press="approve", **{name: value})
-        assert answer.status in (413, 422) and found.ledger.lines == []
-        assert (await found.current_execution(asked)).status == "suspended"
+        for name, values in HOSTILE.items():
+            for value in values:
+                answer = await browser.submit(page.form("/decision"), press="approve", **{name: value})
+                assert answer.status in (413, 422), (name, value[:20])
+        assert found.ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
 
 
 @requirement("inbox:rows")
@@ -191,34 +167,16 @@ async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
 
 @requirement("inbox:rows")
 async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each() -> None:
-    ledger = Ledger()
+    sent: list[JsonValue] = []
 
-    @planwarden.tool
-    async def wide(
-        n: int,
-        a: str = "",
-        b: str = "",
-        c: str = "",
-        d: str = "",
-        e: str = "",
-        f: str = "",
-        g: str = "",
-        h: str = "",
-        i: str = "",
-        j: str = "",
-        k: str = "",
-        l: str = "",
-        m: str = "",
-        o: str = "",
-        p: str = "",
-        q: str = "",
-    ) -> str:
-        """Take many arguments."""
-        ledger.lines.append(f"{n} {g}")
+    async def handle(arguments: dict[str, JsonValue], context: CallContext) -> str:
+        sent.append(arguments)
         return "done"
 
+    schema: JsonValue = {"type": "object", "properties": {name: {} for name in "nabcdefghijklmopq"}}
+    wide = ToolDefinition(name="wide", description="Take many.", input_schema=schema, risk="dangerous")
     step = tool_step("many", "wide", {"n": ITEM}, forEach=list[JsonValue](range(ROWS_PER_PAGE)))
-    async with inbox(ledger, tools=[wide]) as found:
+    async with inbox(tools=[Tool(define(wide), handle)]) as found:
         _, browser, page = await _open(found, step)
         name = _find_input(page, 2, "All arguments")
         bad = await browser.submit(page.form("/decision"), press="approve", **{name: "[]"})
@@ -226,7 +184,7 @@ async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each()
         typed = {name: '{"n": 2, "g": "x"}'}
         seen = await browser.submit(page.form("/decision"), press="approve", row=["2"], **typed)
         assert (await browser.submit(seen.form("/decision"), press="approve")).status == 303
-    assert ledger.lines == ["2 x"]
+    assert sent == [{"n": 2, "g": "x"}]
 
 
 @requirement("inbox:rows")
