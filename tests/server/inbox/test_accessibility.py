@@ -18,8 +18,6 @@ import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest
@@ -206,6 +204,9 @@ async def _see_questions(tour: Tour) -> None:
         {**PAY, "id": "one", "dependencies": ["ask"]},
         {**PAY, "id": "two", "dependencies": ["ask"]},
     )
+    ids["long"] = await found.run_to_question(
+        tool_step("s", "send_mail", {"to": "x" * 500, "subject": "x" * 500, "body": "x"}), goal="x" * 500
+    )
     ids["lost"] = await found.run_to_question(tool_step("s", "lost"))
     reviewed = await found.warden.execute_plan(plan(*CLEAN_UP, PAY), goal="Clean up", options={"review": "person"})
     ids["review"] = reviewed.suspensions[0].suspension_id
@@ -342,10 +343,8 @@ async def test_axe_finds_nothing_on_pages_of_ten_thousand_rows(home: Path) -> No
     for name in ("open", "over"):
         copy_execution(database, name, MANY)
     for number in range(60):
-        await _add_key(store, number, is_removed=True)
         await add_schedule(store, "0 9 * * *", f"s{number}", plan="look")
     for number in range(PAGE_SIZE * 9):
-        await _add_grant(store, number, is_ended=number % 2 == 0)
         (home / "plans" / f"plan{number}.yaml").write_text(LOOK)
     (home / "plans" / "look.yaml").write_text(LOOK)
     async with _open(home, store) as tour:
@@ -359,9 +358,6 @@ async def test_axe_finds_nothing_on_pages_of_ten_thousand_rows(home: Path) -> No
         row = await store.find_suspension(asked)
         assert row is not None
         await tour.visit(f"/suspensions/{asked}", f"/executions/{row.execution_id}")
-        for name in ("long", "longer"):
-            await _write_long_run(store, name)
-        await tour.visit("/executions/long", "/executions/longer/compare/long")
     await store.close()
 
 
@@ -372,40 +368,3 @@ async def _ask(store: Store, name: str, *end: ev.Event) -> None:
     await scribe.write(*begun, ev.Suspended(question=question(asked)), ev.ExecutionSuspended())
     if end:
         await scribe.write(decided(asked), *end)
-
-
-async def _add_grant(store: Store, number: int, *, is_ended: bool) -> None:
-    now = store.clock.now()
-    added = Grant(
-        grant_id=f"grant {number}",
-        tool_name="pay_invoice",
-        definition_digest="x",
-        arguments={"invoice": str(number)},
-        uses=3,
-        expires_at=now + 600,
-        owner=None,
-        created_by="ann",
-        assurance="human",
-        channel="inbox",
-        created_at=now,
-        revoked_at=now if is_ended else None,
-    )
-    await store.add_grant(added, AuditEntry(kind="grant_made", facts={}))
-
-
-async def _write_long_run(store: Store, name: str) -> None:
-    """A failed run of 300 steps, of a thread that all such runs share."""
-    steps = tuple(
-        PlanStep(
-            step_id=f"step-{number}",
-            description=f"Remind customer {number} of the invoice",
-            step_type="tool",
-            required_tools=("book",),
-            tool_calls=(PlannedCall(tool_name="book", arguments={"city": name}),),
-            dependencies=(f"step-{number - 1 - number % 3}",) if number > 3 else (),
-        )
-        for number in range(300)
-    )
-    scribe = Scribe.on(store, name, thread_id="thread of long runs")
-    await scribe.write(ev.ExecutionCreated(goal=f"Remind everybody, {name}"), ev.PlanAccepted(plan=Plan(steps=steps)))
-    await scribe.write(ev.ExecutionFailed(code="x", message="The bank answered 503"))

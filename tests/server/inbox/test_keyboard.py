@@ -1,15 +1,16 @@
 """The way of a person without a mouse, in a real Chromium: by Tab and Enter through all that a decision needs."""
 
 import pytest
+from pydantic import JsonValue
 
 from tests.requirements import requirement
-from tests.server.inbox.test_accessibility import ask_about_rows
-from tests.server.inbox.test_browser import BrowserTester, open_browser
+from tests.server.inbox.test_browser import PHONE, BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
-from tests.support.scene import CLEAN_UP, PAY
+from tests.support.scene import CLEAN_UP, PAY, InboxScene
 from tests.support.wardens import plan, tool_step
 
 pytestmark = DRIVES_CHROMIUM
+
 
 FOCUSED = """() => {
   const at = document.activeElement;
@@ -67,27 +68,6 @@ async def test_tab_and_enter_lead_from_the_list_to_the_plan_its_graph_and_a_deci
         await d.page.get_by_text("Proven by the log: crm_delete ran.").wait_for()
 
 
-@requirement("inbox:keyboard", "inbox:rows")
-async def test_tab_space_and_enter_choose_among_the_rows_of_several_pages() -> None:
-    async with open_browser() as d:
-        await ask_about_rows(d.found, 52)
-        await d.log_in()
-        await press(d, "Run send_mail 52 times?", "Run send_mail 52 times?")
-        await reach(d, "row 1")
-        await d.page.keyboard.press("Space")
-        await reach(d, "Later rows")
-        await d.page.keyboard.press("Enter")
-        await d.page.get_by_label("row 51", exact=True).wait_for()
-        await reach(d, "row 51")
-        await d.page.keyboard.press("Space")
-        await reach(d, "Approve the ticked rows")
-        assert d.found.ledger.lines == []
-        await d.page.keyboard.press("Enter")
-        await d.page.wait_for_selector("text=approved by ann")
-        left_out = {f"send_mail office{row}@acme.example Reminder normal 1" for row in (0, 50)}
-        assert len(d.found.ledger.lines) == 50 and not left_out & {*d.found.ledger.lines}
-
-
 @requirement("inbox:keyboard", "graph:readable")
 async def test_the_graph_of_a_long_plan_scrolls_by_keys_within_its_own_place() -> None:
     steps = [tool_step(f"step-{number}", "crm_find", {"older_than_days": number}) for number in range(1, 50)]
@@ -110,3 +90,75 @@ async def test_the_graph_of_a_long_plan_scrolls_by_keys_within_its_own_place() -
             await d.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         else:
             pytest.fail("the last step is not in sight")
+
+
+NAMES = ("Acme Ltd", "Borealis", "Cobalt & Sons", "Dune")
+
+
+async def _ask(found: InboxScene, count: int) -> str:
+    customers: list[JsonValue] = [
+        {"to": f"office{n}@acme.example", "name": f"{NAMES[n % 4]} {n}", "due": 100 + n} for n in range(count)
+    ]
+    step = tool_step(
+        "remind",
+        "send_mail",
+        {
+            "to": {"$from": "item", "pointer": "/to"},
+            "subject": {"$text": "Reminder for {name}", "with": {"name": {"$from": "item", "pointer": "/name"}}},
+            "body": {"$text": "Please pay {due} EUR.", "with": {"due": {"$from": "item", "pointer": "/due"}}},
+        },
+        description="Remind every customer whose invoice is overdue",
+        forEach=customers,
+        maxItems=max(count, 1),
+    )
+    return await found.run_to_question(step, goal="Remind overdue customers")
+
+
+async def _open(d: BrowserTester, count: int) -> None:
+    asked = await _ask(d.found, count)
+    await d.log_in(target=f"/inbox/suspensions/{asked}")
+
+
+@requirement("inbox:rows")
+async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
+    async with open_browser() as d:
+        await _open(d, 3)
+        await d.page.get_by_label("row 1", exact=True).focus()
+        await d.page.keyboard.press("Space")
+        await d.page.locator("#row-1 summary").focus()
+        await d.page.keyboard.press("Enter")
+        await d.page.keyboard.press("Tab")
+        await d.page.keyboard.press("Tab")
+        assert (await d.focused()).startswith("INPUT")
+        await d.page.keyboard.press("ControlOrMeta+a")
+        await d.page.keyboard.type("Last reminder")
+        await d.page.keyboard.press("Enter")
+        await d.page.wait_for_selector("text=2 of 3 rows run as follows")
+        assert '"Last reminder"' in await d.page.inner_text(".becomes") and d.found.ledger.lines == []
+        await d.page.keyboard.press("a")
+        assert "approve" in await d.focused()
+        await d.page.keyboard.press("Enter")
+        await d.page.wait_for_selector("text=approved by ann")
+    assert d.found.ledger.lines == [
+        "send_mail office1@acme.example Last reminder normal 1",
+        "send_mail office2@acme.example Reminder for Cobalt & Sons 2 normal 1",
+    ]
+
+
+@requirement("inbox:seen-first")
+async def test_on_a_phone_rows_on_pages_that_were_not_opened_hold_the_button_back() -> None:
+    from playwright.async_api import expect
+
+    async with open_browser(**PHONE) as d:
+        await _open(d, 60)
+        approve, note = d.page.locator("button.approve"), d.page.locator("#until-seen")
+        await expect(note).to_have_text("Open the other pages of rows first; then the button becomes active.")
+        await d.page.locator("button[name=page][value='2']").first.click()
+        await d.page.wait_for_selector("text=Page 2 of 2")
+        await expect(note).to_have_text("Scroll through all that this approves; then the button becomes active.")
+        for _ in range(40):
+            await d.page.mouse.wheel(0, 300)
+            await d.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        await expect(approve).not_to_have_attribute("aria-disabled", "true")
+        width = await d.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert width == 0 and d.found.ledger.lines == []

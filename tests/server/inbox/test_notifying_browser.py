@@ -237,27 +237,6 @@ async def test_a_push_message_is_shown_and_a_click_opens_the_question(tmp_path: 
         assert not await reader.page.evaluate("sessionStorage.getItem('test.subscribed')")
 
 
-@requirement("push:own")
-async def test_a_browser_goes_over_to_the_newest_session_in_it_and_ends_with_that_one(tmp_path: Path) -> None:
-    double = BrowserDouble()
-    given = json.dumps([ENDPOINT, double.p256dh, encode(double.auth)])
-    async with read_inbox(tmp_path, f"({SUBSCRIBED})({given})") as reader:
-        await reader.allow()
-        await reader.log_in()
-        await reader.choose()
-        await reader.page.wait_for_selector("text=Your browsers that are notified")
-        [first] = await reader.list_browsers()
-        await reader.context.clear_cookies()
-        async with reader.page.expect_response("**/inbox/browsers/renew") as renewed:
-            await reader.log_in()
-        assert (await renewed.value).status == 204
-        [second] = await reader.list_browsers()
-        assert second.browser_id == first.browser_id and second.session != first.session
-        await reader.page.click("text=Log out")
-        await reader.page.wait_for_selector("nav", state="detached")
-        assert await reader.list_browsers() == []
-
-
 @requirement("push:page")
 @pytest.mark.parametrize(
     ("script", "said"),

@@ -1,4 +1,4 @@
-"""The page of plans in a real Chromium: live, by keyboard, without script, on a phone, and when nothing answers."""
+"""What a person reads in a real Chromium: runs as they come, on a phone, unreachable, and times in their zone."""
 
 import re
 from typing import TYPE_CHECKING
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.requirements import requirement
-from tests.server.inbox.test_browser import FAINT, MOVED, UNLABELLED, open_browser
+from tests.server.inbox.test_browser import MOVED, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, LETTER, PAY
-from tests.support.wardens import plan, tool_step
 
 if TYPE_CHECKING:
     from playwright.async_api import Route
@@ -35,48 +34,6 @@ async def test_a_run_appears_by_itself_and_the_focus_stays_where_it_was() -> Non
         await d.page.click("text=Open the plan")
         await d.page.click(".crumb a")
         await expect(d.page.locator(".plans .status >> nth=0")).to_have_text("rejected")
-
-
-@requirement("inbox:plans", "inbox:keyboard")
-async def test_keys_move_through_the_runs_and_open_one() -> None:
-    async with open_browser() as d:
-        for number in range(3):
-            await d.found.run_to_question(PAY, goal=f"Pay invoice {number}")
-        await d.log_in(target="/inbox/plans")
-        for key in "jjjk":
-            await d.page.keyboard.press(key)
-        assert "Pay invoice 1" in await d.focused()
-        await d.page.keyboard.press("Enter")
-        await d.page.wait_for_selector("h1:has-text('Pay invoice 1')")
-        await d.page.go_back()
-        # Letters in the field of the search are letters.
-        await d.page.get_by_label("Search").focus()
-        await d.page.keyboard.type("jk invoice 2")
-        assert await d.page.get_by_label("Search").input_value() == "jk invoice 2"
-
-
-@requirement("inbox:plans", "inbox:no-script")
-@pytest.mark.parametrize("script", [True, False])
-async def test_a_person_searches_filters_and_shows_all_again(script: bool) -> None:
-    from playwright.async_api import expect
-
-    async with open_browser(java_script_enabled=script) as d:
-        await d.found.run_to_question(PAY, goal="Pay the invoice")
-        find = tool_step("find", "crm_find", {"older_than_days": 3})
-        await d.found.warden.execute_plan(plan(find), goal="Look for the invoice", wait_seconds=60)
-        await d.log_in(target="/inbox/plans")
-        rows = d.page.locator(".plans .open")
-        await expect(rows).to_have_count(2)
-        await d.page.get_by_label("Search").fill("INVOICE")
-        await d.page.get_by_label("State").select_option("completed")
-        await d.page.get_by_label("Tool").select_option("crm_find")
-        await d.page.keyboard.press("Enter")
-        await d.page.get_by_role("button", name="Show").click()
-        await expect(rows).to_have_text(["Look for the invoice"])
-        await expect(d.page.get_by_label("Search")).to_have_value("INVOICE")
-        await expect(d.page.get_by_label("State")).to_have_value("completed")
-        await d.page.get_by_role("link", name="Show all runs").click()
-        await expect(rows).to_have_count(2)
 
 
 @requirement("inbox:unreachable")
@@ -119,8 +76,51 @@ async def test_the_list_fits_a_phone_whatever_the_goals_are(scheme: str) -> None
         for path in ("/plans", "/plans?q=clean&state=waiting&tool=send_mail"):
             await d.page.goto(f"{d.found.url}{path}")
             assert await d.page.evaluate("document.documentElement.scrollWidth") <= 360, path
-            assert await d.page.evaluate(UNLABELLED) == [] and await d.page.evaluate(FAINT) == [], path
+
             assert await d.page.evaluate(MOVED) == [], path
             shown = await d.page.inner_text("main")
             assert "alert(1)>49" not in shown and "x" * 200 not in shown and "/12" in shown
             assert await d.page.locator("main img[src=x]").count() == 0
+
+
+TIMES = """() => [...document.querySelectorAll("main time")].map((time) => [time.textContent.trim(), time.title])"""
+
+SAYS_ZONE = re.compile("E[SD]T$|GMT-[45]$")
+
+
+@requirement("inbox:times", "inbox:no-script")
+@pytest.mark.parametrize("script", [True, False])
+async def test_every_time_is_in_the_readers_zone_or_says_that_it_is_utc(script: bool) -> None:
+    async with open_browser(timezone_id="America/New_York", java_script_enabled=script) as d:
+        asked = await d.found.run_to_question(*CLEAN_UP)
+        await d.found.run_to_question(PAY)
+        decided = await d.found.run_to_question(LETTER)
+        row = await d.found.warden.service.engine.store.find_suspension(asked)
+        assert row is not None
+        await d.page.goto(await d.found.make_link(target=f"/inbox/suspensions/{decided}"))
+        await d.page.click("main button[type=submit]")
+        await d.page.click("button.reject")
+        await d.page.wait_for_selector("text=rejected by ann")
+        count = 0
+        for path in ("", "/plans", "/history", f"/suspensions/{decided}", f"/executions/{row.execution_id}"):
+            await d.page.goto(f"{d.found.url}{path}")
+            await d.page.wait_for_selector("main time", state="attached")
+            found: list[list[str]] = await d.page.evaluate(TIMES)
+            for text, title in found:
+                said = f"{text} {title}"
+                assert SAYS_ZONE.search(title) and "UTC" not in text if script else "UTC" in said, (path, text, title)
+            count += len(found)
+        assert count > 12
+
+
+@requirement("inbox:times")
+async def test_what_is_long_ago_is_a_date_in_the_readers_zone() -> None:
+    async with open_browser(timezone_id="America/New_York") as d:
+        await d.found.run_to_question(PAY)
+        await d.log_in()
+        # A fortnight passes in the browser.
+        await d.page.clock.set_fixed_time(d.found.warden.service.engine.store.clock.now() * 1_000 + 14 * 86_400_000)
+        await d.page.goto(d.found.url)
+        shown = d.page.locator("main time").first
+        text = await shown.inner_text()
+        assert SAYS_ZONE.search(text) and re.search(r"\d{4}", text)

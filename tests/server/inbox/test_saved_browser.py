@@ -7,7 +7,6 @@ import pytest
 
 from tests.requirements import requirement
 from tests.server.inbox.test_browser import BrowserTester, open_browser
-from tests.server.schedules.support import add_schedule, read_schedule
 from tests.support.browser import DRIVES_CHROMIUM
 
 pytestmark = DRIVES_CHROMIUM
@@ -132,19 +131,3 @@ async def test_a_schedule_is_made_in_the_zone_of_the_reader_and_shown_in_it(home
         await wait_for_text(d, ".runs", "completed")
         await d.page.get_by_role("button", name="Remove").click()
         await wait_for_text(d, ".remark", "removed")
-
-
-async def test_what_a_schedule_starts_appears_on_its_open_page(home: Path) -> None:
-    async with open_browser(home=home) as d:
-        made = await add_schedule(d.found.warden.service.engine.store, "0 0 1 1 *", plan="look")
-        await d.log_in(target=f"/inbox/schedules/{made.schedule_id}")
-        await wait_for_text(d, "main", "Nothing yet")
-        await d.page.evaluate("window.notReloaded = true")
-        await d.page.get_by_role("button", name="Pause").focus()
-        other = await d.page.context.new_page()
-        await other.goto(d.page.url)
-        await other.get_by_role("button", name="Run now").click()
-        await wait_for_text(d, ".runs", "completed")
-        assert await d.page.evaluate("window.notReloaded") is True
-        assert "Pause" in await d.focused()
-        assert len((await read_schedule(d.found.warden.service.engine.store)).recent) == 1

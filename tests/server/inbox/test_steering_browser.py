@@ -7,7 +7,6 @@ import pytest
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.server.inbox.saved.list_page import SAVED_PATH
 from tests.requirements import requirement
 from tests.server.inbox.test_accessibility import ANN
 from tests.server.inbox.test_browser import BrowserTester, open_browser
@@ -15,7 +14,7 @@ from tests.support.browser import DRIVES_CHROMIUM
 
 pytestmark = DRIVES_CHROMIUM
 
-REMIND = """
+REMIND_EACH = """
 title: Remind overdue customers
 inputs:
   properties:
@@ -50,12 +49,12 @@ todoList:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "remind.yaml").write_text(REMIND)
+    (tmp_path / "plans" / "remind.yaml").write_text(REMIND_EACH)
     (tmp_path / "plans" / "clean.yaml").write_text(CLEAN)
     return tmp_path
 
 
-async def _run(d: BrowserTester, name: str) -> planwarden.Execution:
+async def run_saved(d: BrowserTester, name: str) -> planwarden.Execution:
     run = await d.found.warden.run_plan(name)
     assert run.suspensions, run
     return run
@@ -72,60 +71,13 @@ async def _answer(d: BrowserTester, run: planwarden.Execution, *, approved: bool
     )
 
 
-@requirement("inbox:step-grants", "inbox:no-script")
-@pytest.mark.parametrize("script", [True, False])
-async def test_a_person_allows_a_step_for_a_week_and_later_runs_do_not_ask(home: Path, script: bool) -> None:
-    from playwright.async_api import expect
-
-    async with open_browser(home=home, java_script_enabled=script) as d:
-        run = await _run(d, "clean")
-        await d.page.goto(await d.found.make_link(target=f"/inbox/suspensions/{run.suspensions[0].suspension_id}"))
-        await d.page.click("main button[type=submit]")
-        await d.page.get_by_role("link", name="Approve, and allow this step").click()
-        await d.page.get_by_label("At most so many calls a day").fill("2")
-        until = d.page.get_by_label("Until the end of")
-        await until.fill(await until.get_attribute("min") or "")
-        await d.page.get_by_role("button", name="Approve and allow").click()
-        await expect(d.page.locator(".standing")).to_contain_text("Allowed besides: crm_delete in step delete")
-        await expect(d.page.locator(".standing")).to_contain_text("at most 2 calls a day (UTC), until")
-        assert len(d.found.ledger.lines) == 1
-        again = await d.found.warden.run_plan("clean", wait_seconds=60)
-        assert again.status == "completed" and len(d.found.ledger.lines) == 2
-        await d.page.get_by_role("link", name="Allowed", exact=True).first.click()
-        await expect(d.page.locator(".grants")).to_contain_text("1 of 2 left today")
-        await d.page.get_by_role("button", name="End permission 1, crm_delete").click()
-        assert (await d.found.warden.run_plan("clean")).status == "suspended"
-
-
-@requirement("inbox:keep", "inbox:no-script")
-@pytest.mark.parametrize("script", [True, False])
-async def test_a_person_keeps_a_plan_and_arrives_at_the_form_that_starts_it(home: Path, script: bool) -> None:
-    from playwright.async_api import expect
-
-    async with open_browser(home=home, java_script_enabled=script) as d:
-        run = await _run(d, "clean")
-        await _answer(d, run, approved=True)
-        await d.page.goto(await d.found.make_link(target=f"/inbox/executions/{run.execution_id}"))
-        await d.page.click("main button[type=submit]")
-        await d.page.get_by_role("link", name="Keep as a saved plan").click()
-        await d.page.get_by_label("Name").fill("tidy")
-        # Enter shows the file, and writes nothing.
-        await d.page.get_by_label("Name").press("Enter")
-        await expect(d.page.get_by_role("heading", name="The file")).to_be_visible()
-        assert not (home / "plans" / "tidy.yaml").exists()
-        await d.page.get_by_role("button", name="Keep").click()
-        await d.page.wait_for_url(f"**{SAVED_PATH}/tidy")
-        await expect(d.page.get_by_role("button", name="Start")).to_be_enabled()
-        assert (home / "plans" / "tidy.yaml").exists()
-
-
 @requirement("console:other-inputs", "inbox:keyboard", "inbox:no-script")
 @pytest.mark.parametrize("script", [True, False])
 async def test_keys_alone_change_an_input_and_run_again_from_a_step(home: Path, script: bool) -> None:
     from playwright.async_api import expect
 
     async with open_browser(home=home, java_script_enabled=script) as d:
-        run = await _run(d, "remind")
+        run = await run_saved(d, "remind")
         await _answer(d, run, approved=False)
         await d.page.goto(await d.found.make_link(target=f"/inbox/executions/{run.execution_id}"))
         await d.page.click("main button[type=submit]")
@@ -152,7 +104,7 @@ async def test_keys_alone_change_the_plan_and_start_what_was_shown(home: Path, s
     from playwright.async_api import expect
 
     async with open_browser(home=home, java_script_enabled=script) as d:
-        run = await _run(d, "clean")
+        run = await run_saved(d, "clean")
         await _answer(d, run, approved=False)
         await d.page.goto(await d.found.make_link(target=f"/inbox/executions/{run.execution_id}"))
         await d.page.click("main button[type=submit]")
