@@ -53,6 +53,11 @@ class Page:
     words: str
     """The visible text, with the white space of the source."""
 
+    @property
+    def said(self) -> str:
+        """The visible text with single spaces."""
+        return " ".join(self.words.split())
+
     def form(self, ending: str) -> Form:
         """The one form whose action ends with `ending`."""
         [found] = [form for form in self.forms if form.action.endswith(ending)]

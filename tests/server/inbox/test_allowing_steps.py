@@ -52,10 +52,6 @@ async def _ask(found: Inbox, name: str = "weekly", inputs: dict[str, JsonValue] 
     return f"/inbox/suspensions/{run.suspensions[0].suspension_id}"
 
 
-def _say(page: Page) -> str:
-    return " ".join(page.words.split())
-
-
 @requirement("inbox:step-grants", "grants:step")
 @pytest.mark.parametrize("risk", ["confirm", "dangerous"])
 async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answers_it(
@@ -74,7 +70,7 @@ async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answ
         where = await _ask(found)
         assert "Approve, and allow this step in later runs of the saved plan" in (await browser.open(where)).words
         page = await browser.open(f"{where}/allow-step")
-        said = _say(page)
+        said = page.said
         assert "post in step purge of the saved plan Tidy up (weekly) as it is today, version" in said
         assert "in runs of local" in said and "any value of step find" in said
         assert "Any change of the plan, the tool or the arguments’ source asks again" in said
@@ -92,10 +88,10 @@ async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answ
             "that the plan writes there, at most 2 calls a day (UTC), until 21 February 2027, in runs of local; any "
             "change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, in the inbox)."
         )
-        assert f"Allowed besides: {terms}" in _say(await browser.open(where))
+        assert f"Allowed besides: {terms}" in (await browser.open(where)).said
         listed = await browser.open("/inbox/grants")
-        assert terms in _say(listed)
-        assert "2 of 2 left today (UTC) ends" in _say(listed)
+        assert terms in listed.said
+        assert "2 of 2 left today (UTC) ends" in listed.said
         for _ in range(2):
             assert (await found.warden.run_plan("weekly")).status == "completed"
         assert (await found.warden.run_plan("weekly")).status == "suspended"
@@ -122,8 +118,8 @@ async def test_a_loop_of_a_saved_plan_is_allowed_from_the_one_question_about_its
     async with _open(tmp_path, ledger) as (found, browser):
         where = await _ask(found)
         page = await browser.open(f"{where}/allow-step")
-        assert "Approve 3 calls of erase, and allow this step" in _say(page) and "the step is a loop" in page.words
-        assert "row 1" in page.words and "any value of the item of the loop" in _say(page)
+        assert "Approve 3 calls of erase, and allow this step" in page.said and "the step is a loop" in page.words
+        assert "row 1" in page.words and "any value of the item of the loop" in page.said
         assert (await browser.submit(page.form("/allow-step/make"), uses="4")).status == 303
         assert ledger.lines == ["erase [1]", "erase [2]", "erase [3]"]
         again = await found.warden.run_plan("weekly")

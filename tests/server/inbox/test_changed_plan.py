@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -57,10 +56,6 @@ async def _start(browser: Browser, shown: Page) -> str:
     return answer.headers["location"].rpartition("/")[2]
 
 
-def _words(page: Page) -> str:
-    return " ".join(page.words.split())
-
-
 @requirement("console:changed-plan", "inbox:no-script")
 async def test_a_changed_plan_is_compared_step_by_step_and_then_started_once_by_whom_it_was() -> None:
     ledger = Ledger()
@@ -72,7 +67,7 @@ async def test_a_changed_plan_is_compared_step_by_step_and_then_started_once_by_
         changed["todoList"][2]["toolCalls"][0]["arguments"] = {"ids": [8]}
         changed["todoList"].append(tool_step("last", "note", {"text": "after"}))
         shown = await _check(browser, run, changed)
-        said = _words(shown)
+        said = shown.said
         assert "2 steps are done and not repeated, 1 has still to run, 1 is new." in said
         assert "find done, not repeated" in said and "erase was rejected, asks again" in said and "last new" in said
         assert "argument ids [1] [8]" in said
@@ -89,29 +84,12 @@ async def test_a_changed_plan_is_compared_step_by_step_and_then_started_once_by_
 
 
 @requirement("console:changed-plan")
-async def test_two_forms_at_the_same_moment_start_one_run() -> None:
-    async with _open(FIND, ERASE) as (found, browser, run):
-        shown = await _check(browser, run, plan(FIND, tool_step("erase", "erase", {"ids": [8]})))
-        ids: list[str] = []
-
-        async def press() -> None:
-            ids.append(await _start(browser, shown))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(4):
-                tasks.start_soon(press)
-        assert len(set(ids)) == 1
-        headers = await found.warden.service.engine.store.thread(run.thread_id)
-        assert [header.execution_id for header in headers] == [run.execution_id, ids[0]]
-
-
-@requirement("console:changed-plan")
 async def test_what_runs_again_or_is_removed_names_the_effects_that_are_not_undone() -> None:
     ledger = Ledger()
     async with _open(FIND, NOTE, ERASE, approved=True, ledger=ledger) as (found, browser, run):
         other = plan(FIND, tool_step("erase", "erase", {"ids": [9]}, dependencies=["find"]))
         shown = await _check(browser, run, other, **{"from": "erase"})
-        said = _words(shown)
+        said = shown.said
         assert "1 step is done and not repeated, 1 runs again, 1 is removed." in said
         assert "erase was done; that is not undone and this step may do it again." in said
         assert "note was done; that is not undone." in said and "find was done" not in said
@@ -122,7 +100,7 @@ async def test_what_runs_again_or_is_removed_names_the_effects_that_are_not_undo
         # What only an earlier run did is not forgotten by the next one.
         again = await browser.open(f"/inbox/executions/{started}/plan")
         shown = await browser.submit(again.form("/plan/run"), press="check")
-        assert f"It also ran in execution {run.execution_id}; what it did there is not undone." in _words(shown)
+        assert f"It also ran in execution {run.execution_id}; what it did there is not undone." in shown.said
     assert ledger.lines == ["note kept", "erase [1]"]
 
 

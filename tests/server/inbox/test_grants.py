@@ -108,7 +108,7 @@ async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lis
     async with visit(tools=[Tool(define(definition), handle)]) as (found, browser):
         asked = await found.ask(tool_step("a", "send", {"to": "ann", "text": "hello"}))
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
-        words = " ".join(page.words.split())
+        words = page.said
         assert "Let calls have other arguments, too, with any value: bcc, amount" in words
         others = {"others": "yes"} if is_ticked else {}
         await browser.submit(page.form("/grant/make"), uses="5", minutes="15", **others)
@@ -116,7 +116,7 @@ async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lis
             step = tool_step("a", "send", {"to": "ann", "text": "hello", **more})
             assert (await found.warden.execute_plan(plan(step))).status == ("completed" if is_ticked else "suspended")
         assert len(sent) == (3 if is_ticked else 1)
-        allowed = " ".join((await browser.open("/inbox/grants")).words.split())
+        allowed = (await browser.open("/inbox/grants")).said
         opened = " and any value of bcc, amount" if is_ticked else ""
         assert f"with exactly these values{opened}, and no other argument; in plans of local" in allowed
 
@@ -138,17 +138,17 @@ async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the
         assert "Approve, and allow calls like this for a while" in (await browser.open(where)).words
         page = await browser.open(f"{where}/grant")
         for said in ("Approve post, and run calls like it without asking", "calls of post", "in plans of local"):
-            assert said in " ".join(page.words.split())
+            assert said in page.said
         form = page.form("/grant/make")
         del form.fields[_fixed(page)[0]]
         made = await browser.submit(form, uses="1", minutes="15")
         assert (made.status, made.headers["location"]) == (303, where)
-        outcome = " ".join((await browser.open(where)).words.split())
+        outcome = (await browser.open(where)).said
         assert "Approved. Step 1 of 3 is completed. The plan waits for another answer." in outcome
         assert ledger.lines == ["post one news", "post two news"]
         [grant] = await found.warden.service.grants.list()
         assert (grant.uses_left, grant.assurance, grant.created_by) == (0, "human", "ann")
-        allowed = " ".join((await browser.open("/inbox/grants")).words.split())
+        allowed = (await browser.open("/inbox/grants")).said
         assert (
             "At most 1 call with exactly these values and any value of text, and no other argument; in plans" in allowed
         )
@@ -201,7 +201,7 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
         assert [answer.status for answer in answers] == [303] * 3
         [grant] = await found.warden.service.grants.list()
         assert grant.grant_id == asked and grant.uses in (3, 4) and found.ledger.lines == ["erase [1, 2]"]
-        words = " ".join((await browser.open(f"/inbox/suspensions/{asked}")).words.split())
+        words = (await browser.open(f"/inbox/suspensions/{asked}")).said
         assert f"Allowed besides: At most {grant.uses} calls with exactly these values" in words
         kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
         assert kinds.count("grant_made") == 1

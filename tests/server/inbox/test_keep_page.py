@@ -54,7 +54,7 @@ async def test_a_finished_run_becomes_a_saved_plan_that_runs_with_other_inputs(t
         page, form = await _form(browser, run)
         assert form.fields["title"] == ["Remind Ada about invoice 30"]
         assert form.fields["name"] == ["remind-ada-about-invoice-30"]
-        assert form.fields["input.0"] == ["yes"] and '"Ada" in step tell' in " ".join(page.words.split())
+        assert form.fields["input.0"] == ["yes"] and '"Ada" in step tell' in page.said
         kept = await browser.submit(form, press="keep")
         assert (kept.status, kept.headers["location"]) == (303, "/inbox/saved/remind-ada-about-invoice-30")
         path = tmp_path / "plans" / "remind-ada-about-invoice-30.yaml"

@@ -147,7 +147,7 @@ async def test_of_processes_that_start_at_once_exactly_one_serves_and_all_lead_t
             led = await person.client.get(origin)
             assert (led.status_code, led.headers["location"]) == (303, "/inbox")
             assert (await person.press(await _make_link(home, inbox), "/pair")).status == 303
-            assert "4 waiting for a decision" in " ".join((await person.open(inbox)).words.split())
+            assert "4 waiting for a decision" in (await person.open(inbox)).said
 
 
 @pytest.mark.slow
