@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from starlette.applications import Starlette
 
 import planwarden
-from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
@@ -112,7 +112,7 @@ class Browser:
         }
         return read(await self.client.post(path, content=body, headers=given))
 
-    async def open_question(self, asked: Suspension) -> Page:
+    async def open_question(self, asked: Suspension | SuspensionRow) -> Page:
         return await self.open(f"/inbox/suspensions/{asked.suspension_id}")
 
     async def refresh(self, page: Page) -> Page:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import httpx2
 import pytest
 from mcp import Client
