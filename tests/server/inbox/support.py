@@ -58,6 +58,12 @@ class Page:
         """The visible text with single spaces."""
         return " ".join(self.words.split())
 
+    @property
+    def run_id(self) -> str:
+        """The id of the execution to which a form led."""
+        assert self.status == 303, self.words
+        return self.headers["location"].rpartition("/")[2]
+
     def form(self, ending: str) -> Form:
         """The one form whose action ends with `ending`."""
         [found] = [form for form in self.forms if form.action.endswith(ending)]
@@ -183,6 +189,21 @@ async def visit(
     """An inbox, and a browser that has logged in."""
     async with inbox(ledger, tools=tools, store=store, settings=settings) as found:
         yield found, await found.log_in()
+
+
+@asynccontextmanager
+async def visit_run(
+    *steps: dict[str, JsonValue],
+    approved: bool = False,
+    schema: JsonValue = None,
+    inputs: dict[str, JsonValue] | None = None,
+) -> AsyncGenerator[tuple[Inbox, Browser, planwarden.Execution]]:
+    """An inbox with a run of the steps, whose one question a person has answered, and the browser of that person."""
+    async with visit() as (found, browser):
+        document = {**plan(*steps), **({} if schema is None else {"inputs": schema})}
+        run = await found.warden.execute_plan(document, inputs=inputs)
+        await browser.decide(run.suspensions[0].suspension_id, "approve" if approved else "reject")
+        yield found, browser, run
 
 
 def open_inbox(

@@ -1,15 +1,15 @@
 """A person runs a finished execution again with other inputs, and sees beside the old run what differs."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden import Execution
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, Page, visit
-from tests.support.wardens import Ledger, plan, tool_step
+from tests.server.inbox.support import Browser, Inbox, Page, visit, visit_run
+from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -29,19 +29,13 @@ ERASE = tool_step("erase", "erase", {"ids": _take("ids")})
 GIVEN: dict[str, JsonValue] = {"topic": "old", "ids": [7]}
 
 
-@asynccontextmanager
-async def _open(
-    *steps: dict[str, JsonValue], approved: bool, ledger: Ledger | None = None, **extra: JsonValue
-) -> AsyncGenerator[tuple[Inbox, Browser, planwarden.Execution]]:
-    """An inbox with a run of the steps that a person approved or rejected."""
-    async with visit(ledger or Ledger()) as (found, browser):
-        document: dict[str, JsonValue] = {**plan(*steps), "inputs": {**INPUTS, **extra}}
-        run = await found.warden.execute_plan(document, inputs={**GIVEN, **({"more": 1} if extra else {})})
-        await browser.decide(run.suspensions[0].suspension_id, "approve" if approved else "reject")
-        yield found, browser, run
+def _open(*, approved: bool, **extra: JsonValue) -> AbstractAsyncContextManager[tuple[Inbox, Browser, Execution]]:
+    """An inbox with a run that a person approved or rejected."""
+    inputs = {**GIVEN, **({"more": 1} if extra else {})}
+    return visit_run(FIND, ERASE, approved=approved, schema={**INPUTS, **extra}, inputs=inputs)
 
 
-async def _form(browser: Browser, run: planwarden.Execution) -> Page:
+async def _form(browser: Browser, run: Execution) -> Page:
     page = await browser.open(f"/inbox/executions/{run.execution_id}/inputs")
     assert page.status == 200, page.words
     return page
@@ -53,29 +47,23 @@ def _key(page: Page, label: str) -> str:
     return page.text[:start].rpartition('<label for="')[2].partition('"')[0]
 
 
-def _id_of(page: Page) -> str:
-    assert page.status == 303, page.words
-    return page.headers["location"].rpartition("/")[2]
-
-
 @requirement("console:other-inputs")
 async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_not_changed() -> None:
-    ledger = Ledger()
-    async with _open(FIND, ERASE, approved=False, ledger=ledger) as (found, browser, run):
+    async with _open(approved=False) as (found, browser, run):
         assert "Run again with other inputs" in (await browser.open(f"/inbox/executions/{run.execution_id}")).words
         page = await _form(browser, run)
         fields = page.form("/inputs/run").fields
         ids, topic, limit = (_key(page, name) for name in ("ids", "topic", "limit"))
         assert (fields[topic], fields[limit], fields["from"]) == (["old"], ["3"], [""]) and "7" in fields[ids][0]
         answers = [await browser.submit(page.form("/inputs/run"), press="run", **{ids: "[8]"}) for _ in range(2)]
-        assert _id_of(answers[0]) == _id_of(answers[1]) != run.execution_id
+        assert answers[0].run_id == answers[1].run_id != run.execution_id
         retried = await found.warden.get_execution(run.thread_id)
-        assert retried.execution_id == _id_of(answers[0]) and retried.status == "suspended"
+        assert retried.execution_id == answers[0].run_id and retried.status == "suspended"
         state = await found.warden.service.engine.find(retried.execution_id)
         assert state.inputs == {"topic": "old", "ids": [8], "limit": 3}
         assert state.starter is not None and (state.starter.principal, state.starter.channel) == ("ann", "inbox")
         await browser.decide(retried.suspensions[0].suspension_id, "approve")
-        assert ledger.lines == ["erase [8]"]
+        assert found.ledger.lines == ["erase [8]"]
         beside = await browser.open(f"/inbox/executions/{retried.execution_id}/compare/{run.execution_id}")
         assert "What differs" in beside.words and "[7]" in beside.words and "[8]" in beside.words
         assert "erase: state" in beside.words and "find: result" not in beside.words
@@ -83,8 +71,7 @@ async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_no
 
 @requirement("console:other-inputs")
 async def test_a_fork_with_other_inputs_runs_the_chosen_step_and_all_after_it_again() -> None:
-    ledger = Ledger()
-    async with _open(FIND, ERASE, approved=True, ledger=ledger) as (found, browser, run):
+    async with _open(approved=True) as (found, browser, run):
         page = await _form(browser, run)
         topic = _key(page, "topic")
         assert page.form("/inputs/run").fields["from"] == ["find"]
@@ -93,17 +80,17 @@ async def test_a_fork_with_other_inputs_runs_the_chosen_step_and_all_after_it_ag
         assert refused.status == 422 and "Nothing was started" in refused.words
         assert refused.form("/inputs/run").fields[topic] == ["new"]
         assert refused.form("/inputs/run").fields["from"] == ["erase"]
-        started = _id_of(await browser.submit(refused.form("/inputs/run"), press="run", **{"from": "find"}))
+        started = (await browser.submit(refused.form("/inputs/run"), press="run", **{"from": "find"})).run_id
         await found.warden.service.engine.wait(await found.warden.service.engine.find(started), 60)
         state = await found.warden.service.engine.find(started)
-        assert state.inputs["topic"] == "new" and ledger.lines == ["erase [7]"] and state.status == "suspended"
+        assert state.inputs["topic"] == "new" and found.ledger.lines == ["erase [7]"] and state.status == "suspended"
         beside = await browser.open(f"/inbox/executions/{started}/compare/{run.execution_id}")
         assert '"old"' in beside.words and '"new"' in beside.words and "find: arguments" in beside.words
 
 
 @requirement("console:other-inputs")
 async def test_values_that_do_not_fit_are_shown_at_their_fields_and_enter_starts_nothing() -> None:
-    async with _open(FIND, ERASE, approved=False) as (found, browser, run):
+    async with _open(approved=False) as (found, browser, run):
         page = await _form(browser, run)
         topic, limit = _key(page, "topic"), _key(page, "limit")
         checked = await browser.submit(page.form("/inputs/run"), press="check", **{topic: "new"})
@@ -119,17 +106,17 @@ async def test_values_that_do_not_fit_are_shown_at_their_fields_and_enter_starts
 
 @requirement("console:other-inputs")
 async def test_inputs_that_the_schema_lets_in_besides_are_filled_in_too() -> None:
-    async with _open(FIND, ERASE, approved=False, additionalProperties={"type": "integer"}) as (found, browser, run):
+    async with _open(approved=False, additionalProperties={"type": "integer"}) as (found, browser, run):
         page = await _form(browser, run)
         assert '"more": 1' in page.form("/inputs/run").fields["more"][0]
-        started = _id_of(await browser.submit(page.form("/inputs/run"), press="run", more='{"more": 2}'))
+        started = (await browser.submit(page.form("/inputs/run"), press="run", more='{"more": 2}')).run_id
         state = await found.warden.service.engine.find(started)
         assert state.inputs == {**GIVEN, "limit": 3, "more": 2}
 
 
 @requirement("console:other-inputs")
 async def test_a_run_that_cannot_go_on_or_takes_no_inputs_offers_no_form() -> None:
-    async with _open(FIND, ERASE, approved=False) as (found, browser, run):
+    async with _open(approved=False) as (found, browser, run):
         waiting = (await found.ask()).execution_id
         plain = await found.warden.execute_plan(plan(tool_step("n", "note", {"text": "x"})), wait_seconds=60)
         form = (await _form(browser, run)).form("/inputs/run")
@@ -144,7 +131,7 @@ async def test_a_run_that_cannot_go_on_or_takes_no_inputs_offers_no_form() -> No
 
 @requirement("console:other-inputs")
 async def test_what_was_written_stays_when_a_later_run_went_on_meanwhile() -> None:
-    async with _open(FIND, ERASE, approved=False) as (found, browser, run):
+    async with _open(approved=False) as (found, browser, run):
         page = await _form(browser, run)
         topic = _key(page, "topic")
         later = await found.warden.retry(run.thread_id)

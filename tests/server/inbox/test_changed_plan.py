@@ -1,8 +1,6 @@
 """A person goes on from a finished run with a changed plan, and sees before it starts what that does."""
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import planwarden
 from planwarden.server.inbox.pages import changed_plan
 from planwarden.server.settings.configuration import Settings
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Inbox, Page, visit
+from tests.server.inbox.support import Browser, Page, visit, visit_run
 from tests.support.wardens import Ledger, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -21,18 +19,6 @@ FIND = tool_step("find", "find", {"topic": "owls"})
 NOTE = tool_step("note", "note", {"text": "kept"})
 ERASE = tool_step("erase", "erase", {"ids": [1]}, dependencies=["find"])
 NASTY = "</textarea><script>alert(1)</script>\u202e<b>"
-
-
-@asynccontextmanager
-async def _open(
-    *steps: dict[str, JsonValue], approved: bool = False, ledger: Ledger | None = None, inputs: JsonValue = None
-) -> AsyncGenerator[tuple[Inbox, Browser, planwarden.Execution]]:
-    """An inbox with a run of the steps, in which a person has answered the one question."""
-    async with visit(ledger or Ledger()) as (found, browser):
-        document = {**plan(*steps), **({} if inputs is None else {"inputs": inputs})}
-        run = await found.warden.execute_plan(document, inputs=None if inputs is None else {"text": "old"})
-        await browser.decide(run.suspensions[0].suspension_id, "approve" if approved else "reject")
-        yield found, browser, run
 
 
 async def _form(browser: Browser, run: planwarden.Execution) -> Page:
@@ -51,15 +37,12 @@ async def _check(browser: Browser, run: planwarden.Execution, document: JsonValu
 async def _start(browser: Browser, shown: Page) -> str:
     """The id of the run that starts."""
     assert shown.status in (200, 409), shown.words
-    answer = await browser.submit(shown.form("/plan/run"), press="run")
-    assert answer.status == 303, answer.words
-    return answer.headers["location"].rpartition("/")[2]
+    return (await browser.submit(shown.form("/plan/run"), press="run")).run_id
 
 
 @requirement("console:changed-plan", "inbox:no-script")
 async def test_a_changed_plan_is_compared_step_by_step_and_then_started_once_by_whom_it_was() -> None:
-    ledger = Ledger()
-    async with _open(FIND, NOTE, ERASE, ledger=ledger) as (found, browser, run):
+    async with visit_run(FIND, NOTE, ERASE) as (found, browser, run):
         assert "Fork with a changed plan" in (await browser.open(f"/inbox/executions/{run.execution_id}")).words
         text = (await _form(browser, run)).form("/plan/run").fields["plan"][0]
         changed = json.loads(text)
@@ -80,13 +63,12 @@ async def test_a_changed_plan_is_compared_step_by_step_and_then_started_once_by_
         assert state.retry_of == run.execution_id and state.principal == source.principal
         asked = (await found.warden.get_execution(run.thread_id)).suspensions[0]
         await browser.decide(asked.suspension_id, "approve")
-        assert ledger.lines == ["note kept", "erase [8]", "note after"]
+        assert found.ledger.lines == ["note kept", "erase [8]", "note after"]
 
 
 @requirement("console:changed-plan")
 async def test_what_runs_again_or_is_removed_names_the_effects_that_are_not_undone() -> None:
-    ledger = Ledger()
-    async with _open(FIND, NOTE, ERASE, approved=True, ledger=ledger) as (found, browser, run):
+    async with visit_run(FIND, NOTE, ERASE, approved=True) as (found, browser, run):
         other = plan(FIND, tool_step("erase", "erase", {"ids": [9]}, dependencies=["find"]))
         shown = await _check(browser, run, other, **{"from": "erase"})
         said = shown.said
@@ -101,13 +83,12 @@ async def test_what_runs_again_or_is_removed_names_the_effects_that_are_not_undo
         again = await browser.open(f"/inbox/executions/{started}/plan")
         shown = await browser.submit(again.form("/plan/run"), press="check")
         assert f"It also ran in execution {run.execution_id}; what it did there is not undone." in shown.said
-    assert ledger.lines == ["note kept", "erase [1]"]
+    assert found.ledger.lines == ["note kept", "erase [1]"]
 
 
 @requirement("console:changed-plan")
 async def test_a_run_that_is_done_goes_on_with_new_steps_alone() -> None:
-    ledger = Ledger()
-    async with _open(FIND, ERASE, approved=True, ledger=ledger) as (found, browser, run):
+    async with visit_run(FIND, ERASE, approved=True) as (found, browser, run):
         same = await _check(browser, run, plan(FIND, ERASE))
         assert same.status == 422 and "Every step of this plan is done; choose the step" in same.words
         between = tool_step("between", "note", {"text": "x"})
@@ -119,14 +100,14 @@ async def test_a_run_that_is_done_goes_on_with_new_steps_alone() -> None:
         assert ">again from step between on<" in inserted.text
         started = await _start(browser, await _check(browser, run, plan(FIND, ERASE, between)))
         state = await found.warden.service.engine.wait(await found.warden.service.engine.find(started), 60)
-        assert state.status == "completed" and ledger.lines == ["erase [1]", "note x"]
+        assert state.status == "completed" and found.ledger.lines == ["erase [1]", "note x"]
 
 
 @requirement("console:changed-plan")
 async def test_every_fault_is_named_at_once_and_the_text_stays() -> None:
     schema: JsonValue = {"type": "object", "properties": {"text": {"type": "string"}, "limit": {"type": "integer"}}}
     own = tool_step("note", "note", {"text": {"$from": "inputs", "pointer": "/text"}})
-    async with _open(FIND, own, ERASE, inputs=schema) as (found, browser, run):
+    async with visit_run(FIND, own, ERASE, schema=schema, inputs={"text": "old"}) as (found, browser, run):
         both = await _check(browser, run, "{ no plan", inputs="[1]")
         assert both.status == 422 and "The text of the plan is not valid JSON" in both.words
         assert (
@@ -152,7 +133,7 @@ async def test_every_fault_is_named_at_once_and_the_text_stays() -> None:
 
 @requirement("console:changed-plan")
 async def test_a_plan_that_takes_other_inputs_is_given_them_on_the_page() -> None:
-    async with _open(FIND, ERASE) as (found, browser, run):
+    async with visit_run(FIND, ERASE) as (found, browser, run):
         taking = tool_step("erase", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}}, dependencies=["find"])
         other: dict[str, JsonValue] = {**plan(FIND, taking), "inputs": {"required": ["ids"], "properties": {"ids": {}}}}
         form = (await _form(browser, run)).form("/plan/run")
@@ -167,7 +148,7 @@ async def test_a_plan_that_takes_other_inputs_is_given_them_on_the_page() -> Non
 
 @requirement("console:changed-plan")
 async def test_nothing_starts_that_was_not_shown() -> None:
-    async with _open(FIND, ERASE) as (found, browser, run):
+    async with visit_run(FIND, ERASE) as (found, browser, run):
         form = (await _form(browser, run)).form("/plan/run")
         shown = await _check(browser, run, plan(FIND, tool_step("erase", "erase", {"ids": [8]})))
         ready = shown.form("/plan/run")
@@ -189,7 +170,7 @@ async def test_nothing_starts_that_was_not_shown() -> None:
 
 @requirement("console:changed-plan")
 async def test_a_run_that_was_continued_meanwhile_keeps_the_text_and_leads_to_the_later_one() -> None:
-    async with _open(FIND, ERASE) as (found, browser, run):
+    async with visit_run(FIND, ERASE) as (found, browser, run):
         changed = json.dumps(plan(FIND, tool_step("erase", "erase", {"ids": [8]})))
         shown = await _check(browser, run, changed)
         later = await found.warden.retry(run.thread_id)
@@ -209,7 +190,7 @@ async def test_a_run_that_was_continued_meanwhile_keeps_the_text_and_leads_to_th
 
 @requirement("console:changed-plan")
 async def test_hostile_and_endless_text_is_bounded_and_stays_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with _open(FIND, ERASE) as (found, browser, run):
+    async with visit_run(FIND, ERASE) as (found, browser, run):
         nasty = tool_step("x", "note", {"text": NASTY}, description=NASTY)
         shown = await _check(browser, run, plan(FIND, ERASE, nasty))
         assert shown.status == 200 and "<script>alert" not in shown.text and "\\u202e" in shown.words

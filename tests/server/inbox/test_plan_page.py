@@ -8,8 +8,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.mcp.app.plan import build_plan
 from tests.requirements import requirement
-from tests.server.inbox.support import Browser, Page, inbox, visit
-from tests.support.wardens import confirm, tool_step
+from tests.server.inbox.support import Browser, Page, inbox, visit, visit_run
+from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -20,12 +20,6 @@ ERASE = tool_step("erase", "erase", {"ids": [1]}, dependencies=["find"])
 
 async def _open(browser: Browser, execution_id: str, query: str = "") -> Page:
     return await browser.open(f"/inbox/executions/{execution_id}{query}")
-
-
-def _id_of(page: Page) -> str:
-    """The id of the execution that a form led to."""
-    assert page.status == 303, page.words
-    return page.headers["location"].rpartition("/")[2]
 
 
 @requirement("console:plan")
@@ -42,23 +36,19 @@ async def test_the_page_says_what_a_plan_is_how_far_it_is_and_what_each_step_did
         assert '{"ids": [1]}' in done.words and "hx-trigger" not in done.text
 
 
-@requirement("console:plan")
-async def test_a_failed_plan_says_so_first_and_its_failed_step_is_unfolded() -> None:
-    async with inbox() as found:
-        failed = await found.warden.execute_plan({"todoList": [FIND, tool_step("b", "broken", {})]}, wait_seconds=60)
-        page = await _open(await found.log_in(), failed.execution_id)
-        assert "The plan failed" in page.words and 'class="remark bad"' in page.text
-        assert re.search(r'<details class="step failed" id="step-2" open>', page.text)
-        assert 'id="step-1">' in page.text
-
-
 @requirement("console:plan", "conditions:closed")
-async def test_a_skipped_step_says_which_condition_did_not_hold_and_is_no_fault() -> None:
+async def test_a_failed_step_is_unfolded_and_a_skipped_one_says_which_condition_did_not_hold() -> None:
     when: JsonValue = {"value": {"$from": "find", "pointer": "/ids"}, "matches": {"minItems": 4}}
-    async with inbox() as found:
-        done = await found.warden.execute_plan({"todoList": [FIND, {**NOTE, "when": when}]}, wait_seconds=60)
-        page = await _open(await found.log_in(), done.execution_id)
-    assert "the value is a list of 3, and minItems asks for 4" in page.words and 'class="fault"' not in page.text
+    async with visit() as (found, browser):
+        failed, done = [
+            await found.warden.execute_plan(plan(FIND, step), wait_seconds=60)
+            for step in (tool_step("b", "broken", {}), {**NOTE, "when": when})
+        ]
+        page = await _open(browser, failed.execution_id)
+        assert "The plan failed" in page.words and 'class="remark bad"' in page.text
+        assert re.search(r'<details class="step failed" id="step-2" open>', page.text) and 'id="step-1">' in page.text
+        page = await _open(browser, done.execution_id)
+        assert "the value is a list of 3, and minItems asks for 4" in page.words and 'class="fault"' not in page.text
 
 
 @requirement("console:plan", "voices:apart", "app:plan")
@@ -95,7 +85,7 @@ async def test_a_person_cancels_a_plan() -> None:
     async with visit() as (found, browser):
         asked = await found.ask(FIND, ERASE)
         page = await _open(browser, asked.execution_id)
-        assert _id_of(await browser.submit(page.form("/cancel"))) == asked.execution_id
+        assert (await browser.submit(page.form("/cancel"))).run_id == asked.execution_id
         stored = await found.current_execution(asked)
         assert stored.status == "cancelled" and found.ledger.lines == []
         assert "cancelled in the inbox by ann" in (await _open(browser, asked.execution_id)).words
@@ -103,11 +93,9 @@ async def test_a_person_cancels_a_plan() -> None:
 
 @requirement("console:steer")
 async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
-        await browser.decide(asked.suspension_id, "reject")
+    async with visit_run(NOTE, {**ERASE, "dependencies": ["note"]}) as (found, browser, asked):
         form = (await _open(browser, asked.execution_id)).form("/retry")
-        first, second = _id_of(await browser.submit(form)), _id_of(await browser.submit(form))
+        first, second = (await browser.submit(form)).run_id, (await browser.submit(form)).run_id
         assert first == second != asked.execution_id
         page = await _open(browser, first)
         assert "taken over from an earlier run" in page.words and "this run goes on from it" in page.words
@@ -120,24 +108,20 @@ async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> 
 
 @requirement("console:steer")
 async def test_a_page_of_before_does_not_go_on_from_what_a_later_page_started() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(NOTE, {**ERASE, "dependencies": ["note"]})
-        await browser.decide(asked.suspension_id, "reject")
+    async with visit_run(NOTE, {**ERASE, "dependencies": ["note"]}) as (found, browser, asked):
         one, other = [(await _open(browser, asked.execution_id)).form("/retry") for _ in range(2)]
-        started = _id_of(await browser.submit(one))
+        started = (await browser.submit(one)).run_id
         await found.warden.service.engine.cancel(await found.warden.service.engine.find(started), None)
         refused = await browser.submit(other)
         assert refused.status == 422 and "a later run of this thread exists" in refused.words
-        assert _id_of(await browser.submit(one)) == started
+        assert (await browser.submit(one)).run_id == started
 
 
 @requirement("console:steer")
 async def test_a_fork_runs_from_the_chosen_step_on_again() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(NOTE, confirm("ask", dependencies=["note"]))
-        await browser.decide(asked.suspension_id, "approve")
+    async with visit_run(NOTE, confirm("ask", dependencies=["note"]), approved=True) as (found, browser, asked):
         page = await _open(browser, asked.execution_id)
-        forked = _id_of(await browser.submit(page.form("/fork"), **{"from": "note"}))
+        forked = (await browser.submit(page.form("/fork"), **{"from": "note"})).run_id
         await found.warden.service.engine.wait(await found.warden.service.engine.find(forked), 60)
         assert found.ledger.lines == ["note x", "note x"]
         refused = await browser.submit(page.form("/fork"), **{"from": "nowhere", "key": "another-key"})
@@ -146,10 +130,8 @@ async def test_a_fork_runs_from_the_chosen_step_on_again() -> None:
 
 @requirement("console:steer")
 async def test_a_rehearsal_from_the_page_changes_nothing() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(FIND, ERASE)
-        await browser.decide(asked.suspension_id, "reject")
-        rehearsed = _id_of(await browser.submit((await _open(browser, asked.execution_id)).form("/rehearse")))
+    async with visit_run(FIND, ERASE) as (found, browser, asked):
+        rehearsed = (await browser.submit((await _open(browser, asked.execution_id)).form("/rehearse"))).run_id
         await found.warden.service.engine.wait(await found.warden.service.engine.find(rehearsed), 60)
         page = await _open(browser, rehearsed)
         assert "was rehearsed: nothing was changed" in page.words and "erase [1]" not in found.ledger.lines
