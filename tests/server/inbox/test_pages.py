@@ -112,25 +112,21 @@ async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> 
 
 
 @requirement("inbox:unknown")
-@pytest.mark.parametrize("path", ["", "/standing", "/grant", "/decision"])
-async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path: str) -> None:
+async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer_and_missing_pages_an_error_page() -> None:
     async with visit() as (found, browser):
         asked = await found.warden.run_goal("think", wait_seconds=60)
         csrf = (await browser.open("/inbox")).forms[0].fields["csrf"]
-        answers: list[tuple[int, str]] = []
-        for suspension_id in (asked.suspensions[0].suspension_id, "0" * 32, "x", "%00", "a" * 5_000):
-            where = f"/inbox/suspensions/{suspension_id}{path}"
-            fields = {"csrf": csrf, "decision": ["approve"], "digest": ["0" * 64]}
-            page = await (browser.send(where, fields) if path == "/decision" else browser.open(where))
-            answers.append((page.status, page.words))
-        assert len(set(answers)) == 1 and answers[0][0] == 404
-
-
-@pytest.mark.parametrize("path", ["/executions/none", "/nowhere", "/suspensions", "/static/none", "/?after=forged"])
-async def test_a_missing_page_is_an_error_page(path: str) -> None:
-    async with inbox() as found:
-        page = await (await found.log_in()).open(f"/inbox{path}")
-        assert page.status in (404, 422) and "To the inbox" in page.words and "Traceback" not in page.text
+        fields = {"csrf": csrf, "decision": ["approve"], "digest": ["0" * 64]}
+        for path in ("", "/standing", "/grant", "/decision"):
+            answers: set[tuple[int, str]] = set()
+            for suspension_id in (asked.suspensions[0].suspension_id, "0" * 32, "x", "%00", "a" * 5_000):
+                where = f"/inbox/suspensions/{suspension_id}{path}"
+                page = await (browser.send(where, fields) if path == "/decision" else browser.open(where))
+                answers.add((page.status, page.words))
+            assert [status for status, _ in answers] == [404], path
+        for path in ("/executions/none", "/nowhere", "/suspensions", "/static/none", "/?after=forged"):
+            page = await browser.open(f"/inbox{path}")
+            assert page.status in (404, 422) and "To the inbox" in page.words and "Traceback" not in page.text
 
 
 @requirement("inbox:paged")
