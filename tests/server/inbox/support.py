@@ -20,7 +20,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.ports.sessions import SessionStore, sessions_of
 from tests.support.fakes import WatchedStore
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
@@ -220,27 +220,12 @@ def open_inbox(
     return Inbox(made, site, build_inbox_app(site, lambda: {HOST}))
 
 
-async def open_watched(made: planwarden.Warden) -> Browser:
-    """An inbox whose sessions lie elsewhere, because a watched store keeps none."""
+class CountingStore(WatchedStore):
+    """A store that writes down what it is asked, except for sessions."""
 
-    class Both:
-        """The watched store, with sessions beside it."""
-
-        def __init__(self, store: WatchedStore) -> None:
-            self._store = store
-            self.sessions = MemoryStore().sessions
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._store, name)
-
-    store = made.service.engine.store
-    assert isinstance(store, WatchedStore)
-    made.service.engine.store = Both(store)  # pyright: ignore[reportAttributeAccessIssue]
-    site = InboxSite(service=lambda: made.service, settings=Settings(home=Path("/nonexistent")))
-    app = build_inbox_app(site, lambda: {HOST})
-    browser = Browser(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}"), site)
-    await browser.log_in()
-    return browser
+    @property
+    def sessions(self) -> SessionStore:
+        return sessions_of(self.inner)
 
 
 def read(response: httpx2.Response) -> Page:

@@ -15,12 +15,11 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.kit import by, decide
 from tests.requirements import requirement
-from tests.server.inbox.support import inbox, open_watched, visit
+from tests.server.inbox.support import CountingStore, inbox, visit
 from tests.server.inbox.test_saved_plans import NOTE
 from tests.server.inbox.test_saved_plans import write as write_plan
 from tests.server.schedules.support import add_schedule
-from tests.support.fakes import StoreCall, WatchedStore
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -131,17 +130,11 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer_and_m
 
 @requirement("inbox:paged")
 async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_waits() -> None:
-    calls: list[str] = []
-
-    async def count(moment: StoreCall) -> None:
-        if moment.when == "before":
-            calls.append(moment.call)
-
-    store = WatchedStore(MemoryStore(), count)
-    async with warden(Ledger(), store=store) as made:
-        for number in range(PAGE_SIZE * 3 + 1):
-            await made.execute_plan(plan(tool_step("s", "erase", {"ids": [number]})))
-        browser = await open_watched(made)
+    store = CountingStore(MemoryStore())
+    calls = store.calls
+    async with visit(store=store) as (found, browser):
+        for _ in range(PAGE_SIZE * 3 + 1):
+            await found.ask()
         for path, most in (("/inbox", PAGE_SIZE), ("/inbox/history", 0)):
             calls.clear()
             page = await browser.open(path)

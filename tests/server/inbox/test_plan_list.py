@@ -10,10 +10,9 @@ from planwarden.server.inbox.pages.plan_list import PAGE_SIZE
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.schedules import PlanSchedule
 from tests.requirements import requirement
-from tests.server.inbox.support import ERASE, Page, inbox, open_watched, visit
+from tests.server.inbox.support import ERASE, CountingStore, Page, inbox, visit
 from tests.storage.suite import Scribe
-from tests.support.fakes import StoreCall, WatchedStore
-from tests.support.wardens import Ledger, plan, tool_step, warden
+from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -106,18 +105,12 @@ async def test_titles_are_escaped_and_cut_and_words_of_others_are_quoted() -> No
 
 @requirement("inbox:plans", "inbox:paged")
 async def test_pages_follow_the_filter_and_no_log_is_read_for_them() -> None:
-    calls: list[str] = []
-
-    async def count(moment: StoreCall) -> None:
-        if moment.when == "before":
-            calls.append(moment.call)
-
-    store = WatchedStore(MemoryStore(), count)
-    async with warden(Ledger(), store=store) as made:
+    store = CountingStore(MemoryStore())
+    calls = store.calls
+    async with visit(store=store) as (found, browser):
         for number in range(2 * PAGE_SIZE + 1):
-            await made.execute_plan(plan(ERASE), goal=f"Erase {number}", wait_seconds=60)
-        await made.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
-        browser = await open_watched(made)
+            await found.warden.execute_plan(plan(ERASE), goal=f"Erase {number}", wait_seconds=60)
+        await found.warden.execute_plan(plan(FIND), goal="Look around", wait_seconds=60)
         seen: list[str] = []
         where: str | None = "/inbox/plans?q=erase&state=waiting"
         while where is not None:
