@@ -112,11 +112,12 @@ async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
         assert ledger.lines[1:] == [json.dumps(["c@d.org", "Dear all", 3, True, ["x"], "first\nsecond"])]
 
 
+LONG = "w" * 1_500 + "END"
 FORM: dict[str, JsonValue] = {
     "type": "object",
     "required": ["count", "size"],
     "properties": {
-        "count": {"type": "integer", "minimum": 1, "description": "How <b>many</b>"},
+        "count": {"type": "integer", "minimum": 1, "description": f"How <b>many</b> {LONG}"},
         "size": {"type": "string", "enum": ["small", "large"]},
         "sure": {"type": "boolean"},
         "note": {"type": "string", "default": "none"},
@@ -125,12 +126,13 @@ FORM: dict[str, JsonValue] = {
 }
 
 
-async def test_a_form_is_filled_in_on_the_page() -> None:
+@requirement("forms:whole")
+async def test_a_form_is_shown_whole_and_filled_in_on_the_page() -> None:
     async with visit() as (found, browser):
-        asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": FORM}))
+        asked = await found.ask(tool_step("s", "requestInput", {"message": f"Which? {LONG}", "form": FORM}))
         page = await browser.open_question(asked)
         keys = {name: _key(page.text, name) for name in ("count", "size", "sure", "note", "extra")}
-        assert "How <b>many</b>" in page.words and "<b>many" not in page.text
+        assert f"How <b>many</b> {LONG}" in page.words and f"Which? {LONG}" in page.words and "<b>many" not in page.text
         missing = await browser.submit(page.form("/decision"), press="approve", **{keys["count"]: "2"})
         assert missing.status == 422 and "this field is required" in missing.words
         wrong = await browser.submit(

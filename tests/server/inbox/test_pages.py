@@ -66,15 +66,20 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
 
 @requirement("inbox:facts-first")
 async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_their_own_page() -> None:
-    text = "x" * 3_000 + " the end"
+    text, name = "x" * 3_000 + " the end", "n" * 900
     whole = json.dumps(text)
     async with visit(tools=[send]) as (found, browser):
-        asked = await found.ask(tool_step("s", "send", {"to": "a", "body": text}))
+        asked = await found.ask(tool_step("s", "send", {"to": "a", "body": text, "tags": {name: "x"}}))
         listed = await browser.open("/inbox")
         digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
         assert f"[{len(whole)} bytes, sha256 {digest}]" in listed.words and "the end" not in listed.words
         own = await browser.open_question(asked)
-        assert digest in own.words and "the end" in own.words and '<details class="long">' in own.text
+        assert (
+            digest in own.words
+            and "the end" in own.words
+            and name in own.words
+            and '<details class="long">' in own.text
+        )
 
 
 @requirement("inbox:hostile")
@@ -173,26 +178,6 @@ async def test_what_a_confirmation_covers_is_shown_with_every_argument() -> None
             words = (await browser.open(f"/inbox{path}")).words
             assert "also covers" in words and "erase" in words and "[7]" in words
         assert "covers 1 more call" in (await browser.open("/inbox")).words
-
-
-@requirement("forms:whole")
-async def test_names_words_and_forms_are_whole_on_the_page() -> None:
-    name, words, label = "n" * 900, "w" * 1_500 + "END", "l" * 900
-
-    @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")
-    async def ask(given: dict[str, str]) -> planwarden.Suspend:
-        """Ask."""
-        form: dict[str, JsonValue] = {
-            "type": "object",
-            "properties": {label: {"type": "string", "description": label + "D"}},
-        }
-        return planwarden.Suspend(message=words, form=form)
-
-    async with visit(tools=[ask]) as (found, browser):
-        asked = await found.ask(tool_step("a", "ask", {"given": {name: "x"}}))
-        page = await browser.open_question(asked)
-        for text in (name, words, label, label + "D"):
-            assert text in page.words
 
 
 @requirement("inbox:live", "inbox:plans")
