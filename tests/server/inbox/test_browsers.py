@@ -31,13 +31,13 @@ async def open_home(home: Path) -> AsyncGenerator[tuple[Inbox, MemoryStore]]:
         yield found, store
 
 
-async def choose(browser: Browser, endpoint: str = ENDPOINT, **changes: str) -> Page:
+async def choose(browser: Browser, endpoint: str = ENDPOINT, agent: str = FIREFOX, **changes: str) -> Page:
     """What the script sends after the person and the browser agreed."""
     double = BrowserDouble()
     form = (await browser.open("/inbox")).form("/browsers/add")
     given = {"endpoint": endpoint, "p256dh": double.p256dh, "auth": encode(double.auth), **changes}
     fields: Fields = {**form.fields, **{name: [value] for name, value in given.items()}}
-    return await browser.send(form.action, fields, user_agent=FIREFOX)
+    return await browser.send(form.action, fields, user_agent=agent)
 
 
 async def list_all(store: MemoryStore) -> list[NotifiedBrowser]:
@@ -65,6 +65,9 @@ async def test_a_person_chooses_a_browser_sees_it_and_stops_it(tmp_path: Path) -
         assert stopped.status == 303 and await list_all(store) == []
         assert (await ann.submit(page.form(f"/browsers/{stored.browser_id}/remove"))).status == 404
         assert await list_kinds(store) == ["browser_added", "browser_removed"]
+        await choose(ann, agent="<script>alert(1)</script>")
+        page = await ann.open("/inbox")
+        assert "A browser" in page.words and "alert(1)" not in page.text
 
 
 @requirement("push:key", "push:page")
