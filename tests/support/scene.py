@@ -143,6 +143,12 @@ class InboxScene:
         execution = await self.warden.execute_plan(plan(*steps), goal=goal)
         return execution.suspensions[0].suspension_id
 
+    async def find_execution(self, suspension_id: str) -> str:
+        """Returns the id of the execution that asks."""
+        row = await self.warden.service.engine.store.find_suspension(suspension_id)
+        assert row is not None
+        return row.execution_id
+
     async def ask_every_kind(self) -> dict[str, str]:
         """Asks questions of every kind, and returns the ids of their suspensions."""
         return {

@@ -106,7 +106,7 @@ async def _open(home: Path, store: Store | None = None) -> AsyncGenerator[Tour]:
             assert not tour.findings, "\n".join(tour.findings)
 
 
-async def _answer(found: InboxScene, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
+async def answer(found: InboxScene, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
     """Decides, and returns the id of the execution."""
     row = await found.warden.service.engine.store.find_suspension(suspension_id)
     assert row is not None
@@ -213,11 +213,11 @@ async def _see_questions(tour: Tour) -> None:
     edit = Decision(
         approved=True, modified_args={"invoice": "x", "amount": 1, "currency": "EUR", "account": "\u202eother"}
     )
-    await _answer(found, ids["pay"], edit, CLAIMED)
+    await answer(found, ids["pay"], edit, CLAIMED)
     ids["rejected"] = await found.run_to_question(LETTER)
     ids["done"] = await found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
-    await _answer(found, ids["rejected"], Decision(approved=False, reason="not now"))
-    await _answer(found, ids["done"], Decision(approved=True))
+    await answer(found, ids["rejected"], Decision(approved=False, reason="not now"))
+    await answer(found, ids["done"], Decision(approved=True))
     await tour.visit(*(f"/suspensions/{suspension_id}" for suspension_id in ids.values()))
     together = "&".join(f"id={ids[name]}" for name in ("mail", "pay", "hostile", "form", "covers"))
     await tour.visit(f"/review?{together}")
@@ -309,7 +309,7 @@ async def _see_saved_plans(tour: Tour, home: Path) -> None:
 async def _see_runs(tour: Tour) -> None:
     found = tour.found
     run = await found.warden.run_plan("clean", {"days": 60})
-    rejected = await _answer(found, run.suspensions[0].suspension_id, Decision(approved=False))
+    rejected = await answer(found, run.suspensions[0].suspension_id, Decision(approved=False))
     failing = await found.warden.execute_plan(plan(tool_step("a", "crm_find", {"older_than_days": 3})), wait_seconds=60)
     await tour.visit(f"/executions/{rejected}", f"/executions/{rejected}?at=4", f"/executions/{failing.execution_id}")
     await tour.visit(f"/executions/{failing.execution_id}/keep")
@@ -355,9 +355,7 @@ async def test_axe_finds_nothing_on_pages_of_ten_thousand_rows(home: Path) -> No
         assert waiting.total > MANY
         await tour.visit(f"/review?{urlencode([('id', row.suspension_id) for row in waiting.rows])}")
         asked = await ask_about_rows(tour.found, MANY)
-        row = await store.find_suspension(asked)
-        assert row is not None
-        await tour.visit(f"/suspensions/{asked}", f"/executions/{row.execution_id}")
+        await tour.visit(f"/suspensions/{asked}", f"/executions/{await tour.found.find_execution(asked)}")
     await store.close()
 
 

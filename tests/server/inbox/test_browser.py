@@ -78,8 +78,7 @@ async def open_browser(
 async def test_everything_works_without_script() -> None:
     async with open_browser(java_script_enabled=False) as d:
         first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
-        await d.page.goto(await d.found.make_link())
-        await d.page.click("main button[type=submit]")
+        await d.log_in()
         await d.page.click(f"#q-{first} a.open")
         await d.page.click("text=Edit the arguments first")
         await d.page.get_by_label("copies").fill("2")

@@ -61,8 +61,7 @@ async def test_tab_and_enter_lead_from_the_list_to_the_plan_its_graph_and_a_deci
         await d.page.wait_for_selector("text=approved by ann")
         assert await d.page.title() == "Approved: Run crm_delete? · planwarden"
         await press(d, "Open the plan", "Clean the CRM")
-        row = await d.found.warden.service.engine.store.find_suspension(asked)
-        assert row is not None and d.page.url.endswith(row.execution_id)
+        assert d.page.url.endswith(await d.found.find_execution(asked))
         await reach(d, "✓ delete done")
         await d.page.keyboard.press("Enter")
         await d.page.get_by_text("Proven by the log: crm_delete ran.").wait_for()

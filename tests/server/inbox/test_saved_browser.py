@@ -57,33 +57,11 @@ async def count_runs(d: BrowserTester) -> int:
     return len(await d.found.warden.service.engine.store.executions(None, 100))
 
 
-@requirement("saved:started", "inbox:no-script")
-@pytest.mark.parametrize("script", [True, False])
-async def test_a_person_starts_a_plan_and_answers_what_it_asks(home: Path, script: bool) -> None:
-    async with open_browser(home=home, java_script_enabled=script) as d:
-        await d.page.goto(await d.found.make_link(target="/inbox/saved"))
-        await d.page.click("main button[type=submit]")
-        await d.page.click("text=Clean the CRM")
-        await d.page.click("button.primary")
-        await wait_for_text(d, "[role=alert]", "nothing was started")
-        assert await d.page.get_by_label("reason").get_attribute("aria-invalid") == "true"
-        take_refusals(d)
-        await d.page.get_by_label("reason").fill("stale")
-        await d.page.get_by_role("button", name="Forecast").click()
-        await wait_for_text(d, ".forecast", "With the inputs of the form")
-        assert await count_runs(d) == 0
-        await d.page.click("button.primary")
-        await d.page.wait_for_url("**/inbox/executions/*")
-        await wait_for_text(d, "main", "inbox (ann)")
-        assert await count_runs(d) == 1 and d.found.ledger.lines == []
-
-
 @requirement("saved:once")
 @pytest.mark.parametrize("script", [True, False])
 async def test_a_double_click_starts_one_run_and_leads_to_it(home: Path, script: bool) -> None:
     async with open_browser(home=home, java_script_enabled=script) as d:
-        await d.page.goto(await d.found.make_link(target="/inbox/saved/look"))
-        await d.page.click("main button[type=submit]")
+        await d.log_in(target="/inbox/saved/look")
         await d.page.dblclick("button.primary", no_wait_after=True)
         await d.page.wait_for_url("**/inbox/executions/*")
         await wait_for_text(d, "h1", "look")

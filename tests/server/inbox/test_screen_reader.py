@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from planwarden.agent.approval.answers import Authority, Decision
 from tests.requirements import requirement
-from tests.server.inbox.test_accessibility import ANN
+from tests.server.inbox.test_accessibility import answer
 from tests.server.inbox.test_browser import BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, PAY
@@ -85,19 +85,6 @@ PLAN = """
 """
 
 
-async def _find_execution(d: BrowserTester, suspension_id: str) -> str:
-    row = await d.found.warden.service.engine.store.find_suspension(suspension_id)
-    assert row is not None
-    return row.execution_id
-
-
-async def _answer(d: BrowserTester, suspension_id: str, decision: Decision, authority: Authority = ANN) -> None:
-    service = d.found.warden.service
-    row = await service.engine.store.find_suspension(suspension_id)
-    assert row is not None
-    await service.answer(row.thread_id, suspension_id, decision, authority, wait_seconds=60, principal=None)
-
-
 @requirement("inbox:screen-reader", "voices:apart")
 async def test_headings_voices_states_and_buttons_are_named_in_the_order_of_the_page() -> None:
     from playwright.async_api import expect
@@ -106,10 +93,10 @@ async def test_headings_voices_states_and_buttons_are_named_in_the_order_of_the_
         pay = await d.found.run_to_question({**PAY, "description": "Pay what is due"}, goal="Pay the invoice")
         edited: dict[str, Any] = {"invoice": "x", "amount": 1, "currency": "EUR", "account": "other"}
         claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-        await _answer(d, pay, Decision(approved=True, modified_args=edited), claimed)
+        await answer(d.found, pay, Decision(approved=True, modified_args=edited), claimed)
         delete = await d.found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
         await d.log_in()
-        execution_id = await _find_execution(d, delete)
+        execution_id = await d.found.find_execution(delete)
         for path, tree in (("", WAITING), (f"/suspensions/{pay}", QUESTION), (f"/executions/{execution_id}", PLAN)):
             await d.page.goto(f"{d.found.url}{path}")
             await expect(d.page.locator("body")).to_match_aria_snapshot(tree)
@@ -123,7 +110,7 @@ async def test_what_became_of_a_question_is_said_where_it_stands_open() -> None:
         asked = await d.found.run_to_question(PAY)
         await d.log_in(target=f"/inbox/suspensions/{asked}")
         news = await _mark_news(d)
-        await _answer(d, asked, Decision(approved=False))
+        await answer(d.found, asked, Decision(approved=False))
         await expect(news).to_have_text(re.compile("^Rejected."))
         assert await news.evaluate("(region) => region.isTheSame")
 
@@ -134,10 +121,10 @@ async def test_a_plan_that_goes_on_is_said_and_leaves_the_focus_where_it_was() -
 
     async with open_browser() as d:
         asked = await d.found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
-        await d.log_in(target=f"/inbox/executions/{await _find_execution(d, asked)}")
+        await d.log_in(target=f"/inbox/executions/{await d.found.find_execution(asked)}")
         news, graph = await _mark_news(d), d.page.get_by_role("group", name="Graph of the plan")
         await graph.focus()
-        await _answer(d, asked, Decision(approved=True))
+        await answer(d.found, asked, Decision(approved=True))
         await expect(news).to_have_text("The plan is completed. 2 of 2 steps")
         assert await news.evaluate("(region) => region.isTheSame")
         await expect(graph).to_be_focused()
