@@ -30,7 +30,7 @@ def apply_started(execution: ExecutionState, event: ev.StepStarted, at: float) -
 
 def apply_loop_began(execution: ExecutionState, event: ev.LoopBegan, at: float) -> FieldChanges:
     state = move_step(execution, event.step_id, event)
-    if state.step.loop is None or state.items is not None:
+    if state.step.loop is None or state.items is not None or state.calls:
         raise IllegalTransition(f"step {event.step_id!r} has no loop that could begin")
     return {"steps": replace_step(execution, begin_loop(state, event.items))}
 
