@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -21,6 +22,7 @@ HANG_S = 120
 LIMIT_S, WIDE_LIMIT_S = 400.0, 3_600.0
 """For one run, of the tests that are named and of whole folders."""
 MAX_NAMED = 3
+PYTHON = Path(".venv", "bin", "python")
 State = Literal["found", "NOT FOUND", "does not apply", "breaks the tests"]
 
 
@@ -49,6 +51,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="planwarden-teeth-") as folder:
         tree = Path(folder) / "tree"
         _copy_tree(tree)
+        _make_python(tree)
         finders = {patch.name: _try(patch, tree, is_wide=given.all) for patch in patches[number - 1 :: count]}
         # A test that fails without the bugs has found none of them.
         found = sorted({test for tests in finders.values() for test in tests})
@@ -74,6 +77,15 @@ def _copy_tree(tree: Path) -> None:
         if os.path.lexists(ROOT / name):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+
+
+def _make_python(tree: Path) -> None:
+    """Make a Python that imports the copy, in whatever programs the tests start, and else what this Python has."""
+    venv.create(tree / PYTHON.parents[1], symlinks=True)
+    [own] = (tree / PYTHON.parents[1]).glob("lib/python*/site-packages")
+    sites = (path for path in sys.path if Path(path).name == "site-packages")
+    lines = [str(tree / "src"), *(f"import site; site.addsitedir({site!r})" for site in sites)]
+    (own / "copy.pth").write_text("\n".join(lines) + "\n")
 
 
 def _try(patch: Patch, tree: Path, *, is_wide: bool) -> Sequence[str]:
@@ -114,14 +126,18 @@ def _run(tree: Path, tests: Collection[str], *, is_stopped: bool) -> Run:
     """Run the tests in the copy; with `is_stopped` only until the first one fails."""
     journal = tree.parent / "journal"
     journal.write_text("")
-    paths = os.pathsep.join([str(tree / "src"), str(tree)])
-    environment = {**os.environ, "PYTHONPATH": paths, JOURNAL: str(journal)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.teeth.witness"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(tree / PYTHON), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.teeth.witness"]
     command += ["-o", f"faulthandler_timeout={HANG_S}"]
     command += ["-x", "-n", "0"] if is_stopped else ["-n", "auto", "--dist", "worksteal"]
     command += ["-m", "not browser", *tests]
     process = subprocess.Popen(
-        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=tree,
+        env={**environment, JOURNAL: str(journal)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     output = b""
     try:
