@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.folds.moves import FieldChanges, move_step, replace_step
 from planwarden.agent.core.state import Call, ExecutionState, ModelOutage, ModelTurn, TokenUsage
@@ -20,6 +21,8 @@ def apply_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) 
         changes["synthesis"] = event.content or ""
     elif event.purpose == "step":
         state = move_step(execution, event.step_id or "", event)
+        if event.calls and state.step.loop is not None and state.items is None:
+            raise IllegalTransition(f"step {event.step_id!r} gets its calls from its loop, which has not begun")
         first = len(state.calls) + 1
         calls = tuple(
             Call(
