@@ -172,27 +172,6 @@ async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by
     assert done.status == "completed" and attempts == [5, 5] and done.steps[0].result == "paid"
 
 
-async def test_the_caller_thinks_when_no_model_is_configured() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await w.run_goal("write a note")
-        [planning] = asked.suspensions
-        assert (planning.addressee, planning.kind, asked.awaiting) == ("caller", "plan", "caller")
-        assert "note(text): Write a line." in (planning.prompt or "") and planning.answer_schema is not None
-        asked = await w.submit_answer(asked.thread_id, planning.suspension_id, plan(model_step("a", "note")))
-        [stepping] = asked.suspensions
-        assert stepping.kind == "step" and [tool.name for tool in stepping.tools] == ["note"]
-        asked = await w.submit_answer(asked.thread_id, stepping.suspension_id, {"content": "I wrote it."})
-        [enforced] = asked.suspensions
-        assert "did not count" in (enforced.prompt or "") and asked.steps[0].retries == 1
-        call: JsonValue = {"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}
-        asked = await w.submit_answer(asked.thread_id, enforced.suspension_id, call)
-        [synthesis] = asked.suspensions
-        assert synthesis.kind == "synthesis" and ledger.lines == ["note x"]
-        done = await w.submit_answer(asked.thread_id, synthesis.suspension_id, {"content": "Written."})
-    assert (done.status, done.output) == ("completed", "Written.")
-
-
 @pytest.mark.parametrize("content", [None, 7, [], {}, {"toolCalls": "all"}, {"toolCalls": [{"name": "x"}]}, {"x": 1}])
 async def test_a_malformed_answer_of_the_caller_changes_nothing(content: JsonValue) -> None:
     async with warden(Ledger()) as w:
