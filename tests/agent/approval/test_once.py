@@ -12,20 +12,8 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from tests.kit import (
-    Decision,
-    calls,
-    decide,
-    governed,
-    model_step,
-    plan,
-    requirement,
-    says,
-    statuses,
-    tool_step,
-    warden,
-)
-from tests.support.wardens import pass_time
+from tests.kit import Decision, decide, governed, requirement
+from tests.support.wardens import calls, model_step, pass_time, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

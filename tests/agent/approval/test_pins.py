@@ -46,17 +46,13 @@ class Changing:
         return plan(tool_step("ask", "displayConfirmation", {"action": "go?"}), tool_step("do", "g_t", {"text": "x"}))
 
 
-async def answered(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
-    return await approve(warden, execution)
-
-
 @requirement("downstream:pins")
 async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_needs_no_approval() -> None:
     changing = Changing("read")
     async with changing.warden as warden:
         execution = await warden.execute_plan(changing.confirming())
         changing.become(description="Second.", input_schema={**TEXT, "required": ["text"]})
-        execution = await answered(warden, execution)
+        execution = await approve(warden, execution)
         [question] = execution.suspensions
         assert (question.kind, question.risk) == ("approval", "confirm") and changing.ran == []
         [found] = question.found
@@ -65,7 +61,7 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_need
             'description "First." is now "Second.".'
         )
         assert question.message == "use g_t"
-        execution = await answered(warden, execution)
+        execution = await approve(warden, execution)
         assert execution.status == "completed" and changing.ran == ["Second."]
 
 
@@ -75,7 +71,7 @@ async def test_a_changed_tool_that_no_longer_takes_the_approved_arguments_is_not
     async with changing.warden as warden:
         execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
         changing.become(input_schema={"type": "object", "required": ["other"]})
-        execution = await answered(warden, execution)
+        execution = await approve(warden, execution)
         assert execution.status == "failed" and changing.ran == []
         assert execution.steps[0].error is not None and '"other" is a required' in execution.steps[0].error.message
 
@@ -91,7 +87,7 @@ async def test_an_approval_of_the_changed_tool_holds_for_later_calls_that_need_n
         )
         execution = await warden.execute_plan(steps)
         changing.become(description="Second.")
-        execution = await answered(warden, await answered(warden, execution))
+        execution = await approve(warden, await approve(warden, execution))
         assert execution.status == "completed" and len(changing.ran) == 2
 
 
@@ -106,10 +102,10 @@ async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
         execution = await warden.execute_plan(steps)
         changing.become(description="Second.")
         with pytest.raises(StaleDefinition, match="a tool that it covers changed"):
-            await answered(warden, execution)
+            await approve(warden, execution)
         execution = await warden.get_execution(execution.thread_id)
         assert execution.status == "suspended" and changing.ran == []
-        execution = await answered(warden, execution)
+        execution = await approve(warden, execution)
         assert execution.status == "completed" and changing.ran == ["Second."]
 
 
@@ -147,16 +143,6 @@ async def test_a_change_between_two_processes_is_noticed_at_the_decision(tmp_pat
         assert "d_note changed" in question.found[0] and "note x" not in place.ledger
         assert (await approve(warden, execution)).status == "completed"
     assert place.ledger.count("note x") == 1
-
-
-async def test_pins_survive_the_store_and_the_fold(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
-    async with planwarden.Warden(settings=settings) as warden:
-        execution = await warden.execute_plan(plan(tool_step("ask", "displayConfirmation", {"action": "go?"})))
-    async with planwarden.Warden(settings=settings) as warden:
-        state = await warden.service.load_newest(execution.thread_id, "local")
-        known = warden.tools.get("displayConfirmation")
-        assert known is not None and state.pins == {"displayConfirmation": known.digest[:32]}
 
 
 def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:

@@ -10,20 +10,8 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.state import new_execution
 from planwarden.storage.memory.store import MemoryStore
-from tests.kit import (
-    YES,
-    Decision,
-    Ledger,
-    by,
-    confirm,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests.kit import YES, Decision, by, decide, requirement
+from tests.support.wardens import Ledger, confirm, model_step, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

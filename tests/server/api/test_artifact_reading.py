@@ -71,24 +71,24 @@ async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) ->
         assert await service.read_artifact(mine["threadId"], name, principal="local")
 
 
-def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
-    cli = Cli(make_home(tmp_path / "home"))
+def test_the_command_line_writes_an_artifact_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli = Cli(make_home(tmp_path / "home"), capture=capsys)
     with (cli.home / "tools.py").open("a") as file:
         file.write(
             '\n\n@planwarden.tool(risk="read", effect="read")\nasync def dump() -> list[str]:\n'
             '    """A lot."""\n    return ["line"] * 100_000\n'
         )
-    ran = cli.spawn("run", cli.write("plan.json", plan(tool_step("a", "dump"))), "--json")
+    ran = cli.main("run", cli.write("plan.json", plan(tool_step("a", "dump"))), "--json")
     stood, thread = ran.json["steps"][0]["result"], ran.json["threadId"]
-    said = cli.spawn("show", thread, "--artifact", stood["artifactId"])
+    said = cli.main("show", thread, "--artifact", stood["artifactId"])
     assert (said.code, said.err) == (0, "") and json.loads(said.out) == ["line"] * 100_000
-    assert f"{stood['sizeBytes']} bytes, artifact {stood['artifactId']}" in cli.spawn("show", thread).out
+    assert f"{stood['sizeBytes']} bytes, artifact {stood['artifactId']}" in cli.main("show", thread).out
     for words, why in (
         (("show", thread, "--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread[:8]}'"),
         (("show", "nope", "--artifact", stood["artifactId"]), "in thread 'nope'"),
         (("show", thread, "--artifact", stood["artifactId"], "--json"), "it goes with no other option of show"),
     ):
-        refused = cli.spawn(*words)
+        refused = cli.main(*words)
         assert refused.code == 2 and why in refused.err and refused.err.count("\n") == 1
 
 

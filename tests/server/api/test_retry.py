@@ -12,23 +12,10 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import build_step_prompt
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from tests.kit import (
-    NO,
-    Decision,
-    Ledger,
-    calls,
-    confirm,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    says,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests.kit import NO, Decision, decide, requirement
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash, StoreCall, WatchedStore
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
