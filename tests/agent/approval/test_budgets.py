@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -122,20 +121,6 @@ async def test_a_failed_call_gives_back_only_if_nothing_happened(fault: Exceptio
     async with warden(tools=till.tools(), settings=limited(SUM)) as w:
         assert await run(w, 500) == ["suspended" if isinstance(fault, OutcomeUnknown) else "failed"]
         assert await run(w, 500) == [then]
-
-
-@requirement("rules:budget")
-async def test_sixteen_plans_together_never_exceed_a_budget() -> None:
-    till, answers = Till(), list[str]()
-    async with warden(tools=till.tools(), settings=limited(SUM)) as w:
-
-        async def compete() -> None:
-            answers.extend(await run(w, 100))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(16):
-                tasks.start_soon(compete)
-    assert sorted(answers) == ["completed"] * 5 + ["suspended"] * 11 and till.ledger == [100] * 5
 
 
 @requirement("rules:budget")

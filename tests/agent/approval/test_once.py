@@ -1,6 +1,5 @@
 """Once per business key: a second call is refused before anybody is asked, in whatever plan, retry or fork."""
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -244,17 +243,3 @@ async def test_a_freed_key_lets_the_retry_pass_and_a_rehearsal_takes_none() -> N
         await forget(store)
         assert (await w.retry(refused.thread_id)).status == "completed"
     assert till.ledger == ["pay p-7"] * 2
-
-
-@requirement("rules:once")
-async def test_sixteen_plans_with_one_key_have_one_effect() -> None:
-    till, answers = Till(), list[str]()
-    async with warden(tools=till.tools(), settings=ONCE) as w:
-
-        async def run(tool: str) -> None:
-            answers.append((await w.execute_plan(call(tool, payment_id="p-7"))).status)
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(16):
-                tasks.start_soon(run, "pay")
-    assert sorted(answers) == ["completed"] + ["failed"] * 15 and till.ledger == ["pay p-7"]

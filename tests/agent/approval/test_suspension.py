@@ -219,34 +219,38 @@ async def test_a_warden_left_by_a_cancelled_task_still_closes_its_store(tmp_path
         *({"approved": no} for no in ("false", "true", 1, 0)),
     ],
 )
-async def test_an_answer_of_another_type_is_refused_and_the_question_stays_open(wrong: Any) -> None:
-    ledger = Ledger()
+async def test_an_answer_of_another_type_is_refused_and_the_question_stays_open(wrong: dict[str, Any]) -> None:
+    ledger, given = Ledger(), {"approved": True, **wrong}
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
         with pytest.raises(InvalidArguments):
-            await decide(w, asked, planwarden.Decision(**{"approved": True, **wrong}))
+            await decide(w, asked, planwarden.Decision(**given))
         assert ledger.lines == []
         assert (await decide(w, asked)).status == "completed"
     assert ledger.lines == ["erase [1]"]
 
 
-ONE: tuple[str, dict[str, JsonValue]] = ("displayConfirmation", {"action": "one"})
-ERASE: tuple[str, dict[str, JsonValue]] = ("erase", {"ids": [1]})
+Calls = list[tuple[str, dict[str, JsonValue]]]
+ONE: Calls = [("displayConfirmation", {"action": "one"})]
+TWO: Calls = [("displayConfirmation", {"action": "two"})]
+ERASE: Calls = [("erase", {"ids": [1]})]
+BATCHES: dict[str, tuple[Calls, list[JsonValue], list[list[str]]]] = {
+    "two questions": (ONE + TWO, ["one", "two"], [[], []]),
+    # The same arguments get the decision that is recorded.
+    "one question twice": (ONE + ONE, ["one"], [[]]),
+    "one effect twice": (ERASE + ERASE, [{"ids": [1]}] * 2, [[], ["erase [1]"]]),
+    "calls around a question": (
+        [("note", {"text": "1"}), *ONE, ("note", {"text": "2"})],
+        ["one"],
+        [["note 1"]],
+    ),
+}
+"""The calls, what is asked about in turn, and what has happened by then."""
 
 
-@pytest.mark.parametrize(
-    ("batch", "asked_for", "effects"),
-    [
-        ([ONE, ("displayConfirmation", {"action": "two"})], ["one", "two"], [[], []]),
-        # The same arguments get the decision that is recorded.
-        ([ONE, ONE], ["one"], [[]]),
-        ([ERASE, ERASE], [{"ids": [1]}] * 2, [[], ["erase [1]"]]),
-        ([("note", {"text": "1"}), ONE, ("note", {"text": "2"})], ["one"], [["note 1"]]),
-    ],
-    ids=["two questions", "one question twice", "one effect twice", "calls around a question"],
-)
+@pytest.mark.parametrize(("batch", "asked_for", "effects"), BATCHES.values(), ids=BATCHES)
 async def test_each_call_of_a_batch_is_asked_about_when_those_before_it_have_results(
-    batch: list[tuple[str, dict[str, JsonValue]]], asked_for: list[JsonValue], effects: list[list[str]]
+    batch: Calls, asked_for: list[JsonValue], effects: list[list[str]]
 ) -> None:
     ledger, ids = Ledger(), set[str]()
     async with warden(ledger, script=[calls(*batch)]) as w:
@@ -275,7 +279,7 @@ async def test_each_call_of_a_batch_is_asked_about_when_those_before_it_have_res
     ids=["none was shown", "another one was shown"],
 )
 async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown(
-    step: dict[str, JsonValue], reply: list[tuple[str, dict[str, JsonValue]]], effects: list[str]
+    step: dict[str, JsonValue], reply: Calls, effects: list[str]
 ) -> None:
     ledger = Ledger()
     async with warden(ledger, script=[calls(*reply)]) as w:

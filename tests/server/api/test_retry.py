@@ -10,11 +10,8 @@ import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, NotRetryable, ThreadBusy, UnknownThread
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import build_step_prompt
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
 from tests.kit import NO, Decision, decide, requirement
 from tests.storage.suite import BackEnd
-from tests.support.fakes import Crash, StoreCall, WatchedStore
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -291,16 +288,16 @@ async def test_what_cannot_be_retried_is_refused_with_a_code() -> None:
 
 
 @requirement("retry:once")
-async def test_two_retries_at_the_same_moment_in_two_processes_do_it_once(back_end: BackEnd) -> None:
-    shop = Shop()
-    found, refusals = list[planwarden.Execution](), list[str]()
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_retries_at_the_same_moment_in_two_processes_do_it_once(back_end: BackEnd, key: str | None) -> None:
+    shop, finished, refusals = Shop(), list[planwarden.Execution](), list[str]()
     async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
         failed = await one.execute_plan(PLAN)
         shop.is_mended = True
 
         async def retry(made: planwarden.Warden) -> None:
             try:
-                found.append(await made.retry(failed.thread_id, wait_seconds=60))
+                finished.append(await made.retry(failed.thread_id, key=key, wait_seconds=60))
             except (NotRetryable, ThreadBusy) as refused:
                 refusals.append(refused.code)
 
@@ -308,67 +305,12 @@ async def test_two_retries_at_the_same_moment_in_two_processes_do_it_once(back_e
             async with anyio.create_task_group() as tasks:
                 for made in (one, two) * 4:
                     tasks.start_soon(retry, made)
-        assert [execution.status for execution in found] == ["completed"] and len(refusals) == 7
-    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
-
-
-@requirement("retry:once")
-async def test_a_retry_with_a_key_happens_once(back_end: BackEnd) -> None:
-    shop = Shop()
-    ids = set[str]()
-    async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
-        failed = await one.execute_plan(PLAN)
-        shop.is_mended = True
-
-        async def retry(made: planwarden.Warden) -> None:
-            ids.add((await made.retry(failed.thread_id, key="k", wait_seconds=60)).execution_id)
-
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                for made in (one, two) * 3:
-                    tasks.start_soon(retry, made)
-        assert len(ids) == 1
-        assert (await two.retry(failed.thread_id, key="k")).execution_id in ids
-        with pytest.raises(KeyConflict):
-            await two.retry(failed.thread_id, key="k", from_step="mend")
-    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
-
-
-@requirement("retry:once")
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_crash_around_the_commit_of_a_retry_loses_and_doubles_nothing(when: str) -> None:
-    clock = ManualClock()
-    shop, store = Shop(), MemoryStore(clock)
-    async with shop.warden(store=store) as made:
-        failed = await made.execute_plan(PLAN)
-    shop.is_mended = True
-    hits = 0
-
-    async def die(moment: StoreCall) -> None:
-        nonlocal hits
-        if (moment.call, moment.when) == ("append", when):
-            hits += 1
-            raise Crash
-
-    try:
-        async with shop.warden(store=WatchedStore(store, die)) as dying:
-            await dying.retry(failed.thread_id, wait_seconds=0)
-    except* Crash:
-        pass
-    assert hits
-    async with shop.warden(store=store) as made:
-        with anyio.fail_after(60):
-            try:
-                done = await made.retry(failed.thread_id, wait_seconds=60)
-            except (ThreadBusy, NotRetryable):
-                # The dead process owns it until nobody heard of it for long enough.
-                while (done := await made.get_execution(failed.thread_id)).status == "running":
-                    clock.advance(30)
-                    await made.service.engine.tick()
-                # The effect that it had announced may have happened.
-                [question] = done.suspensions
-                assert question.kind == "reconcile" and question.step_id == "mend"
-                decision = Decision(approved=True, content={"happened": False})
-                done = await decide(made, question, decision)
-    assert done.status == "completed" and done.retry_of == failed.execution_id
-    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
+        # With a key all get the one execution, also later.
+        assert {execution.status for execution in finished} == {"completed"} and len(finished) + len(refusals) == 8
+        assert len(refusals) == (7 if key is None else 0)
+        ids = {execution.execution_id for execution in finished}
+        if key is not None:
+            ids.add((await two.retry(failed.thread_id, key=key)).execution_id)
+            with pytest.raises(KeyConflict):
+                await two.retry(failed.thread_id, key=key, from_step="mend")
+    assert len(ids) == 1 and shop.ledger.lines == ["note owls", "mend owls", "note owls"]
