@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import Schedule
 from planwarden.server.settings.configuration import Settings, load_settings
@@ -280,21 +279,3 @@ def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: 
     # Nobody has to look at a pending question again because reminders come at another time.
     assert load(FILE.replace("[60, 300]", "[61]").replace("3600", "4000")).policy_digest == found.policy_digest
     assert load(FILE.replace('"critical"', '"dangerous"')).policy_digest != found.policy_digest
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[approvals]\nescalate_to = ['bob']", "approvals.escalate_to does nothing without escalate_after_s"),
-        ("[tools.a]\nescalate_to = ['bob']", 'tools."a".escalate_to does nothing without escalate_after_s'),
-        ("[tools.a]\nremind_after_s = [0]", "remind_after_s"),
-        ("[tools.a]\nremind_after_s = ['5']", "remind_after_s"),
-        ("[tools.a]\nremind_after = [5]", "unknown key"),
-        ("[tools.a]\nremind_after_s = [5, 60]\nanswer_within_s = 60", "nobody is reminded after 60 s"),
-        ("[approvals]\nescalate_after_s = 9e9", "escalate_after_s"),
-    ],
-)
-def test_a_schedule_that_cannot_be_kept_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "planwarden.toml").write_text(text)
-    with pytest.raises(InvalidArguments, match=said):
-        load_settings(home=tmp_path, environment={})

@@ -64,27 +64,30 @@ async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_ca
 
 
 @requirement("plan:review")
-async def test_covering_lets_exactly_the_known_calls_through_and_asks_about_the_others() -> None:
+async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_ones_through() -> None:
     ledger = Ledger()
-    async with warden(ledger) as w:
-        going = await answer(w, await reviewed(w), COVER)
+
+    @planwarden.tool(risk="critical")
+    async def wipe() -> str:
+        """Wipe."""
+        raise AssertionError("it ran")
+
+    async with warden(ledger, tools=[wipe]) as w:
+        critical = await reviewed(w, tool_step("a", "wipe"))
+        assert critical.suspensions[0].confirms == ()
+        going = await answer(w, critical, COVER)
+        assert [(question.kind, question.needs) for question in going.suspensions] == [("approval", "signed")]
+        asked = await reviewed(w)
+        still = await answer(w, asked, COVER, "client")
+        assert still.status == "suspended" and still.awaiting == "human" and ledger.lines == []
+        going = await answer(w, still, COVER)
         [question] = going.suspensions
         assert (question.step_id, ledger.lines) == ("bound", ["note hello", "erase [7]"])
         assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1, 2, 3]}
         done = await answer(w, going, YES)
-        rows = (await w.service.audit.read_page()).rows
+        rows = (await w.service.audit.read_page(thread_id=done.thread_id)).rows
         assert done.status == "completed" and await find_faults(w, done) == ()
     assert [row.kind for row in rows if row.kind != "policy"] == ["asked", "decided", "covered", "asked", "decided"]
-
-
-@requirement("plan:review")
-async def test_covering_needs_what_its_calls_need() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await reviewed(w)
-        still = await answer(w, asked, COVER, "client")
-        assert still.status == "suspended" and still.awaiting == "human" and ledger.lines == []
-        assert (await answer(w, still, COVER)).suspensions[0].step_id == "bound"
 
 
 @requirement("plan:review")
@@ -153,20 +156,6 @@ async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
             await answer(w, asked, Decision(content={}))
         still = await w.get_execution(asked.thread_id)
     assert still.suspensions[0].digest == asked.suspensions[0].digest and ledger.lines == []
-
-
-@requirement("plan:review")
-async def test_critical_calls_are_never_covered() -> None:
-    @planwarden.tool(risk="critical")
-    async def wipe() -> str:
-        """Wipe."""
-        raise AssertionError("it ran")
-
-    async with warden(tools=[wipe]) as w:
-        asked = await reviewed(w, tool_step("a", "wipe"))
-        assert asked.suspensions[0].confirms == ()
-        going = await answer(w, asked, COVER)
-    assert [(found.kind, found.needs) for found in going.suspensions] == [("approval", "signed")]
 
 
 @requirement("plan:review")

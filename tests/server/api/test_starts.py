@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded
+from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, ThreadBusy
 from planwarden.storage.memory.store import MemoryStore
 from tests.kit import Decision, Ledger, PausingTool, confirm, decide, plan, requirement, says, tool_step, warden
 from tests.storage.suite import BackEnd
@@ -51,32 +51,28 @@ async def test_a_goal_is_planned_once_for_a_key(verb: str) -> None:
 
 
 @requirement("key:once")
-async def test_a_planned_execution_is_run_once_for_a_key() -> None:
+@pytest.mark.parametrize("key", ["run it", "plan it"])
+async def test_a_planned_execution_waits_and_is_run_once_for_another_or_the_same_key(key: str) -> None:
     ledger = Ledger()
     async with warden(ledger, script=PLANNED) as made:
         planned = await made.create_plan("note it", key="plan it")
+        assert planned.status == "planned" and ledger.lines == []
+        with pytest.raises(ThreadBusy):
+            await made.execute_plan(NOTE, thread_id=planned.thread_id)
         for _ in range(2):
-            done = await made.execute_plan(thread_id=planned.thread_id, key="run it")
+            done = await made.execute_plan(thread_id=planned.thread_id, key=key)
             assert (done.execution_id, done.status) == (planned.execution_id, "completed")
         assert (await made.create_plan("note it", key="plan it")).status == "completed"
-        for other in (made.create_plan("note it", key="run it"), made.execute_plan(NOTE, key="run it")):
-            with pytest.raises(KeyConflict):
-                await other
-        with pytest.raises(InvalidArguments, match="no planned execution"):
-            await made.execute_plan(thread_id=planned.thread_id, key="a third")
-    assert ledger.lines == ["note planned"]
-
-
-@requirement("key:once")
-async def test_the_key_that_made_a_plan_also_runs_it_and_once() -> None:
-    ledger = Ledger()
-    async with warden(ledger, script=PLANNED) as made:
-        planned = await made.create_plan("note it", key="k")
-        for _ in range(2):
-            assert (await made.execute_plan(thread_id=planned.thread_id, key="k")).status == "completed"
         elsewhere = await made.create_plan("note it")
         with pytest.raises(KeyConflict, match=planned.execution_id):
-            await made.execute_plan(thread_id=elsewhere.thread_id, key="k")
+            await made.execute_plan(thread_id=elsewhere.thread_id, key=key)
+        with pytest.raises(KeyConflict):
+            await made.execute_plan(NOTE, key=key)
+        if key == "run it":
+            with pytest.raises(KeyConflict):
+                await made.create_plan("note it", key=key)
+        with pytest.raises(InvalidArguments, match="no planned execution"):
+            await made.execute_plan(thread_id=planned.thread_id, key="a third")
     assert ledger.lines == ["note planned"]
 
 
