@@ -10,7 +10,7 @@ from mcp.types import TextResourceContents
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.artifact import ResultWithArtifacts, make_artifact
+from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import UnknownArtifact, UsageError
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.tool import ToolDefinition
@@ -29,6 +29,11 @@ async def _read(client: Client, uri: str) -> Document:
     [content] = (await client.read_resource(uri)).contents
     assert isinstance(content, TextResourceContents)
     return json.loads(content.text)
+
+
+def drawing(artifact: Artifact) -> Tool:
+    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
+    return Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(artifact,))))
 
 
 async def test_an_artifact_is_read_piece_by_piece_over_mcp(tmp_path: Path) -> None:
@@ -95,11 +100,9 @@ def test_the_command_line_writes_an_artifact_whole(tmp_path: Path, capsys: pytes
 def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) -> None:
     folder = make_home(tmp_path / "home")
     hostile = make_artifact(b"\x1b]0;gotcha\x07", "text/plain")
-    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(hostile,))))
 
     async def store_it() -> str:
-        async with planwarden.Warden(folder, tools=[draw]) as w:
+        async with planwarden.Warden(folder, tools=[drawing(hostile)]) as w:
             return (await w.execute_plan(plan(tool_step("a", "draw")))).thread_id
 
     thread_id, home = anyio.run(store_it), CliContext.load(folder, None, {})
@@ -110,9 +113,7 @@ def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) 
 
 async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> None:
     image = make_artifact(bytes(range(256)), "image/png")
-    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(image,))))
-    async with served(tmp_path, tools=[draw]) as found, Client(found.server) as client:
+    async with served(tmp_path, tools=[drawing(image)]) as found, Client(found.server) as client:
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
         piece = await _read(client, f"planwarden://artifacts/{done['threadId']}/{image.artifact_id}")
     assert piece["mediaType"] == "image/png" and piece["base64"].startswith("AAECAwQ") and "text" not in piece
