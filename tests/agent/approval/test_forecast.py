@@ -118,7 +118,8 @@ async def test_the_answer_of_create_plan_has_it_while_the_plan_waits() -> None:
 @requirement("plan:forecast")
 async def test_many_and_large_calls_are_counted_and_not_looked_at() -> None:
     listed: list[JsonValue] = [{"toolName": "note", "arguments": {"text": "x"}}] * 50
-    steps = [tool_step(f"s{number}", "note", {"text": "x"}) | {"toolCalls": listed} for number in range(11)]
+    one = tool_step("a", "note", {"text": "x"})
+    steps: list[Json] = [{**one, "toolCalls": listed, "id": f"s{number}"} for number in range(11)]
     large = tool_step("z", "note", {"text": "x" * 1_100_000})
     assert (await forecast(*steps)).unseen == 50
     assert (await forecast(tool_step("a", "find", {"topic": "x"}), large)).unseen == 1

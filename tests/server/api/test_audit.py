@@ -335,7 +335,8 @@ async def test_an_execution_cut_off_the_audit_is_named_or_if_its_log_is_gone_too
 async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path) -> None:
     async with Stored(tmp_path).open() as store, warden(Ledger(), store=store) as w:
         await decide_all(w, ERASE)
-        asked, turns = await w.execute_plan(ERASE), 0
+        two = plan(tool_step("a", "erase", {"ids": [1]}), tool_step("b", "erase", {"ids": [2]}))
+        asked, turns = await w.execute_plan(two), 0
 
         async def meddle(moment: StoreCall) -> None:
             nonlocal turns, asked
