@@ -124,7 +124,6 @@ REQUIREMENTS: dict[str, str] = {
     "key:owner": "The keys of two owners have nothing to do with each other.",
     "key:valid": "A key has 1 to 200 characters and no control characters.",
     "key:warning": "A plan that is sent again without a key starts, and warns of the unfinished one.",
-    "key:cost": "A start without a key costs no further query.",
     "scheduler:fair": "What is due at once is worked through without pauses, in turn for each owner.",
     "store:starts": "A principal starts one execution with a key, stored with the start, kept as long as it.",
     "store:schedules": "A change of a schedule is stored once for each version, with its row of the audit.",

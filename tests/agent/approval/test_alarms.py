@@ -9,22 +9,18 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
-from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import Schedule, build_alarms
+from planwarden.agent.core.alarms import Schedule
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
+from tests.kit import YES, Ledger, PausingTool, by, confirm, decide, governed, plan, requirement, tool_step, warden
 from tests.storage.suite import BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
-from tests.support.wardens import HUMAN, YES, Ledger, PausingTool, confirm, decide, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-NOBODY = Path("/nonexistent")
 of_two_processes = pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
 """The race is decided by the store, whose laws every kind of store keeps."""
 
@@ -35,7 +31,7 @@ def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tu
         escalate_after_s=escalate_after_s,
         escalate_to=() if escalate_after_s is None else to,
     )
-    return Settings(home=NOBODY, policy=OperatorPolicy(default_schedule=schedule))
+    return governed(default_schedule=schedule)
 
 
 @dataclass
@@ -65,7 +61,7 @@ class Asked:
         return [(event.number, event.kind) for event in events if isinstance(event, ev.SuspensionReminded)]
 
     async def approve(self) -> planwarden.Execution:
-        return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, HUMAN, principal="local")
+        return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, by(), principal="local")
 
 
 @requirement("alarm:once")
@@ -138,14 +134,15 @@ async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> Non
 @requirement("alarm:once")
 async def test_a_question_still_counts_as_asked_after_it_was_reminded_of_and_edited() -> None:
     clock, ledger = ManualClock(), Ledger()
-    claim = Authority(assurance="claimed", channel="test", principal="local")
     async with warden(ledger, store=MemoryStore(clock), settings=policy(60, 120)) as w:
         asked = await Asked.by(w, clock)
         shown = await w.get_execution(asked.thread_id)
         assert await asked.after(60) == [(1, "remind")]
         still = await w.get_execution(asked.thread_id)
         assert still.suspensions[0].digest == shown.suspensions[0].digest
-        revised = await decide(w, still, planwarden.Decision(approved=True, modified_args={"ids": [2]}), claim)
+        revised = await decide(
+            w, still, planwarden.Decision(approved=True, modified_args={"ids": [2]}), by("local", "claimed")
+        )
         assert (still.suspensions[0].revision, revised.suspensions[0].revision) == (1, 2)
         assert await asked.after(60) == [(1, "remind"), (2, "remind")]
         await asked.approve()
@@ -250,13 +247,6 @@ async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recor
     assert done.status == "suspended" and done.steps["slow"].status == "completed"
 
 
-def test_the_schedule_is_sorted_and_ends_with_the_time_to_answer() -> None:
-    schedule = Schedule(remind_after_s=(30.0, 10.0), escalate_after_s=20.0, escalate_to=("bob",))
-    found = [(alarm.kind, alarm.at, alarm.to) for alarm in build_alarms(schedule, 100.0, 130.0)]
-    assert found == [("remind", 110.0, ()), ("escalate", 120.0, ("bob",))]
-    assert len(build_alarms(schedule, 100.0, None)) == 3
-
-
 FILE = """
 [approvals]
 remind_after_s = [600]
@@ -289,21 +279,3 @@ def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: 
     # Nobody has to look at a pending question again because reminders come at another time.
     assert load(FILE.replace("[60, 300]", "[61]").replace("3600", "4000")).policy_digest == found.policy_digest
     assert load(FILE.replace('"critical"', '"dangerous"')).policy_digest != found.policy_digest
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[approvals]\nescalate_to = ['bob']", "approvals.escalate_to does nothing without escalate_after_s"),
-        ("[tools.a]\nescalate_to = ['bob']", 'tools."a".escalate_to does nothing without escalate_after_s'),
-        ("[tools.a]\nremind_after_s = [0]", "remind_after_s"),
-        ("[tools.a]\nremind_after_s = ['5']", "remind_after_s"),
-        ("[tools.a]\nremind_after = [5]", "unknown key"),
-        ("[tools.a]\nremind_after_s = [5, 60]\nanswer_within_s = 60", "nobody is reminded after 60 s"),
-        ("[approvals]\nescalate_after_s = 9e9", "escalate_after_s"),
-    ],
-)
-def test_a_schedule_that_cannot_be_kept_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "planwarden.toml").write_text(text)
-    with pytest.raises(InvalidArguments, match=said):
-        load_settings(home=tmp_path, environment={})

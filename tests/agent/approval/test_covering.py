@@ -3,32 +3,20 @@
 import pytest
 from pydantic import JsonValue
 
-import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.api.replay import replay_logs
-from planwarden.server.views.execution import Execution
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, confirm, model_step, plan, tool_step, warden
+from tests.kit import Decision, Ledger, confirm, decide, model_step, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, JsonValue]
 ITEM: Json = {"$from": "item"}
-HUMAN = Authority(assurance="human", channel="inbox", principal="local")
 FIND = tool_step("find", "find", {"topic": "t"})
 IDS: Json = {"$from": "find", "pointer": "/ids"}
 
 
 def wipe(items: JsonValue, **extra: JsonValue) -> Json:
     return tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=items, **extra)
-
-
-async def decide(w: planwarden.Warden, execution: Execution, decision: Decision) -> Execution:
-    [asked] = execution.suspensions
-    return await w.service.answer(
-        execution.thread_id, asked.suspension_id, decision, HUMAN, wait_seconds=60, principal="local"
-    )
 
 
 @requirement("confirms:loop")
@@ -45,7 +33,7 @@ async def test_one_answer_covers_every_call_of_the_loop_once_also_in_another_pro
         wanted = [{"ids": [item]} for item in (items if isinstance(items, list) else [1, 2, 3])]
         assert [call.arguments for call in question.confirms] == wanted and asked.warnings == ()
     async with warden(ledger, store=store) as w:
-        done = await decide(w, asked, Decision(approved=True))
+        done = await decide(w, asked)
         assert (await replay_logs(store, has_finished=True)).faults == []
     assert (done.status, sorted(ledger.lines)) == ("completed", sorted(f"erase {found['ids']}" for found in wanted))
 
@@ -57,10 +45,10 @@ async def test_a_loop_whose_items_come_later_asks_once_for_all_rows_and_the_plan
         asked = await w.execute_plan(plan(confirm("ask", confirms=["wipe"]), FIND, wipe(IDS)))
         [warning] = asked.warnings
         assert "leave the confirmation out: the loop asks once" in warning and asked.suspensions[0].confirms == ()
-        asked = await decide(w, asked, Decision(approved=True))
+        asked = await decide(w, asked)
         [question] = asked.suspensions
         assert len(question.calls) == 3 and ledger.lines == []
-        done = await decide(w, asked, Decision(approved=True))
+        done = await decide(w, asked)
     assert (done.status, len(ledger.lines)) == ("completed", 3)
 
 
@@ -72,7 +60,7 @@ async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show() -> No
         steps = plan(confirm("ask", confirms=["wipe"]), wipe(many, maxItems=2_000, maxConcurrent=32))
         asked = await w.execute_plan(steps)
         assert len(asked.suspensions[0].confirms) == 1_000
-        asked = await decide(w, asked, Decision(approved=True))
+        asked = await decide(w, asked)
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [1_000]}, {"ids": [1_001]}]
         assert len(ledger.lines) == 1_000
@@ -108,11 +96,7 @@ async def test_a_model_cannot_change_what_a_person_was_asked_about(patch: Json) 
     )
     async with warden(ledger, script=[_reply(patch)]) as opened:
         asked = await opened.execute_plan(steps, wait_seconds=30)
-        [question] = asked.suspensions
-        yes = Decision(approved=True)
-        await opened.service.answer(
-            asked.thread_id, question.suspension_id, yes, HUMAN, wait_seconds=60, principal="local"
-        )
+        await decide(opened, asked)
         assert not [line for line in ledger.lines if line.startswith("erase")]
 
 
@@ -125,9 +109,5 @@ async def test_a_covered_call_that_a_review_turned_into_a_loop_is_asked_about_ag
         asked = await opened.execute_plan(steps, options={"review": "person"}, wait_seconds=30)
         contents: list[JsonValue] = [{"cover": True}, None]
         for content in contents:
-            [question] = asked.suspensions
-            answer = Decision(approved=True, content=content)
-            asked = await opened.service.answer(
-                asked.thread_id, question.suspension_id, answer, HUMAN, wait_seconds=60, principal="local"
-            )
+            asked = await decide(opened, asked, Decision(approved=True, content=content))
         assert asked.status == "suspended" and not [line for line in ledger.lines if line.startswith("erase")]

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.server.api.grants import GrantRequest
@@ -15,18 +14,25 @@ from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, confirm, model_step, plan, tool_step, warden
+from tests.kit import Ledger, by, confirm, model_step, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-PERSON = Authority(assurance="human", channel="test", principal="ann")
 BOUND: JsonValue = {"$from": "find", "pointer": "/ids"}
 
 
-async def forecast(*steps: dict[str, JsonValue], ledger: Ledger | None = None) -> Forecast:
-    async with warden(ledger or Ledger()) as w:
-        return await w.service.forecast_plan(plan(*steps), principal="local")
+Json = dict[str, JsonValue]
+
+
+def taking(inputs: Json, *steps: Json) -> Json:
+    """Return a plan that takes these inputs, all of them required."""
+    return {"inputs": {"properties": inputs, "required": [*inputs]}, **plan(*steps)}
+
+
+async def forecast(*steps: Json, takes: Json | None = None, **inputs: JsonValue) -> Forecast:
+    written = taking(takes, *steps) if takes else plan(*steps)
+    async with warden(Ledger()) as w:
+        return await w.service.forecast_plan(written, inputs=inputs or None, principal="local")
 
 
 @requirement("plan:forecast")
@@ -67,7 +73,7 @@ async def test_what_it_says_of_literal_calls_is_what_a_rehearsal_finds() -> None
     )
     async with warden(Ledger()) as w:
         grant = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
-        await w.service.grants.make(grant, PERSON)
+        await w.service.grants.make(grant, by())
         found = await w.service.forecast_plan(plan(*steps), principal="local")
         done = await w.execute_plan(plan(*steps), options={"rehearse": True}, wait_seconds=60)
     judged = [(step.id, call.rehearsal) for step in done.steps for call in step.actual_tool_calls]
@@ -78,20 +84,18 @@ async def test_what_it_says_of_literal_calls_is_what_a_rehearsal_finds() -> None
 
 @requirement("plan:forecast")
 async def test_inputs_are_known_when_they_are_given_and_unknown_before() -> None:
-    schema: JsonValue = {"type": "object", "properties": {"ids": {"type": "array"}}, "required": ["ids"]}
     step = tool_step("a", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}})
-    written: JsonValue = {"inputs": schema, "todoList": [step]}
-    async with warden(Ledger()) as w:
-        before = await w.service.forecast_plan(written, principal="local")
-        known = await w.service.forecast_plan(written, inputs={"ids": [1]}, principal="local")
-        with pytest.raises(InvalidArguments):
-            await w.service.forecast_plan(written, inputs={"ids": 7}, principal="local")
-    assert [found.takes_from for found in before.only_the_run_knows] == [("inputs",)] and before.asks == ()
+    takes: Json = {"ids": {"type": "array"}}
+    before, known = await forecast(step, takes=takes), await forecast(step, takes=takes, ids=[1])
+    assert [call.takes_from for call in before.only_the_run_knows] == [("inputs",)] and before.asks == ()
     assert [asking.step_id for asking in known.asks] == ["a"] and known.only_the_run_knows == ()
 
 
 @requirement("plan:forecast")
-async def test_a_plan_that_cannot_run_is_refused_as_it_would_be_when_it_is_sent() -> None:
+async def test_what_cannot_run_is_refused_as_it_would_be_when_it_is_sent() -> None:
+    step = tool_step("a", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}})
+    with pytest.raises(InvalidArguments):
+        await forecast(step, takes={"ids": {"type": "array"}}, ids=7)
     with pytest.raises(InvalidPlan, match="unknown tools: 'eraze'"):
         await forecast(tool_step("a", "eraze", {"ids": [1]}))
     with pytest.raises(InvalidPlan):
@@ -113,10 +117,9 @@ async def test_the_answer_of_create_plan_has_it_while_the_plan_waits() -> None:
 
 @requirement("plan:forecast")
 async def test_many_and_large_calls_are_counted_and_not_looked_at() -> None:
-    call: JsonValue = {"toolName": "note", "arguments": {"text": "x"}}
-    listed: list[JsonValue] = [call] * 50
-    many: dict[str, JsonValue] = {**tool_step("a", "note", {"text": "x"}), "toolCalls": listed}
-    steps: list[dict[str, JsonValue]] = [{**many, "id": f"s{number}"} for number in range(11)]
+    listed: list[JsonValue] = [{"toolName": "note", "arguments": {"text": "x"}}] * 50
+    one = tool_step("a", "note", {"text": "x"})
+    steps: list[Json] = [{**one, "toolCalls": listed, "id": f"s{number}"} for number in range(11)]
     large = tool_step("z", "note", {"text": "x" * 1_100_000})
     assert (await forecast(*steps)).unseen == 50
     assert (await forecast(tool_step("a", "find", {"topic": "x"}), large)).unseen == 1
@@ -147,11 +150,8 @@ async def test_the_steps_stand_in_the_order_in_which_they_may_start() -> None:
 
 @requirement("plan:forecast")
 async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_only_the_run_knows() -> None:
-    loop: dict[str, JsonValue] = {**tool_step("all", "erase", {"ids": [{"$from": "item"}]}), "forEach": BOUND}
-    judged: dict[str, JsonValue] = {
-        **tool_step("some", "note", {"text": "x"}),
-        "when": {"value": BOUND, "matches": {"minItems": 1}},
-    }
+    loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=BOUND)
+    judged = tool_step("some", "note", {"text": "x"}, when={"value": BOUND, "matches": {"minItems": 1}})
     found = await forecast(tool_step("find", "find", {"topic": "x"}), loop, judged)
     [asked] = found.asks
     assert (asked.step_id, asked.needs, asked.for_all_rows) == ("all", "human", True)
@@ -166,38 +166,33 @@ async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_on
 
 @requirement("plan:forecast")
 async def test_whether_a_loop_asks_is_open_where_a_grant_or_a_rule_looks_at_its_rows(tmp_path: Path) -> None:
-    loop: dict[str, JsonValue] = {**tool_step("all", "erase", {"ids": [{"$from": "item"}]}), "forEach": [1, 2]}
+    loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
     (tmp_path / "planwarden.toml").write_text('[[rules]]\ntool = "note"\nthen = "ask"\n', encoding="utf-8")
-    noted: dict[str, JsonValue] = {**tool_step("notes", "note", {"text": {"$from": "item"}}), "forEach": ["a"]}
+    noted = tool_step("notes", "note", {"text": {"$from": "item"}}, forEach=["a"])
     async with warden(Ledger(), settings=load_settings(home=tmp_path)) as w:
         ruled = await w.service.forecast_plan(plan(noted), principal="local")
         grant = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
-        await w.service.grants.make(grant, PERSON)
+        await w.service.grants.make(grant, by())
         granted = await w.service.forecast_plan(plan(loop), principal="local")
     assert [found.step_id for found in ruled.only_the_run_knows] == ["notes"] and ruled.asks == ()
     assert [found.step_id for found in granted.only_the_run_knows] == ["all"] and granted.asks == ()
 
 
-def _send_if(when: JsonValue, **extra: JsonValue) -> dict[str, JsonValue]:
-    return {**tool_step("send", "erase", {"ids": [1]}), "when": when, **extra}
-
-
 @requirement("plan:forecast")
 async def test_a_step_whose_condition_is_known_not_to_hold_will_be_skipped_with_what_takes_its_result() -> None:
     big: JsonValue = {"value": {"$from": "inputs", "pointer": "/days"}, "matches": {"minimum": 30}}
-    written: JsonValue = {
-        "inputs": {"properties": {"days": {"type": "integer"}}, "required": ["days"]},
-        "todoList": [
-            _send_if(big),
-            tool_step("takes", "erase", {"ids": {"$from": "send", "pointer": "/erased"}}),
-            tool_step("after", "erase", {"ids": [3]}, dependencies=["send"]),
-        ],
-    }
+    steps = (
+        tool_step("send", "erase", {"ids": [1]}, when=big),
+        tool_step("takes", "erase", {"ids": {"$from": "send", "pointer": "/erased"}}),
+        tool_step("after", "erase", {"ids": [3]}, dependencies=["send"]),
+    )
+    takes: Json = {"days": {"type": "integer"}}
+    few, many = [await forecast(*steps, takes=takes, days=days) for days in (7, 31)]
+    unknown = await forecast(*steps, takes=takes)
     async with warden(Ledger()) as w:
-        few = await w.service.forecast_plan(written, inputs={"days": 7}, principal="local")
-        many = await w.service.forecast_plan(written, inputs={"days": 31}, principal="local")
-        unknown = await w.service.forecast_plan(written, principal="local")
-        ran = await w.execute_plan(written, inputs={"days": 7}, options={"rehearse": True}, wait_seconds=60)
+        ran = await w.execute_plan(
+            taking(takes, *steps), inputs={"days": 7}, options={"rehearse": True}, wait_seconds=60
+        )
     assert [step.skipped_because for step in few.steps] == ["when", "send", None]
     assert [asking.step_id for asking in few.asks] == ["after"]
     assert ":::skipped" in (few.graph or "")
@@ -208,12 +203,9 @@ async def test_a_step_whose_condition_is_known_not_to_hold_will_be_skipped_with_
     assert [(step.skipped_because, step.is_conditional) for step in many.steps] == [(None, False)] * 3
     assert [asking.step_id for asking in many.asks] == ["send", "after"]
     assert [step.fate for step in unknown.steps] == ["runs only if its condition holds", "", ""]
-
-
-@requirement("plan:forecast")
-async def test_a_condition_that_cannot_be_judged_leaves_open_whether_its_step_runs() -> None:
+    # The same of a condition that cannot be judged: this text is not JSON.
     odd: JsonValue = {"value": {"$from": "inputs", "pointer": "/text", "parse": "json"}, "matches": {}}
-    written: JsonValue = {"inputs": {"properties": {"text": {"type": "string"}}}, "todoList": [_send_if(odd)]}
-    async with warden(Ledger()) as w:
-        found = await w.service.forecast_plan(written, inputs={"text": "{"}, principal="local")
-    assert [(step.skipped_because, step.is_conditional) for step in found.steps] == [(None, True)]
+    unjudged = await forecast(
+        tool_step("a", "note", {"text": "x"}, when=odd), takes={"text": {"type": "string"}}, text="{"
+    )
+    assert [(step.skipped_because, step.is_conditional) for step in unjudged.steps] == [(None, True)]

@@ -1,30 +1,23 @@
 """Once per business key: a second call is refused before anybody is asked, in whatever plan, retry or fork."""
 
-from pathlib import Path
-
-import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.once import MissingKey, build_once_key
 from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, ToolError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.policy import OnceRule
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
-from tests.support.wardens import calls, model_step, plan, says, statuses, tool_step, warden
+from tests.kit import Decision, decide, governed, requirement
+from tests.support.wardens import calls, model_step, pass_time, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
 RULE = OnceRule(("/payment_id",), 90 * 86_400.0)
-ONCE = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(once={"refund": RULE, "pay": RULE}))
-PERSON = Authority(assurance="human", channel="test", principal="ann")
+ONCE = governed(once={"refund": RULE, "pay": RULE})
 HAPPENED_NOT = Decision(approved=True, content={"happened": False})
 
 
@@ -60,20 +53,20 @@ def call(tool: str, **arguments: JsonValue) -> dict[str, JsonValue]:
     return plan(tool_step("a", tool, arguments))
 
 
-async def approve(w: planwarden.Warden, asked: planwarden.Execution) -> planwarden.Execution:
-    [question] = asked.suspensions
-    return await w.service.answer(
-        asked.thread_id, question.suspension_id, Decision(approved=True), PERSON, principal="local"
-    )
+async def forget(store: MemoryStore) -> None:
+    """Free the only key of `pay`, as the operator does."""
+    [key] = await store.list_once("pay", 10)
+    await store.forget_once(key.key, AuditEntry(kind="once_forgotten", facts={}))
 
 
 @requirement("rules:once")
 async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
     till, store = Till(), MemoryStore(ManualClock())
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
-        first = await approve(w, await w.execute_plan(call("refund", payment_id="p-7")))
+        first = await decide(w, await w.execute_plan(call("refund", payment_id="p-7")))
         second = await w.execute_plan(call("refund", payment_id="p-7", amount=5))
         other = await w.execute_plan(call("refund", payment_id="p-8"))
+        theirs = await w.service.execute_plan(call("refund", payment_id="p-7"), requester=Requester("zoe"))
     assert (first.status, second.status, other.status) == ("completed", "failed", "suspended")
     assert till.ledger == ["refund p-7"] and not second.suspensions
     assert second.error is not None and second.error.code == "duplicate_effect"
@@ -82,20 +75,11 @@ async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
     for part in (first.execution_id, "'a:1'", "'local'", 'payment_id = "p-7"'):
         assert part in step.error.message
     assert """planwarden once forget refund --key 'payment_id="p-7"'""" in step.error.message
-
-
-@requirement("rules:once")
-async def test_another_principal_is_told_that_the_key_is_used_and_nothing_more() -> None:
-    till, store = Till(), MemoryStore(ManualClock())
-    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
-        first = await w.service.execute_plan(call("pay", payment_id="p-7"), requester=Requester("zoe"), wait_seconds=60)
-        second = await w.execute_plan(call("pay", payment_id="p-7"))
-    [step] = second.steps
-    assert first.status == "completed" and step.error is not None
-    assert step.error.message.startswith(
-        'pay failed: pay was called for payment_id = "p-7" before. It happens once, so nothing'
+    # Another principal is told that the key is used, and nothing more.
+    [step] = theirs.steps
+    assert step.error is not None and step.error.message.startswith(
+        'refund failed: refund was called for payment_id = "p-7" before. It happens once, so nothing'
     )
-    assert till.ledger == ["pay p-7"]
 
 
 @requirement("rules:once")
@@ -103,11 +87,11 @@ async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused()
     till = Till()
     async with warden(tools=till.tools(), settings=ONCE) as w:
         asked = [await w.execute_plan(call("refund", payment_id="p-7")) for _ in range(2)]
-        assert (await approve(w, asked[0])).status == "completed"
+        assert (await decide(w, asked[0])).status == "completed"
         for _ in range(2):
             # The same answer again is answered the same.
             with pytest.raises(DuplicateEffect, match="was called for payment_id"):
-                await approve(w, asked[1])
+                await decide(w, asked[1])
         failed = await w.get_execution(asked[1].thread_id)
     assert (failed.status, statuses(failed)) == ("failed", {"a": "failed"})
     assert failed.error is not None and failed.error.code == "duplicate_effect" and till.ledger == ["refund p-7"]
@@ -151,7 +135,7 @@ async def test_a_call_without_its_key_asks() -> None:
         asked = [await w.execute_plan(call("pay")) for _ in range(2)]
         [question] = asked[0].suspensions
         assert question.needs == "human" and any("nothing at /payment_id" in found for found in question.found)
-        assert [(await approve(w, each)).status for each in asked] == ["completed"] * 2
+        assert [(await decide(w, each)).status for each in asked] == ["completed"] * 2
     assert till.ledger == ["pay None"] * 2
 
 
@@ -183,11 +167,7 @@ async def test_a_call_that_failed_and_is_made_again_has_its_key_each_time() -> N
         waiting = await w.execute_plan(plan(step))
         assert waiting.status == "suspended"
         assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "completed"
-        clock.advance(61)
-        engine = w.service.engine
-        await engine.tick()
-        await engine.wait(await engine.find(waiting.execution_id), 60)
-        done = await w.get_execution(waiting.thread_id)
+        done = await pass_time(w, clock, waiting, 61)
     assert done.error is not None and done.error.code == "duplicate_effect" and till.ledger == ["pay p-7"]
 
 
@@ -196,10 +176,8 @@ async def test_what_a_person_says_did_not_happen_runs_again_and_keeps_its_key() 
     till = Till(OutcomeUnknown("lost"))
     async with warden(tools=till.tools(), settings=ONCE) as w:
         lost = await w.execute_plan(call("pay", payment_id="p-7"))
-        [question] = lost.suspensions
-        assert question.kind == "reconcile"
-        place = (lost.thread_id, question.suspension_id)
-        done = await w.service.answer(*place, HAPPENED_NOT, PERSON, principal="local")
+        assert [question.kind for question in lost.suspensions] == ["reconcile"]
+        done = await decide(w, lost, HAPPENED_NOT)
         again = await w.execute_plan(call("pay", payment_id="p-7"))
     assert (done.status, again.status, till.ledger) == ("completed", "failed", ["pay p-7"])
 
@@ -209,12 +187,10 @@ async def test_a_lost_call_whose_key_another_one_has_by_now_does_not_run_again()
     till, store = Till(OutcomeUnknown("lost")), MemoryStore()
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
         lost = await w.execute_plan(call("pay", payment_id="p-7"))
-        [held] = await store.list_once("pay", 10)
-        await store.forget_once(held.key, AuditEntry(kind="once_forgotten", facts={}))
+        await forget(store)
         assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "completed"
-        place = (lost.thread_id, lost.suspensions[0].suspension_id)
         with pytest.raises(DuplicateEffect):
-            await w.service.answer(*place, HAPPENED_NOT, PERSON, principal="local")
+            await decide(w, lost, HAPPENED_NOT)
         assert (await w.get_execution(lost.thread_id)).status == "failed"
     assert till.ledger == ["pay p-7"]
 
@@ -227,10 +203,8 @@ async def test_a_retry_takes_the_call_over_and_may_go_on_with_its_key() -> None:
         for status in ("suspended", "completed"):
             await w.cancel_execution(lost.thread_id)
             lost = await w.retry(lost.thread_id)
-            [question] = lost.suspensions
-            assert question.kind == "reconcile"
-            place = (lost.thread_id, question.suspension_id)
-            lost = await w.service.answer(*place, HAPPENED_NOT, PERSON, principal="local")
+            assert [question.kind for question in lost.suspensions] == ["reconcile"]
+            lost = await decide(w, lost, HAPPENED_NOT)
             assert lost.status == status
         assert till.ledger == ["pay p-7"]
         # One that runs the same call again is another call.
@@ -249,45 +223,23 @@ async def test_a_loop_calls_for_each_key_once_and_asks_only_about_those() -> Non
         return plan(tool_step("a", tool, item, forEach=ids, maxConcurrent=5, onItemFailure="continue"))
 
     async with warden(tools=till.tools(), settings=ONCE) as w:
-        await approve(w, await w.execute_plan(call("refund", payment_id="p-3")))
+        await decide(w, await w.execute_plan(call("refund", payment_id="p-3")))
         asked = await w.execute_plan(loop("refund"))
         [question] = asked.suspensions
         assert [(row.arguments or {})["payment_id"] for row in question.calls] == ["p-1", "p-2"]
-        await approve(w, asked)
+        await decide(w, asked)
         await w.execute_plan(loop("pay"))
     assert sorted(till.ledger) == ["pay p-1", "pay p-2", "pay p-3", "refund p-1", "refund p-2", "refund p-3"]
 
 
 @requirement("rules:once")
-async def test_a_freed_key_lets_the_retry_pass() -> None:
-    till, store = Till(), MemoryStore()
-    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
-        await w.execute_plan(call("pay", payment_id="p-7"))
-        refused = await w.execute_plan(call("pay", payment_id="p-7"))
-        [held] = await store.list_once("pay", 10)
-        await store.forget_once(held.key, AuditEntry(kind="once_forgotten", facts={}))
-        assert (await w.retry(refused.thread_id)).status == "completed"
-    assert till.ledger == ["pay p-7"] * 2
-
-
-@requirement("rules:once")
-async def test_a_rehearsal_takes_no_key() -> None:
+async def test_a_freed_key_lets_the_retry_pass_and_a_rehearsal_takes_none() -> None:
     till, store = Till(), MemoryStore()
     async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
         await w.execute_plan(call("pay", payment_id="p-7"), options={"rehearse": True})
         assert await store.list_once(None, 10) == ()
-        assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "completed"
-
-
-@requirement("rules:once")
-async def test_sixteen_plans_with_one_key_have_one_effect() -> None:
-    till, answers = Till(), list[str]()
-    async with warden(tools=till.tools(), settings=ONCE) as w:
-
-        async def run(tool: str) -> None:
-            answers.append((await w.execute_plan(call(tool, payment_id="p-7"))).status)
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(16):
-                tasks.start_soon(run, "pay")
-    assert sorted(answers) == ["completed"] + ["failed"] * 15 and till.ledger == ["pay p-7"]
+        await w.execute_plan(call("pay", payment_id="p-7"))
+        refused = await w.execute_plan(call("pay", payment_id="p-7"))
+        await forget(store)
+        assert (await w.retry(refused.thread_id)).status == "completed"
+    assert till.ledger == ["pay p-7"] * 2

@@ -14,8 +14,7 @@ from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.base import Tool, define
-from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
+from tests.kit import NOWHERE, confirm, plan, requirement, tool_step
 from tests.tools.downstream.support import Place, approve, build_entry, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +26,7 @@ class Changing:
 
     def __init__(self, risk: Risk = "read") -> None:
         self.ran: list[str] = []
-        self.warden = planwarden.Warden(settings=Settings(home=Path("/nonexistent")), store=MemoryStore())
+        self.warden = planwarden.Warden(settings=Settings(home=NOWHERE), store=MemoryStore())
         self.definition = ToolDefinition(name="g_t", description="First.", input_schema=TEXT, risk=risk)
         self.become()
 
@@ -41,22 +40,15 @@ class Changing:
 
         self.warden.tools.replace_group("g", [Tool(made, call)])
 
-    def confirming(self) -> dict[str, JsonValue]:
-        """A plan that asks before it calls the tool."""
-        return plan(tool_step("ask", "displayConfirmation", {"action": "go?"}), tool_step("do", "g_t", {"text": "x"}))
-
-
-async def answered(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
-    return await approve(warden, execution)
-
 
 @requirement("downstream:pins")
-async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_needs_no_approval() -> None:
+async def test_a_tool_that_changed_since_the_plan_is_asked_about_once_even_if_it_needs_no_approval() -> None:
     changing = Changing("read")
     async with changing.warden as warden:
-        execution = await warden.execute_plan(changing.confirming())
+        calls = [tool_step(name, "g_t", {"text": name}) for name in ("one", "two")]
+        execution = await warden.execute_plan(plan(confirm("ask"), *calls))
         changing.become(description="Second.", input_schema={**TEXT, "required": ["text"]})
-        execution = await answered(warden, execution)
+        execution = await approve(warden, execution)
         [question] = execution.suspensions
         assert (question.kind, question.risk) == ("approval", "confirm") and changing.ran == []
         [found] = question.found
@@ -65,8 +57,8 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_need
             'description "First." is now "Second.".'
         )
         assert question.message == "use g_t"
-        execution = await answered(warden, execution)
-        assert execution.status == "completed" and changing.ran == ["Second."]
+        execution = await approve(warden, execution)
+        assert execution.status == "completed" and changing.ran == ["Second."] * 2
 
 
 @requirement("downstream:pins")
@@ -75,41 +67,24 @@ async def test_a_changed_tool_that_no_longer_takes_the_approved_arguments_is_not
     async with changing.warden as warden:
         execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
         changing.become(input_schema={"type": "object", "required": ["other"]})
-        execution = await answered(warden, execution)
+        execution = await approve(warden, execution)
         assert execution.status == "failed" and changing.ran == []
         assert execution.steps[0].error is not None and '"other" is a required' in execution.steps[0].error.message
-
-
-@requirement("downstream:pins")
-async def test_an_approval_of_the_changed_tool_holds_for_later_calls_that_need_none() -> None:
-    changing = Changing("read")
-    async with changing.warden as warden:
-        steps = plan(
-            tool_step("ask", "displayConfirmation", {"action": "go?"}),
-            tool_step("one", "g_t", {"text": "1"}),
-            tool_step("two", "g_t", {"text": "2"}),
-        )
-        execution = await warden.execute_plan(steps)
-        changing.become(description="Second.")
-        execution = await answered(warden, await answered(warden, execution))
-        assert execution.status == "completed" and len(changing.ran) == 2
 
 
 @requirement("downstream:pins")
 async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
     changing = Changing("dangerous")
     async with changing.warden as warden:
-        steps = plan(
-            tool_step("ask", "displayConfirmation", {"action": "go?"}, confirms=["do"]),
-            tool_step("do", "g_t", {"text": "x"}),
+        execution = await warden.execute_plan(
+            plan(confirm("ask", confirms=["do"]), tool_step("do", "g_t", {"text": "x"}))
         )
-        execution = await warden.execute_plan(steps)
         changing.become(description="Second.")
         with pytest.raises(StaleDefinition, match="a tool that it covers changed"):
-            await answered(warden, execution)
+            await approve(warden, execution)
         execution = await warden.get_execution(execution.thread_id)
         assert execution.status == "suspended" and changing.ran == []
-        execution = await answered(warden, execution)
+        execution = await approve(warden, execution)
         assert execution.status == "completed" and changing.ran == ["Second."]
 
 
@@ -149,16 +124,6 @@ async def test_a_change_between_two_processes_is_noticed_at_the_decision(tmp_pat
     assert place.ledger.count("note x") == 1
 
 
-async def test_pins_survive_the_store_and_the_fold(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
-    async with planwarden.Warden(settings=settings) as warden:
-        execution = await warden.execute_plan(plan(tool_step("ask", "displayConfirmation", {"action": "go?"})))
-    async with planwarden.Warden(settings=settings) as warden:
-        state = await warden.service.load_newest(execution.thread_id, "local")
-        known = warden.tools.get("displayConfirmation")
-        assert known is not None and state.pins == {"displayConfirmation": known.digest[:32]}
-
-
 def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:
     before = ToolDefinition(name="t", description="Same start, then good.", input_schema=TEXT)
     after = replace(
@@ -182,10 +147,8 @@ async def test_a_listing_that_is_told_to_have_changed_and_has_not_asks_nobody(tm
     entry = build_entry("echo", annotations={"readOnlyHint": True}) | {"inputSchema": TEXT}
     place.offer(entry)
     async with place.warden() as warden:
-        execution = await warden.execute_plan(
-            plan(tool_step("one", "d_echo", {"text": "1"}), tool_step("ask", "displayConfirmation", {"action": "?"})),
-            wait_seconds=60,
-        )
+        steps = plan(tool_step("one", "d_echo", {"text": "1"}), confirm("ask"))
+        execution = await warden.execute_plan(steps, wait_seconds=60)
         place.offer(dict(reversed(entry.items())), build_entry("new"))
         await run_call(warden, "d_echo", {"text": "x"})
         await wait_until(lambda: warden.tools.get("d_new") is not None)

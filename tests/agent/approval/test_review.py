@@ -4,25 +4,19 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.evidence import gather_evidence
-from planwarden.agent.common.errors import (
-    IllegalTransition,
-    InvalidArguments,
-    InvalidPlan,
-    StaleDefinition,
-)
+from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, InvalidPlan, StaleDefinition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.state import new_execution
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
+from tests.kit import YES, Decision, by, decide, requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
 REVIEW: dict[str, JsonValue] = {"review": "person"}
-YES, COVER = Decision(approved=True), Decision(approved=True, content={"cover": True})
+COVER = Decision(approved=True, content={"cover": True})
 STEPS = (
     tool_step("find", "find", {"topic": "x"}),
     tool_step("note", "note", {"text": "hello"}),
@@ -41,11 +35,15 @@ async def reviewed(w: planwarden.Warden, *steps: dict[str, JsonValue], **more: J
 async def answer(
     w: planwarden.Warden, asked: planwarden.Execution, decision: Decision, assurance: ev.Assurance = "human"
 ) -> planwarden.Execution:
-    [question] = asked.suspensions
-    authority = Authority(assurance=assurance, channel="test", principal="ann", digest=question.digest)
-    return await w.service.answer(
-        asked.thread_id, question.suspension_id, decision, authority, wait_seconds=60, principal=None
-    )
+    return await decide(w, asked, decision, by(assurance=assurance, digest=asked.suspensions[0].digest))
+
+
+async def find_faults(w: planwarden.Warden, execution: planwarden.Execution) -> tuple[str, ...]:
+    """What the log does not prove."""
+    log = await w.service.engine.store.read(execution.execution_id)
+    new = new_execution(execution.execution_id, execution.thread_id, "local")
+    policy = w.settings.policy.policy_digest
+    return gather_evidence(new, log, {policy[:8]: [policy]}).faults
 
 
 @requirement("plan:review")
@@ -66,31 +64,30 @@ async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_ca
 
 
 @requirement("plan:review")
-async def test_covering_lets_exactly_the_known_calls_through_and_asks_about_the_others() -> None:
-    ledger, store = Ledger(), MemoryStore()
-    async with warden(ledger, store=store) as w:
-        going = await answer(w, await reviewed(w), COVER)
+async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_ones_through() -> None:
+    ledger = Ledger()
+
+    @planwarden.tool(risk="critical")
+    async def wipe() -> str:
+        """Wipe."""
+        raise AssertionError("it ran")
+
+    async with warden(ledger, tools=[wipe]) as w:
+        critical = await reviewed(w, tool_step("a", "wipe"))
+        assert critical.suspensions[0].confirms == ()
+        going = await answer(w, critical, COVER)
+        assert [(question.kind, question.needs) for question in going.suspensions] == [("approval", "signed")]
+        asked = await reviewed(w)
+        still = await answer(w, asked, COVER, "client")
+        assert still.status == "suspended" and still.awaiting == "human" and ledger.lines == []
+        going = await answer(w, still, COVER)
         [question] = going.suspensions
         assert (question.step_id, ledger.lines) == ("bound", ["note hello", "erase [7]"])
         assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1, 2, 3]}
         done = await answer(w, going, YES)
-        rows = (await w.service.audit.read_page()).rows
-        policy = w.settings.policy.policy_digest
-        log = await store.read(done.execution_id)
-    assert done.status == "completed"
+        rows = (await w.service.audit.read_page(thread_id=done.thread_id)).rows
+        assert done.status == "completed" and await find_faults(w, done) == ()
     assert [row.kind for row in rows if row.kind != "policy"] == ["asked", "decided", "covered", "asked", "decided"]
-    new = new_execution(done.execution_id, done.thread_id, "local")
-    assert gather_evidence(new, log, {policy[:8]: [policy]}).faults == ()
-
-
-@requirement("plan:review")
-async def test_covering_needs_what_its_calls_need() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await reviewed(w)
-        still = await answer(w, asked, COVER, "client")
-        assert still.status == "suspended" and still.awaiting == "human" and ledger.lines == []
-        assert (await answer(w, still, COVER)).suspensions[0].step_id == "bound"
 
 
 @requirement("plan:review")
@@ -113,18 +110,17 @@ async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: J
 
 @requirement("plan:review")
 async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_runs() -> None:
-    ledger, store = Ledger(), MemoryStore()
+    ledger = Ledger()
     edited = plan(
         {**tool_step("note", "note", {"text": "changed"}), "dependencies": []},
         {**tool_step("find", "find", {"topic": "x"}), "dependencies": ["note"]},
         {**tool_step("known", "erase", {"ids": [8]}), "dependencies": ["find"]},
     )
-    async with warden(ledger, store=store) as w:
+    async with warden(ledger) as w:
         asked = await reviewed(w)
         done = await answer(w, asked, Decision(approved=True, content={"plan": edited, "cover": True}))
         observed = await w.get_execution(done.thread_id, observations_after=0)
-        policy = w.settings.policy.policy_digest
-        log = await store.read(done.execution_id)
+        assert await find_faults(w, done) == ()
     assert (done.status, ledger.lines) == ("completed", ["note changed", "erase [8]"])
     assert list(statuses(done)) == ["note", "find", "known"]
     [revised] = [entry for entry in observed.observations or () if entry.type == "PLAN_REVISED"]
@@ -132,8 +128,6 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
     assert revised.data["moved"] == ["note", "find"] and revised.data["changed"] == ["note", "find", "known"]
     [edit] = [entry for entry in observed.observations or () if "edited" in entry.data]
     assert (edit.data["principal"], edit.data["assurance"]) == ("ann", "human")
-    new = new_execution(done.execution_id, done.thread_id, "local")
-    assert gather_evidence(new, log, {policy[:8]: [policy]}).faults == ()
 
 
 @requirement("plan:review")
@@ -162,20 +156,6 @@ async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
             await answer(w, asked, Decision(content={}))
         still = await w.get_execution(asked.thread_id)
     assert still.suspensions[0].digest == asked.suspensions[0].digest and ledger.lines == []
-
-
-@requirement("plan:review")
-async def test_critical_calls_are_never_covered() -> None:
-    @planwarden.tool(risk="critical")
-    async def wipe() -> str:
-        """Wipe."""
-        raise AssertionError("it ran")
-
-    async with warden(tools=[wipe]) as w:
-        asked = await reviewed(w, tool_step("a", "wipe"))
-        assert asked.suspensions[0].confirms == ()
-        going = await answer(w, asked, COVER)
-    assert [(found.kind, found.needs) for found in going.suspensions] == [("approval", "signed")]
 
 
 @requirement("plan:review")

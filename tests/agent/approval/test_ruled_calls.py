@@ -9,23 +9,21 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
 from planwarden.agent.runtime import real_paths
 from planwarden.agent.runtime.real_paths import MAX_THREADS, find_real_paths
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.voices import build_voices
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
-from tests.support.wardens import HUMAN, Ledger, calls, confirm, decide, model_step, plan, statuses, tool_step, warden
+from tests.kit import Decision, by, decide, governed, requirement
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-CLIENT = Authority(assurance="client", channel="mcp", principal="local")
+CLIENT = by("local", "client", "mcp")
 SMALL = """
 [[rules]]
 tool = "erase"
@@ -43,7 +41,7 @@ BY_HAND = '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
 
 def ruled(text: str) -> Settings:
     rules, facts = build_rule_book(tomllib.loads(text)["rules"])
-    return Settings(home=Path("/nonexistent"), policy=OperatorPolicy(rules=rules, facts={"rules": facts}))
+    return governed(rules=rules, facts={"rules": facts})
 
 
 def erase(*ids: int) -> dict[str, JsonValue]:
@@ -54,9 +52,9 @@ def erase(*ids: int) -> dict[str, JsonValue]:
 async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None:
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL)) as w:
-        passed = await w.execute_plan(erase(1), wait_seconds=60)
-        asked = await w.execute_plan(erase(1, 2), wait_seconds=60)
-        denied = await w.execute_plan(erase(100), wait_seconds=60)
+        passed = await w.execute_plan(erase(1))
+        asked = await w.execute_plan(erase(1, 2))
+        denied = await w.execute_plan(erase(100))
         # Nobody can edit a call into one that is denied.
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
             await decide(w, asked, Decision(approved=True, modified_args={"ids": [100]}))
@@ -79,7 +77,7 @@ async def test_the_model_reads_why_its_call_was_denied_and_may_do_something_else
     ledger = Ledger()
     script = [calls(("erase", {"ids": [100]})), calls(("erase", {"ids": [1]}))]
     async with warden(ledger, script=script, settings=ruled(SMALL)) as w:
-        done = await w.execute_plan(plan(model_step("a", "erase")), wait_seconds=60)
+        done = await w.execute_plan(plan(model_step("a", "erase")))
     assert done.status == "completed" and ledger.lines == ["erase [1]"]
     [first, _] = done.steps[0].actual_tool_calls
     assert first.error is not None and first.error.code == "denied" and "tax office" in first.error.message
@@ -91,7 +89,7 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
     for because in ("a", "b"):
         text = f'[[rules]]\ntool = "note"\nwhen = {{ text = {{ prefix = "x" }} }}\nthen = "ask"\nbecause = "{because}"'
         async with warden(Ledger(), settings=ruled(text)) as w:
-            asked = await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})), wait_seconds=60)
+            asked = await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})))
             [question] = asked.suspensions
             assert question.needs == "human" and question.rule is not None and question.rule.number == 1
             says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
@@ -107,10 +105,10 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
 async def test_a_raised_risk_is_not_decided_by_a_client_and_a_lowered_one_is() -> None:
     text = '[[rules]]\ntool="erase"\nrisk="confirm"\n[[rules]]\ntool="note"\nrisk="critical"'
     async with warden(Ledger(), settings=ruled(text)) as w:
-        low = await w.execute_plan(erase(5), wait_seconds=60)
-        high = await w.execute_plan(plan(tool_step("a", "note", {"text": "x"})), wait_seconds=60)
+        low = await w.execute_plan(erase(5))
+        high = await w.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
         assert (low.suspensions[0].needs, high.suspensions[0].needs) == ("client", "signed")
-        done = await decide(w, low, by=CLIENT)
+        done = await decide(w, low, authority=CLIENT)
         assert done.status == "completed"
 
 
@@ -120,7 +118,7 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
     items: list[JsonValue] = [1, 2, 50, 60, 100]
     step = tool_step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=items, onItemFailure="continue")
     async with warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
-        asked = await w.execute_plan(plan(step), wait_seconds=60)
+        asked = await w.execute_plan(plan(step))
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [50]}, {"ids": [60]}]
         assert any("Rule 3 applies to 2 of them (1, 2)" in said for said in question.found)
@@ -134,8 +132,8 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
 async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> None:
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL)) as w:
-        await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), HUMAN)
-        denied = await w.execute_plan(erase(100), wait_seconds=60)
+        await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), by())
+        denied = await w.execute_plan(erase(100))
         covered = await w.execute_plan(
             plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [100]})), wait_seconds=60
         )
@@ -148,7 +146,7 @@ async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> No
 async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store) as w:
-        asked = await w.execute_plan(erase(100), wait_seconds=60)
+        asked = await w.execute_plan(erase(100))
     async with warden(ledger, store=store, settings=ruled(SMALL)) as w:
         with pytest.raises(planwarden.PlanwardenError):
             await decide(w, asked)
@@ -162,7 +160,7 @@ async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
 async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule_says() -> None:
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
-        accepted = await w.execute_plan(plan(confirm("c"), tool_step("a", "erase", {"ids": [1]})), wait_seconds=60)
+        accepted = await w.execute_plan(plan(confirm("c"), tool_step("a", "erase", {"ids": [1]})))
 
     @planwarden.tool(name="erase")
     async def changed(ids: list[int]) -> str:
@@ -172,7 +170,7 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule
 
     async with warden(None, tools=[changed], store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
         asked = await decide(w, accepted)
-        later = await w.execute_plan(erase(2), wait_seconds=60)
+        later = await w.execute_plan(erase(2))
     [question] = asked.suspensions
     assert (question.needs, question.rule) == ("human", None) and "changed since the plan" in question.found[0]
     assert later.status == "completed" and ledger.lines == ["erase [2]"]
@@ -193,7 +191,7 @@ async def test_rules_never_answer_the_question_of_a_blocking_tool() -> None:
 
     async with warden(tools=[consult], settings=ruled('[[rules]]\ntool="*"\nthen="deny"')) as w:
         for step in (confirm("c"), tool_step("c", "consult")):
-            assert (await w.execute_plan(plan(step), wait_seconds=60)).status == "suspended"
+            assert (await w.execute_plan(plan(step))).status == "suspended"
 
 
 @requirement("rules:calls")
@@ -214,15 +212,14 @@ async def test_an_edit_that_a_rule_rates_higher_needs_what_the_higher_risk_needs
 @requirement("rules:calls")
 async def test_a_confirmation_releases_no_call_that_a_rule_has_made_critical_since() -> None:
     ledger, store = Ledger(), MemoryStore()
-    owner = Authority(assurance="human", channel="test", principal="local")
     steps = plan(confirm("c", confirms=["a"]), confirm("d"), tool_step("a", "erase", {"ids": [1]}))
     async with warden(ledger, store=store) as w:
-        asked = await decide(w, await w.execute_plan(steps), by=owner)
+        asked = await decide(w, await w.execute_plan(steps), authority=by("local"))
     critical = ruled('[[rules]]\ntool="erase"\nrisk="critical"')
     async with warden(ledger, store=store, settings=critical) as w:
         with pytest.raises(StaleDefinition, match="policy changed"):
-            await decide(w, asked, by=owner)
-        [question] = (await decide(w, asked, by=owner)).suspensions
+            await decide(w, asked, authority=by("local"))
+        [question] = (await decide(w, asked, authority=by("local"))).suspensions
     assert (question.step_id, question.kind, question.needs, ledger.lines) == ("a", "approval", "signed", [])
 
 
@@ -236,7 +233,7 @@ async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
         found = await w.service.forecast_plan(steps, principal="local")
-        done = await w.execute_plan(steps, options={"rehearse": True}, wait_seconds=60)
+        done = await w.execute_plan(steps, options={"rehearse": True})
     [passes] = found.by_rule
     assert (passes.step_id, passes.rule.number) == ("a", 1)
     assert [(asking.step_id, asking.because) for asking in found.asks] == [("b", "rule 3 applies: ask * (by hand)")]
@@ -274,7 +271,7 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
     bad += [f"{inside}/loop/x", f"{inside}/file/x", f"{inside}/{'n' * 300}"]
     async with warden(None, tools=[save], settings=ruled(text)) as w:
         for path in (*good, *bad):
-            asked = await w.execute_plan(plan(tool_step("a", "save", {"path": path})), wait_seconds=60)
+            asked = await w.execute_plan(plan(tool_step("a", "save", {"path": path})))
             assert asked.status == ("completed" if path in good else "suspended"), path
         found = await w.service.forecast_plan(
             plan(*(tool_step(f"s{n}", "save", {"path": path}) for n, path in enumerate((*good, *bad)))),
@@ -283,9 +280,9 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
         assert [passes.step_id for passes in found.by_rule] == ["s0", "s1"]
         mixed: list[JsonValue] = [good[0], bad[0], good[1], bad[1]]
         each = tool_step("all", "save", {"path": {"$from": "item"}}, forEach=mixed)
-        rows = await w.execute_plan(plan(each), wait_seconds=60)
+        rows = await w.execute_plan(plan(each))
         assert [call.arguments["path"] for call in rows.suspensions[0].calls] == [bad[0], bad[1]]
-        asked = await w.execute_plan(plan(tool_step("a", "save", {"path": bad[0]})), wait_seconds=60)
+        asked = await w.execute_plan(plan(tool_step("a", "save", {"path": bad[0]})))
         edited = await decide(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
         assert edited.status == "completed"
     assert ledger.lines[:2] == ["in/a", "in/x/../c"] and "in/link/a" not in ledger.lines
@@ -303,7 +300,7 @@ async def test_a_lost_call_is_asked_about_and_not_made_again_when_a_rule_denies_
         raise planwarden.OutcomeUnknown("the connection was lost")
 
     async with warden(None, tools=[pay], store=store, settings=ruled('[[rules]]\ntool="pay"\nthen="allow"')) as w:
-        lost = await w.execute_plan(plan(tool_step("a", "pay", {"amount": 7})), wait_seconds=60)
+        lost = await w.execute_plan(plan(tool_step("a", "pay", {"amount": 7})))
         [question] = lost.suspensions
         assert (question.kind, question.needs, question.rule) == ("reconcile", "client", None)
     async with warden(None, tools=[pay], store=store, settings=ruled('[[rules]]\ntool="pay"\nthen="deny"')) as w:

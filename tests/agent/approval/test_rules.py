@@ -31,18 +31,8 @@ def judge(rules: RuleBook, value: JsonValue) -> str:
     return verdict(rules.judge("pay", {"x": value}))
 
 
+# The second implementation of test_rules_reference.py judges the forms that are left out here.
 FORMS: list[tuple[str, list[JsonValue], list[JsonValue]]] = [
-    ("min = 1", [1, 1.0, 10**200], [0, "5", None, True, [5]]),
-    ("max = 100", [100, -5, 99.5], [100.01, "80", None, False, {}]),
-    ("min = 1, max = 2", [1, 2], [0, 3]),
-    (
-        'in = ["EUR", 1, null_text]'.replace("null_text", '"null"'),
-        ["EUR", 1, 1.0, "null"],
-        ["eur", "1", True, None],
-    ),
-    ('prefix = "DE"', ["DE", "DE1"], ["de", " DE", 5, ["DE"], "xDE"]),
-    ('prefix = ["a.b", "#"]', ["a.b", "#x"], ["aab", ""]),
-    (r'matches = "a|b+"', ["a", "bb"], ["ab", "xa", "a\n", 1, "a "]),
     ("length = { min = 1, max = 3 }", ["abc", [1, 2, 3], "😀😀😀"], ["", "abcd", [], [1, 2, 3, 4], 5, {}, None]),
     ('domain = "example.com"', ["https://example.com", "x://a.EXAMPLE.com:8/p?@#", "bob@example.com"], [5, None]),
     ('domain = "example.com"', ["wss://example.com./x"], ["https://notexample.com", "http://example.com.evil.org"]),

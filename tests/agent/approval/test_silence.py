@@ -9,15 +9,13 @@ from mcp import Client
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.agent.common.errors import UsageError
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
+from tests.kit import Ledger, governed, plan, requirement, tool_step, warden
 from tests.server.mcp.support import ids_of, ok, question_of, served
-from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -88,13 +86,16 @@ async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -
 
 
 @requirement("approval:silence")
-@pytest.mark.parametrize("risk", ["dangerous", "critical"])
-async def test_silence_approves_no_call_above_confirm_whatever_the_settings_say(risk: str) -> None:
+@pytest.mark.parametrize("why", ["dangerous", "critical", "another policy"])
+async def test_silence_approves_no_call_above_confirm_and_none_under_another_policy(why: str) -> None:
     ledger, clock = Ledger(), ManualClock()
+    store, risk = MemoryStore(clock), "confirm" if why == "another policy" else why
     given = settings("erase", answer_within_s=60, risk=risk)
-    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+    async with warden(ledger, store=store, settings=given) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
-        assert asked.suspensions[0].on_timeout == "reject"
+        assert asked.suspensions[0].on_timeout == ("approve" if risk == "confirm" else "reject")
+    changed = governed(facts={"changed": True}).policy if risk == "confirm" else given.policy
+    async with warden(ledger, store=store, settings=msgspec.structs.replace(given, policy=changed)) as w:
         clock.advance(61)
         await w.service.engine.tick()
         done = await w.get_execution(asked.thread_id)
@@ -142,30 +143,6 @@ async def test_what_was_revised_is_never_approved_by_silence(tmp_path: Path) -> 
         await found.warden.service.engine.tick()
         done = await ok(client, "get_execution", threadId=asked["threadId"])
     assert (done["status"], ledger.lines) == ("rejected", [])
-
-
-@requirement("approval:silence")
-async def test_silence_under_a_policy_that_changed_since_rejects() -> None:
-    ledger, clock = Ledger(), ManualClock()
-    store = MemoryStore(clock)
-    given = settings(answer_within_s=60)
-    async with warden(ledger, store=store, settings=given) as w:
-        asked = await w.execute_plan(steps())
-    stricter = Settings(home=given.home, tools=given.tools, policy=OperatorPolicy(facts={"changed": True}))
-    async with warden(ledger, store=store, settings=stricter) as w:
-        clock.advance(61)
-        await w.service.engine.tick()
-        done = await w.get_execution(asked.thread_id)
-    assert (done.status, ledger.lines) == ("rejected", [])
-
-
-@requirement("approval:silence")
-@pytest.mark.parametrize("key", ["answer_within_s", "timeout_s"])
-@pytest.mark.parametrize("number", ["inf", "nan", "-inf", "0", "1e300"])
-def test_an_infinite_limit_in_the_settings_is_a_message(tmp_path: Path, key: str, number: str) -> None:
-    (tmp_path / "planwarden.toml").write_text(f'[tools."displayConfirmation"]\n{key} = {number}\n')
-    with pytest.raises(InvalidArguments, match=key):
-        load_settings(home=tmp_path, environment={})
 
 
 @requirement("approval:silence")

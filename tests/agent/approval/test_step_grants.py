@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownPlan
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
@@ -21,21 +21,8 @@ from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
-from tests.support.wardens import (
-    HUMAN,
-    YES,
-    Ledger,
-    calls,
-    decide,
-    model_step,
-    pass_time,
-    plan,
-    says,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests.kit import Decision, by, decide, requirement
+from tests.support.wardens import Ledger, calls, model_step, pass_time, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +63,7 @@ async def allow(
     step: str = "purge",
     tool: str = "erase",
     days: float = 90,
-    authority: Authority = HUMAN,
+    authority: Authority | None = None,
     owner: str | None = None,
     **arguments: JsonValue,
 ) -> GrantView:
@@ -84,7 +71,7 @@ async def allow(
     request = GrantRequest(
         tool_name=tool, arguments=arguments, step=found.step, uses=uses, expires_in_s=days * DAY_S, owner=owner
     )
-    return await w.service.grants.make(request, authority)
+    return await w.service.grants.make(request, authority or by())
 
 
 def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
@@ -156,11 +143,11 @@ async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_
     other = plan(tool_step("first", "find", {"topic": "x"}), STEPS[2])
     async with opened(tmp_path, ledger, tool_step("first", "erase", {"ids": [1]}), STEPS[2]) as w:
         await allow(w, step="last")
-        same = await decide(w, await w.run_plan("weekly"), YES)
+        same = await decide(w, await w.run_plan("weekly"))
         edited = await decide(w, await w.run_plan("weekly"), Decision(approved=True, modified_args={"ids": [2]}))
         review: dict[str, JsonValue] = {"review": "person"}
-        agreed = await decide(w, await w.run_plan("weekly", options=review), Decision(approved=True))
-        agreed = await decide(w, agreed, YES)
+        agreed = await decide(w, await w.run_plan("weekly", options=review))
+        agreed = await decide(w, agreed)
         changed = await decide(
             w, await w.run_plan("weekly", options=review), Decision(approved=True, content={"plan": other})
         )
@@ -185,15 +172,13 @@ async def test_a_plan_that_a_model_revised_asks(tmp_path: Path) -> None:
 
 
 @requirement("grants:step")
-async def test_calls_that_a_model_writes_ask_and_cannot_be_allowed(tmp_path: Path) -> None:
+async def test_calls_that_a_model_writes_ask(tmp_path: Path) -> None:
     ledger = Ledger()
     last = tool_step("last", "erase", {"ids": [9]})
     last["requiredTools"] = ["erase", "find"]
     async with opened(
         tmp_path, ledger, model_step("free", "erase"), last, script=[calls(("erase", {"ids": [1]}))]
     ) as w:
-        with pytest.raises(InvalidArguments, match="a model writes the calls of 'erase' in step 'free'"):
-            await allow(w, step="free")
         found = await w.service.grants.find_step("weekly", "last", "erase")
         made = await allow(w, step="last")
         [grant] = await w.service.engine.store.grants(only_open=True)
@@ -227,7 +212,7 @@ async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tm
         run = await w.run_plan("weekly")
         [question] = run.suspensions
         [shown] = await w.service.grants.list()
-        done = await decide(w, run, YES)
+        done = await decide(w, run)
     assert ledger.lines == [f"erase [{n}]" for n in range(1, 6)] and done.status == "completed"
     assert question.calls is not None and [row.arguments for row in question.calls] == [{"ids": [4]}, {"ids": [5]}]
     assert shown.uses_left == 0 and len(found_in(run)) == 1
@@ -258,25 +243,6 @@ async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
 
 
 @requirement("grants:step")
-async def test_a_grant_for_a_step_ends_after_ninety_days_at_most_and_names_values_that_the_step_calls_with(
-    tmp_path: Path,
-) -> None:
-    ledger, clock = Ledger(), ManualClock()
-    async with opened(tmp_path, ledger, STEPS[2], store=MemoryStore(clock)) as w:
-        with pytest.raises(InvalidArguments, match="never calls with this value of 'ids'"):
-            await allow(w, step="last", ids=[8])
-        with pytest.raises(InvalidArguments, match="colour"):
-            await allow(w, step="last", colour="red")
-        with pytest.raises(InvalidArguments):
-            await allow(w, step="last", days=91)
-        await allow(w, step="last", ids=[9])
-        runs = [await w.run_plan("weekly")]
-        clock.advance(90 * DAY_S)
-        runs.append(await w.run_plan("weekly"))
-    assert [run.status for run in runs] == ["completed", "suspended"] and ledger.lines == ["erase [9]"]
-
-
-@requirement("grants:step")
 @pytest.mark.parametrize("maker", ["human", "signed", "second", "embedder"])
 async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
     tmp_path: Path, maker: ev.Assurance
@@ -292,7 +258,7 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
 
         return wipe
 
-    authority = Authority(assurance=maker, channel="test", principal="zoe")
+    authority = by("zoe", maker)
     wipe = tool_step("purge", "wipe")
     async with opened(tmp_path, None, wipe, tools=[make_wipe("critical")]) as w:
         with pytest.raises(InvalidArguments, match="wipe is critical"):
@@ -346,36 +312,6 @@ async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Pa
 
 
 @requirement("grants:step")
-async def test_names_that_do_not_exist_are_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
-    async with opened(tmp_path, Ledger(), *STEPS) as w:
-        with pytest.raises(UnknownPlan, match="did you mean 'weekly'"):
-            await allow(w, plan="weakly")
-        with pytest.raises(InvalidArguments, match=r"has no step 'purg' \(did you mean 'purge'\?\)"):
-            await allow(w, step="purg")
-        with pytest.raises(InvalidArguments, match=r"does not call 'erse' \(did you mean 'erase'\?\)"):
-            await allow(w, tool="erse")
-        assert await w.service.grants.list() == ()
-
-
-@requirement("grants:step")
-@pytest.mark.parametrize("assurance", ["claimed", "client"])
-async def test_a_grant_for_a_step_is_a_persons_and_for_the_plan_that_was_shown(
-    tmp_path: Path, assurance: ev.Assurance
-) -> None:
-    async with opened(tmp_path, Ledger(), *STEPS) as w:
-        with pytest.raises(InvalidArguments):
-            await allow(w, authority=Authority(assurance=assurance, channel="test", principal="m"))
-        with pytest.raises(InvalidArguments):
-            await allow(w, step="find", tool="find")
-        found = await w.service.grants.find_step("weekly", "purge", "erase")
-        write_plan(tmp_path, "weekly", *STEPS, title="changed")
-        with pytest.raises(StaleDefinition):
-            request = GrantRequest(tool_name="erase", arguments={}, step=found.step, uses=5, expires_in_s=DAY_S)
-            await w.service.grants.make(request, HUMAN)
-        assert await w.service.grants.list() == ()
-
-
-@requirement("grants:step")
 async def test_a_process_that_was_refused_a_use_takes_one_of_the_next_day_without_being_told(tmp_path: Path) -> None:
     ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
     async with opened(tmp_path, ledger, STEPS[2], store=MemoryStore(clock)) as w:
@@ -386,3 +322,44 @@ async def test_a_process_that_was_refused_a_use_takes_one_of_the_next_day_withou
         clock.advance(DAY_S)
         runs.append(await w.run_plan("weekly"))
     assert [run.status for run in runs] == ["completed", "suspended", "suspended", "completed"]
+
+
+@requirement("grants:step")
+async def test_a_grant_for_a_step_ends_after_ninety_days_and_is_for_the_plan_that_was_shown(tmp_path: Path) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    async with opened(tmp_path, ledger, STEPS[2], store=MemoryStore(clock)) as w:
+        await allow(w, step="last", ids=[9])
+        runs = [await w.run_plan("weekly")]
+        clock.advance(90 * DAY_S)
+        runs.append(await w.run_plan("weekly"))
+        shown = await w.service.grants.find_step("weekly", "last", "erase")
+        write_plan(tmp_path, "weekly", *STEPS, title="changed")
+        request = GrantRequest(tool_name="erase", arguments={}, step=shown.step, uses=5, expires_in_s=DAY_S)
+        with pytest.raises(StaleDefinition):
+            await w.service.grants.make(request, by())
+    assert [run.status for run in runs] == ["completed", "suspended"] and ledger.lines == ["erase [9]"]
+
+
+@requirement("grants:step")
+@pytest.mark.parametrize(
+    ("wanted", "error", "said"),
+    [
+        ({"plan": "weakly"}, UnknownPlan, "did you mean 'weekly'"),
+        ({"step": "purg"}, InvalidArguments, r"has no step 'purg' \(did you mean 'purge'\?\)"),
+        ({"tool": "erse"}, InvalidArguments, r"does not call 'erse' \(did you mean 'erase'\?\)"),
+        ({"step": "last", "ids": [8]}, InvalidArguments, "never calls with this value of 'ids'"),
+        ({"step": "last", "colour": "red"}, InvalidArguments, "colour"),
+        ({"step": "last", "days": 91}, InvalidArguments, None),
+        ({"step": "free"}, InvalidArguments, "a model writes the calls of 'erase' in step 'free'"),
+        ({"step": "find", "tool": "find"}, InvalidArguments, None),
+        ({"authority": by(assurance="claimed")}, InvalidArguments, None),
+        ({"authority": by(assurance="client")}, InvalidArguments, None),
+    ],
+)
+async def test_a_grant_for_a_step_that_is_too_much_or_not_a_persons_is_refused_with_what_was_meant(
+    tmp_path: Path, wanted: dict[str, Any], error: type[Exception], said: str | None
+) -> None:
+    async with opened(tmp_path, Ledger(), *STEPS, model_step("free", "erase")) as w:
+        with pytest.raises(error, match=said):
+            await allow(w, **wanted)
+        assert await w.service.grants.list() == ()

@@ -10,7 +10,7 @@ from mcp.types import TextResourceContents
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.artifact import ResultWithArtifacts, make_artifact
+from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import UnknownArtifact, UsageError
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.tool import ToolDefinition
@@ -29,6 +29,11 @@ async def _read(client: Client, uri: str) -> Document:
     [content] = (await client.read_resource(uri)).contents
     assert isinstance(content, TextResourceContents)
     return json.loads(content.text)
+
+
+def drawing(artifact: Artifact) -> Tool:
+    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
+    return Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(artifact,))))
 
 
 async def test_an_artifact_is_read_piece_by_piece_over_mcp(tmp_path: Path) -> None:
@@ -71,35 +76,33 @@ async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) ->
         assert await service.read_artifact(mine["threadId"], name, principal="local")
 
 
-def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
-    cli = Cli(make_home(tmp_path / "home"))
+def test_the_command_line_writes_an_artifact_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli = Cli(make_home(tmp_path / "home"), capture=capsys)
     with (cli.home / "tools.py").open("a") as file:
         file.write(
             '\n\n@planwarden.tool(risk="read", effect="read")\nasync def dump() -> list[str]:\n'
             '    """A lot."""\n    return ["line"] * 100_000\n'
         )
-    ran = cli.spawn("run", cli.write("plan.json", plan(tool_step("a", "dump"))), "--json")
+    ran = cli.main("run", cli.write("plan.json", plan(tool_step("a", "dump"))), "--json")
     stood, thread = ran.json["steps"][0]["result"], ran.json["threadId"]
-    said = cli.spawn("show", thread, "--artifact", stood["artifactId"])
+    said = cli.main("show", thread, "--artifact", stood["artifactId"])
     assert (said.code, said.err) == (0, "") and json.loads(said.out) == ["line"] * 100_000
-    assert f"{stood['sizeBytes']} bytes, artifact {stood['artifactId']}" in cli.spawn("show", thread).out
+    assert f"{stood['sizeBytes']} bytes, artifact {stood['artifactId']}" in cli.main("show", thread).out
     for words, why in (
         (("show", thread, "--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread[:8]}'"),
         (("show", "nope", "--artifact", stood["artifactId"]), "in thread 'nope'"),
         (("show", thread, "--artifact", stood["artifactId"], "--json"), "it goes with no other option of show"),
     ):
-        refused = cli.spawn(*words)
+        refused = cli.main(*words)
         assert refused.code == 2 and why in refused.err and refused.err.count("\n") == 1
 
 
 def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) -> None:
     folder = make_home(tmp_path / "home")
     hostile = make_artifact(b"\x1b]0;gotcha\x07", "text/plain")
-    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(hostile,))))
 
     async def store_it() -> str:
-        async with planwarden.Warden(folder, tools=[draw]) as w:
+        async with planwarden.Warden(folder, tools=[drawing(hostile)]) as w:
             return (await w.execute_plan(plan(tool_step("a", "draw")))).thread_id
 
     thread_id, home = anyio.run(store_it), CliContext.load(folder, None, {})
@@ -110,9 +113,7 @@ def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) 
 
 async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> None:
     image = make_artifact(bytes(range(256)), "image/png")
-    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(image,))))
-    async with served(tmp_path, tools=[draw]) as found, Client(found.server) as client:
+    async with served(tmp_path, tools=[drawing(image)]) as found, Client(found.server) as client:
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
         piece = await _read(client, f"planwarden://artifacts/{done['threadId']}/{image.artifact_id}")
     assert piece["mediaType"] == "image/png" and piece["base64"].startswith("AAECAwQ") and "text" not in piece

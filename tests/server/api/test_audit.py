@@ -1,82 +1,172 @@
-"""The audit: what it tells, that it is chained, and that whoever changes it is found out."""
+"""The audit: chained, compared with everything stored, and proof against somebody who corrects every checksum."""
 
 import json
 import sqlite3
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from pathlib import Path
+from shutil import copytree
+from typing import Any
 
 import anyio
 import pytest
+from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
+from planwarden.agent.core.requester import Requester
 from planwarden.server.api.audit import AuditReader
+from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
-from tests.server.cli.support import Cli
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.kit import Cli, Ledger, by, confirm, plan, requirement, tool_step, warden
+from tests.support.fakes import StoreCall, WatchedStore
 
 YES = planwarden.Decision(approved=True, reason="checked")
-STEPS = plan(confirm("a"), tool_step("b", "erase", {"ids": [1]}), tool_step("c", "erase", {"ids": [2]}))
+FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"pin": {"type": "string", "enum": ["red", "blue"]}},
+    "required": ["pin"],
+    "additionalProperties": False,
+}
+STEPS = plan(
+    confirm("a", confirms=["b"]),
+    tool_step("b", "erase", {"ids": [1]}),
+    tool_step("c", "erase", {"ids": [2]}),
+    tool_step("d", "requestInput", {"message": "Which?", "form": FORM}),
+    tool_step("e", "erase", {"ids": [3]}),
+)
+ERASE = plan(tool_step("a", "erase", {"ids": [1]}))
+KINDS = ["asked", "decided", "covered", "asked", "decided", "asked", "decided", "granted"]
+"""Of the rows about the execution of these steps, after four others."""
 
 
-async def audited(path: Path) -> str:
-    """Fills a store with one execution, two approvals and a rejection; returns its thread."""
-    store = SqliteStore.open(path)
-    try:
-        async with warden(Ledger(), store=store) as w:
-            asked = await w.execute_plan(STEPS)
-            while asked.suspensions:
-                [question] = asked.suspensions
-                approved = question.step_id != "c"
-                person = Authority(
-                    assurance="human", channel="inbox", principal="ann", digest=question.digest, rendered="5ee0"
+@dataclass
+class Stored:
+    """A file with an execution of bob, a grant, and an execution that was asked in every way."""
+
+    folder: Path
+    execution_id: str = ""
+    thread_id: str = ""
+    head: str = ""
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "planwarden.db"
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[SqliteStore]:
+        store = SqliteStore.open(self.path)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    async def fill(self) -> None:
+        async with self.open() as store, warden(Ledger(), store=store) as w:
+            await decide_all(w, plan(tool_step("z", "erase", {"ids": [9]})), "bob")
+            request = GrantRequest(tool_name="erase", arguments={"ids": [3]}, uses=5, expires_in_s=3600.0)
+            await w.service.grants.make(request, by(channel="inbox"))
+            done = await decide_all(w, STEPS)
+            self.execution_id, self.thread_id = done.execution_id, done.thread_id
+            self.head = (await w.service.audit.verify()).head
+
+    async def verify(self, head: str | None = None) -> tuple[str, ...]:
+        """The problems that the audit finds."""
+        async with self.open() as store:
+            return (await AuditReader(store).verify(head)).problems
+
+    def edit(self, *statements: str) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def forget(self) -> None:
+        """Delete the execution, whose number is 2."""
+        tables = (("events", "execution"), ("suspensions", "execution"), ("executions", "number"))
+        self.edit(*(f"DELETE FROM {table} WHERE {column} = 2" for table, column in tables))
+
+    def forge(self, tag: str, changes: Mapping[tuple[int, ...], JsonValue], number: int = 0) -> None:
+        """Change fields of an event of that tag in the log, and correct the checksum of its row."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            rows = connection.execute(
+                "SELECT position, first, at, body FROM events JOIN executions ON number = execution "
+                "WHERE execution_id = ? ORDER BY first",
+                (self.execution_id,),
+            ).fetchall()
+            tagged = [(row, index) for row in rows for index, event in enumerate(json.loads(row[3])) if event[0] == tag]
+            (position, first, at, body), index = tagged[number]
+            events = json.loads(body)
+            for path, value in changes.items():
+                fields = events[index]
+                for field in path[:-1]:
+                    fields = fields[field]
+                fields += [None] * (path[-1] + 1 - len(fields))
+                fields[path[-1]] = value
+            forged = json.dumps(events, separators=(",", ":"))
+            assert forged != body
+            values = (forged, checksum_of(self.execution_id, first, at, forged), position)
+            connection.execute("UPDATE events SET body = ?, checksum = ? WHERE position = ?", values)
+
+    def chain_again(self, keep: Callable[[str, str], bool]) -> None:
+        """Write the audit again with the rows to keep, by kind and execution, and set its sequence back."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            rows = connection.execute(
+                "SELECT at, kind, execution_id, suspension_id, facts FROM audit ORDER BY sequence"
+            )
+            rows = [row for row in rows.fetchall() if keep(row[1], row[2])]
+            connection.execute("DELETE FROM audit")
+            before = GENESIS
+            for sequence, (at, kind, *ids, facts) in enumerate(rows, 1):
+                entry = AuditEntry(kind=kind, facts=json.loads(facts), execution_id=ids[0], suspension_id=ids[1])
+                before = hash_row(before, sequence, at, entry)
+                connection.execute(
+                    "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", (sequence, at, kind, *ids, facts, before)
                 )
-                asked = await w.service.answer(
-                    asked.thread_id,
-                    question.suspension_id,
-                    YES if approved else planwarden.Decision(approved=False),
-                    person,
-                    principal="local",
-                )
-        return asked.thread_id
-    finally:
-        await store.close()
+            connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'audit'", (len(rows),))
 
 
-async def problems(path: Path, head: str | None = None) -> tuple[str, ...]:
-    store = SqliteStore.open(path)
-    try:
-        return (await AuditReader(store).verify(head)).problems
-    finally:
-        await store.close()
+async def decide_all(w: planwarden.Warden, steps: dict[str, Any], principal: str = "local") -> planwarden.Execution:
+    """Run the plan and approve everything that it asks as a person."""
+    view = await w.service.execute_plan(plan=steps, requester=Requester(principal))
+    while view.suspensions:
+        [question] = view.suspensions
+        answer = YES if question.kind != "input" else planwarden.Decision(approved=True, content={"pin": "red"})
+        person = Authority(assurance="human", channel="inbox", principal="ann", digest=question.digest, rendered="5ee0")
+        view = await w.service.answer(view.thread_id, question.suspension_id, answer, person, principal=principal)
+    assert view.status == "completed"
+    return view
 
 
-def edit(path: Path, *statements: str) -> None:
-    connection = sqlite3.connect(path)
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    made = Stored(tmp_path_factory.mktemp("filled"))
+    anyio.run(made.fill)
+    return made
+
+
+@pytest.fixture
+def stored(filled: Stored, tmp_path: Path) -> Stored:
+    """A copy that a test may damage."""
+    copytree(filled.folder, tmp_path, dirs_exist_ok=True)
+    return Stored(tmp_path, filled.execution_id, filled.thread_id, filled.head)
 
 
 @pytest.mark.anyio
-@requirement("store:audit")
-async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what_was_shown(tmp_path: Path) -> None:
-    thread_id = await audited(tmp_path / "planwarden.db")
-    store = SqliteStore.open(tmp_path / "planwarden.db")
-    try:
+@requirement("store:audit", "audit:proves-the-log")
+async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what_was_shown(stored: Stored) -> None:
+    async with stored.open() as store:
         audit = AuditReader(store)
-        rows = (await audit.read_page(thread_id=thread_id)).rows
+        rows = (await audit.read_page(thread_id=stored.thread_id)).rows
         policy = (await audit.read_page(limit=1)).rows[0]
-        verdict = await audit.verify()
+        verdict = await audit.verify(stored.head)
         await store.prune(store.clock.now() + 1)
         after = await audit.verify()
-    finally:
-        await store.close()
-    assert [row.kind for row in rows] == ["asked", "decided"] * 3
-    asked, decided = rows[2], rows[3]
+    assert [row.kind for row in rows] == KINDS
+    asked, decided = rows[3], rows[4]
     assert asked.facts["tool"] == "erase" and asked.facts["needs"] == "human"
     assert decided.facts == {
         "approved": True,
@@ -90,7 +180,7 @@ async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what
         "policy": asked.facts["policy"],
     }
     assert policy.kind == "policy" and str(policy.facts["digest"]).startswith(str(asked.facts["policy"]))
-    assert verdict.is_whole and after.is_whole and after.rows - 1 == verdict.rows == 7
+    assert verdict.is_whole and after.is_whole and after.rows - 1 == verdict.rows == 4 + len(KINDS)
     assert "ids" not in json.dumps([row.facts for row in rows]), "arguments have no place in it"
 
 
@@ -102,139 +192,200 @@ async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what
         (["UPDATE audit SET facts = replace(facts, 'ann', 'bob') WHERE sequence = 3"], "row 3 is not what was written"),
         (["UPDATE audit SET at = at - 1 WHERE sequence = 2"], "row 2 is not what was written"),
         (["DELETE FROM audit WHERE sequence = 4"], "row 4 is missing"),
-        (["DELETE FROM audit WHERE sequence >= 6"], "rows 6 to 7 are missing at the end"),
+        (["DELETE FROM audit WHERE sequence >= 11"], "rows 11 to 12 are missing at the end"),
         (
-            [
-                "UPDATE audit SET sequence = 99 WHERE sequence = 3",
-                "UPDATE audit SET sequence = 3 WHERE sequence = 5",
-                "UPDATE audit SET sequence = 5 WHERE sequence = 99",
-            ],
+            [f"UPDATE audit SET sequence = {new} WHERE sequence = {old}" for old, new in ((3, 99), (5, 3), (99, 5))],
             "row 3 is not what was written, or not where it was written",
         ),
     ],
     ids=["edited", "moved in time", "removed", "cut off", "reordered"],
 )
-async def test_verification_names_a_changed_row(tmp_path: Path, statements: list[str], named: str) -> None:
-    path = tmp_path / "planwarden.db"
-    await audited(path)
-    assert await problems(path) == ()
-    edit(path, *statements)
-    assert any(problem.startswith(named) for problem in await problems(path))
+async def test_verification_names_a_changed_row(stored: Stored, statements: list[str], named: str) -> None:
+    stored.edit(*statements)
+    assert any(problem.startswith(named) for problem in await stored.verify())
 
 
 @pytest.mark.anyio
 @requirement("audit:names-the-row")
-async def test_a_rewritten_chain_fits_neither_the_log_nor_a_kept_head(tmp_path: Path) -> None:
-    path = tmp_path / "planwarden.db"
-    await audited(path)
-    store = SqliteStore.open(path)
-    head = (await AuditReader(store).verify()).head
-    await store.close()
-    # Everything after row 2 is written again without the first decision.
-    forged = sqlite3.connect(path)
-    rows = forged.execute("SELECT kind, execution_id, suspension_id, facts, at FROM audit ORDER BY sequence").fetchall()
-    forged.execute("DELETE FROM audit")
-    forged.execute("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'audit'")
-    forged.commit()
-    forged.close()
-    del rows[2]
-    from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
-
-    before, connection = GENESIS, sqlite3.connect(path)
-    for sequence, (kind, execution_id, suspension_id, facts, at) in enumerate(rows, 1):
-        entry = AuditEntry(kind=kind, facts=json.loads(facts), execution_id=execution_id, suspension_id=suspension_id)
-        before = hash_row(before, sequence, at, entry)
-        connection.execute(
-            "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (sequence, at, kind, execution_id, suspension_id, facts, before),
-        )
-    connection.commit()
-    connection.close()
-    [told] = await problems(path)
+async def test_a_rewritten_chain_fits_neither_the_log_nor_a_kept_head(stored: Stored) -> None:
+    # The decision about bob's execution never was.
+    stored.chain_again(lambda kind, execution_id: kind != "decided" or execution_id == stored.execution_id)
+    [told] = await stored.verify()
     assert "do not hold the same" in told
-    assert any("missing at the end" in problem for problem in await problems(path, head))
+    assert any("missing at the end" in problem for problem in await stored.verify(stored.head))
+
+
+MORE: JsonValue = {"ids": [1, 2, 3]}
+SENT = {(2,): MORE}
+FREED = {**SENT, (4,): None, (5,): None}
+"""What released the call is gone."""
+# An event is a list of its tag and fields; a question a list of its fields, the arguments the eighth.
+EDITS: dict[str, tuple[str, int, Mapping[tuple[int, ...], JsonValue]]] = {
+    "arguments asked about": ("QA", 1, {(1, 7): MORE}),
+    "arguments covered by a confirmation": ("QA", 0, {(1, 19, 0, 2): MORE}),
+    "arguments of a covered call": ("TI", 0, SENT),
+    "covered call made a free one": ("TI", 0, FREED),
+    "arguments of a decided call": ("TI", 1, SENT),
+    "decided call made a free one": ("TI", 1, FREED),
+    "arguments of a granted call": ("TI", 2, SENT),
+    "granted call made a free one": ("TI", 2, FREED),
+    "answer to a form": ("QD", 2, {(2, 3): {"pin": "blue"}}),
+    "form": ("QA", 2, {(1, 15): {"type": "object"}}),
+    "message": ("QA", 1, {(1, 3): "Really?"}),
+    "risk": ("QA", 1, {(1, 9): "read"}),
+    "who decided": ("QD", 1, {(5,): "eve"}),
+}
 
 
 @pytest.mark.anyio
-@requirement("audit:names-the-row")
-async def test_an_edited_log_does_not_fit_the_audit(tmp_path: Path) -> None:
-    from zlib import crc32
-
-    path = tmp_path / "planwarden.db"
-    await audited(path)
-    connection = sqlite3.connect(path)
-    found = connection.execute(
-        "SELECT position, first, at, body, execution_id FROM events JOIN executions ON number = execution "
-        "WHERE body LIKE '%\"QD\"%' LIMIT 1"
-    ).fetchone()
-    position, first, at, body, execution_id = found
-    forged = body.replace('"ann"', '"eve"')
-    assert forged != body
-    checksum = crc32(f"{execution_id} {first} {at!r} {forged}".encode())
-    connection.execute("UPDATE events SET body = ?, checksum = ? WHERE position = ?", (forged, checksum, position))
-    connection.commit()
-    connection.close()
-    [told] = await problems(path)
-    assert execution_id in told and "do not hold the same" in told
+@requirement("audit:proves-the-log")
+@pytest.mark.parametrize(("tag", "number", "changes"), EDITS.values(), ids=EDITS)
+async def test_whatever_is_edited_in_the_log_of_a_decided_call_is_named(
+    stored: Stored, tag: str, number: int, changes: Mapping[tuple[int, ...], JsonValue]
+) -> None:
+    stored.forge(tag, changes, number)
+    told = await stored.verify(stored.head)
+    assert told and all(stored.execution_id in problem for problem in told)
 
 
-def test_the_command_shows_verifies_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    anyio.run(audited, tmp_path / "planwarden.db")
-    cli = Cli(home=tmp_path, capture=capsys)
+@pytest.mark.anyio
+@requirement("audit:proves-the-log")
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("UPDATE executions SET principal = 'eve' WHERE principal = 'bob'", "does not fit its digest"),
+        ("UPDATE executions SET status = 'running' WHERE principal = 'bob'", "its row says running"),
+        ("UPDATE suspensions SET status = 'pending' WHERE number = 1", "row of suspension"),
+        ("UPDATE suspensions SET digest = 'f' WHERE number = 1", "row of suspension"),
+        ("UPDATE suspensions SET expires_at = 1.0 WHERE number = 1", "row of suspension"),
+        ("DELETE FROM suspensions WHERE number = 1", "row of suspension"),
+        ("UPDATE grants SET uses = 1000", "is not what the audit says was made"),
+        ("UPDATE grants SET expires_at = expires_at + 1", "is not what the audit says was made"),
+        ("UPDATE grants SET arguments = '{}'", "is not what the audit says was made"),
+        ("UPDATE grants SET owner = 'eve'", "is not what the audit says was made"),
+        ("UPDATE grants SET used = 0", "disagree about its uses"),
+        ("UPDATE grants SET revoked_at = 1.0", "disagree about its uses or its end"),
+        ("DELETE FROM grants", "is in the audit and no longer stored"),
+        (
+            (
+                "INSERT INTO grants SELECT 99, 'new', tool_name, definition_digest, arguments, free, step, uses, used, "
+                "used_on, used_before, expires_at, owner, created_by, assurance, channel, created_at, revoked_at "
+                "FROM grants"
+            ),
+            "is stored and not in the audit",
+        ),
+    ],
+)
+async def test_a_row_beside_the_log_that_was_edited_is_named(stored: Stored, statement: str, named: str) -> None:
+    stored.edit(statement)
+    told = await stored.verify()
+    assert told and all(named in problem for problem in told)
+
+
+@pytest.mark.anyio
+@requirement("audit:proves-the-log", "approval:tampered")
+@pytest.mark.parametrize("changes", [{(1, 7): MORE}, {(1, 10): "client"}], ids=["arguments", "what it needs"])
+async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_running(
+    tmp_path: Path, changes: Mapping[tuple[int, ...], JsonValue]
+) -> None:
+    stored, ledger = Stored(tmp_path), Ledger()
+    async with stored.open() as store, warden(ledger, store=store) as w:
+        asked = await w.execute_plan(ERASE)
+    stored.execution_id = asked.execution_id
+    stored.forge("QA", changes)
+    assert any("does not fit its digest" in problem for problem in await stored.verify())
+    [question] = asked.suspensions
+    place, person = (asked.thread_id, question.suspension_id), by(digest=question.digest)
+    async with stored.open() as store, warden(ledger, store=store) as w:
+        done = await w.service.answer(*place, YES, person, principal="local")
+    assert done.status == "failed" and done.error is not None and done.error.code == "digest_mismatch"
+    assert ledger.lines == []
+
+
+@pytest.mark.anyio
+@requirement("audit:proves-the-log")
+async def test_what_was_pruned_is_whole_and_what_was_deleted_is_named(stored: Stored) -> None:
+    stored.edit(f"UPDATE executions SET ended_at = 0 WHERE execution_id <> '{stored.execution_id}'")
+    async with stored.open() as store:
+        assert await store.prune(1.0) == 1
+        newest = (await store.audit_rows(after=await store.audit_end() - 1))[0].entry
+    assert newest.kind == "pruned" and await stored.verify() == ()
+    stored.forget()
+    assert await stored.verify() == (f"execution {stored.execution_id!r} is gone, and no row says that it was pruned",)
+
+
+@pytest.mark.anyio
+@requirement("audit:proves-the-log")
+@pytest.mark.parametrize("is_forgotten", [False, True])
+async def test_an_execution_cut_off_the_audit_is_named_or_if_its_log_is_gone_too_shown_by_a_kept_head(
+    stored: Stored, is_forgotten: bool
+) -> None:
+    if is_forgotten:
+        stored.forget()
+        stored.edit("UPDATE grants SET used = 0")
+    stored.chain_again(lambda kind, execution_id: execution_id != stored.execution_id)
+    told = await stored.verify()
+    named = any(stored.execution_id in problem and "do not hold the same" in problem for problem in told)
+    assert told == () if is_forgotten else named
+    assert any("missing at the end" in problem for problem in await stored.verify(stored.head))
+
+
+@pytest.mark.anyio
+@requirement("audit:proves-the-log")
+async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path) -> None:
+    async with Stored(tmp_path).open() as store, warden(Ledger(), store=store) as w:
+        await decide_all(w, ERASE)
+        two = plan(tool_step("a", "erase", {"ids": [1]}), tool_step("b", "erase", {"ids": [2]}))
+        asked, turns = await w.execute_plan(two), 0
+
+        async def meddle(moment: StoreCall) -> None:
+            nonlocal turns, asked
+            if moment.when == "before" and moment.call in ("walk", "read", "find_suspension") and turns < 8:
+                turns += 1
+                if asked.suspensions:
+                    suspension_id = asked.suspensions[0].suspension_id
+                    asked = await w.service.answer(asked.thread_id, suspension_id, YES, by(), principal="local")
+                else:
+                    await store.prune(store.clock.now() + 1)
+                    asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [turns]})))
+
+        verdict = await AuditReader(WatchedStore(store, meddle)).verify()
+        assert verdict.problems == () and turns >= 4
+
+
+@pytest.mark.anyio
+async def test_impossible_times_and_events_are_damage_that_is_named_and_no_internal_error(stored: Stored) -> None:
+    for sequence, at in ((2, "1e300"), (3, "-1e19")):
+        stored.edit(f"UPDATE audit SET at = {at} WHERE sequence = {sequence}")
+    stored.forge("SB", {(1,): "z"}, 1)
+    async with stored.open() as store:
+        page = await AuditReader(store).read_page(thread_id=None, limit=100, cursor=None)
+        assert [line.at.year for line in page.rows[1:3]] == [9999, 1970]
+        assert not (await AuditReader(store).verify()).is_whole
+        async with warden(Ledger(), store=store) as w:
+            with pytest.raises(StoreError, match="damaged"):
+                await w.get_execution(stored.thread_id)
+
+
+def test_the_command_shows_verifies_and_exports(stored: Stored, capsys: pytest.CaptureFixture[str]) -> None:
+    cli = Cli(home=stored.folder, capture=capsys)
     shown = cli.main("audit", "show", "--json", "--limit", "3").json
     assert [row["kind"] for row in shown["rows"]] == ["policy", "asked", "decided"] and shown["nextCursor"] == "3"
     verdict = cli.main("audit", "verify", "--json").json
-    assert verdict["isWhole"] is True and verdict["rows"] == 7
-    target = tmp_path / "audit.jsonl"
+    assert verdict["isWhole"] is True and verdict["rows"] == 4 + len(KINDS)
+    target = stored.folder / "audit.jsonl"
     assert cli.main("audit", "export", str(target)).code == 0
     lines = [json.loads(text) for text in target.read_text().splitlines()]
-    assert len(lines) == 7 and f"7:{lines[-1]['hash']}" == verdict["head"]
+    assert len(lines) == verdict["rows"] and f"{len(lines)}:{lines[-1]['hash']}" == verdict["head"]
     assert "exists already" in cli.main("audit", "export", str(target)).err
-    edit(tmp_path / "planwarden.db", "DELETE FROM audit WHERE sequence = 4")
+    tag, number, changes = EDITS["arguments asked about"]
+    stored.forge(tag, changes, number)
+    stored.edit("DELETE FROM audit WHERE sequence = 4")
     said = cli.main("audit", "verify", "--head", verdict["head"])
-    assert said.code == 1 and "row 4 is missing" in said.out
+    assert said.code == 1 and "row 4 is missing" in said.out and stored.execution_id in said.out
     assert cli.main("audit", "verify", "--head", "nonsense").code == 2
 
 
 def test_without_a_database_there_is_nothing_to_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = Cli(home=tmp_path, capture=capsys).main("audit", "verify")
     assert said.code == 1 and "nothing was audited" in said.err and not list(tmp_path.iterdir())
-
-
-@pytest.mark.anyio
-async def test_a_row_with_an_impossible_time_is_shown_and_found_and_stops_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "planwarden.db"
-    await audited(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE audit SET at = 1e300 WHERE sequence = 2")
-        connection.execute("UPDATE audit SET at = -1e19 WHERE sequence = 3")
-    connection.close()
-    store = SqliteStore.open(path)
-    try:
-        reader = AuditReader(store)
-        page = await reader.read_page(thread_id=None, limit=100, cursor=None)
-        assert [line.at.year for line in page.rows[1:3]] == [9999, 1970]
-        assert not (await reader.verify()).is_whole
-    finally:
-        await store.close()
-
-
-@pytest.mark.anyio
-async def test_a_log_that_no_execution_can_have_is_damaged_storage_and_no_internal_error(tmp_path: Path) -> None:
-    path = tmp_path / "planwarden.db"
-    thread = await audited(path)
-    with sqlite3.connect(path) as connection:
-        [execution_id] = connection.execute("SELECT execution_id FROM executions").fetchone()
-        query = 'SELECT position, first, at, body FROM events WHERE body LIKE \'%"SB","b"%\''
-        position, first, at, body = connection.execute(query).fetchone()
-        edited = body.replace('"SB","b"', '"SB","z"')
-        values = (edited, checksum_of(execution_id, first, at, edited), position)
-        connection.execute("UPDATE events SET body = ?, checksum = ? WHERE position = ?", values)
-    connection.close()
-    store = SqliteStore.open(path)
-    try:
-        async with warden(Ledger(), store=store) as w:
-            with pytest.raises(StoreError, match="damaged"):
-                await w.get_execution(thread)
-    finally:
-        await store.close()

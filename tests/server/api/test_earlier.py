@@ -1,22 +1,16 @@
 """Later executions of a thread take results of earlier ones, and what was taken stays what it was."""
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, UnknownThread
-from planwarden.agent.models.caller import CallerModel
-from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.server.inbox.question_view import build_question_view
-from planwarden.server.settings.configuration import Settings
-from tests.requirements import requirement
-from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
-from tests.support.wardens import confirm, plan, tool_step
+from tests.kit import confirm, decide, plan, requirement, tool_step, warden
+from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -66,23 +60,11 @@ class Office:
         return [find, list_all, read_text, send, pay]
 
 
-@pytest.fixture(params=BACK_END_NAMES)
-async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[BackEnd]:
-    made: BackEnd = BACK_ENDS[request.param](tmp_path / "home")
-    yield made
-    await made.close()
-
-
-@asynccontextmanager
-async def opened(
+def opened(
     back_end: BackEnd, office: Office, script: list[JsonValue] | None = None
-) -> AsyncGenerator[planwarden.Warden]:
+) -> AbstractAsyncContextManager[planwarden.Warden]:
     """A process over the store."""
-    model = CallerModel() if script is None else ScriptedModel({"replies": script})
-    settings = Settings(home=Path("/nonexistent"))
-    warden = planwarden.Warden(settings=settings, model=model, tools=office.tools(), store=back_end.connect())
-    async with warden:
-        yield warden
+    return warden(tools=office.tools(), script=script, store=back_end.connect())
 
 
 def taking(step: str, pointer: str = "", tool: str = "send", **more: JsonValue) -> dict[str, JsonValue]:
@@ -120,10 +102,7 @@ async def test_what_was_taken_survives_a_crash_a_prune_and_a_newer_execution(bac
     back_end.clock.advance(100.0)
     async with opened(back_end, office) as w:
         assert await w.service.engine.store.prune(back_end.clock.now()) == 1
-        [question] = waiting.suspensions
-        done = await w.resume_execution(
-            waiting.thread_id, question.suspension_id, planwarden.Decision(approved=True), wait_seconds=30
-        )
+        done = await decide(w, waiting)
     assert done.status == "completed" and office.sent == [["Ann", "Bob"]]
 
 
@@ -218,10 +197,8 @@ async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken(
 async def test_a_failure_says_what_is_completed_and_how_a_later_plan_takes_it(back_end: BackEnd) -> None:
     office = Office()
     async with opened(back_end, office) as w:
-        office_calls: list[JsonValue] = [
-            {"toolName": "send", "arguments": {"to": "Zoe"}},
-            {"toolName": "send", "arguments": {"to": {"$from": "find", "pointer": "/nobody"}}},
-        ]
+        receivers: list[JsonValue] = ["Zoe", {"$from": "find", "pointer": "/nobody"}]
+        office_calls: list[JsonValue] = [{"toolName": "send", "arguments": {"to": to}} for to in receivers]
         twice: dict[str, JsonValue] = {"id": "mail", "description": "send", "toolCalls": office_calls}
         failed = await w.execute_plan(plan(tool_step("find", "find"), twice))
         assert failed.status == "failed" and failed.error is not None

@@ -1,23 +1,21 @@
 """Fork: from a named step on, all that depends on it runs again, gated again, with other inputs or another plan."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, NotRetryable
 from planwarden.agent.core import takeover
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
+from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
-from tests.support.wardens import Ledger, confirm, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
-YES, NO = Decision(approved=True), Decision(approved=False)
 WHO: JsonValue = {"$from": "inputs", "pointer": "/who"}
 TONE: JsonValue = {"$from": "inputs", "pointer": "/tone"}
 INPUTS: JsonValue = {
@@ -31,13 +29,29 @@ STEPS = plan(
     tool_step("send", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
     tool_step("aside", "note", {"text": "aside"}, dependencies=["find"]),
 )
+BROKEN, LOST = planwarden.ToolError("broken"), planwarden.OutcomeUnknown("the line broke")
 LETTER: dict[str, JsonValue] = {**STEPS, "inputs": INPUTS}
 """`aside` hangs on `find` alone; `send` needs a person."""
 
 
 async def run_letter(made: planwarden.Warden) -> planwarden.Execution:
-    asked = await made.execute_plan(LETTER, inputs={"who": "owls"})
-    return await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+    return await decide(made, await made.execute_plan(LETTER, inputs={"who": "owls"}))
+
+
+def acting(name: str, ledger: Ledger, faults: Mapping[str, Exception]) -> object:
+    """A tool that writes its value down as JSON, and fails for one with a fault; what is lost was done."""
+
+    @planwarden.tool(name=name, risk="read", effect="effect")
+    async def tool(value: object) -> object:
+        """Do it."""
+        fault = faults.get(json.dumps(value))
+        if fault is not BROKEN:
+            ledger.lines.append(f"{name} {json.dumps(value)}")
+        if fault is not None:
+            raise fault
+        return value
+
+    return tool
 
 
 @requirement("retry:fork")
@@ -56,7 +70,7 @@ async def test_a_step_and_what_depends_on_it_runs_again_and_is_asked_again(back_
         assert any("'find', 'aside' completed there" in sentence for sentence in question.found)
         taken = {step.id: step.taken_from for step in forked.steps}
         assert taken == {"find": done.execution_id, "write": None, "send": None, "aside": done.execution_id}
-        again = await made.resume_execution(forked.thread_id, question.suspension_id, YES)
+        again = await decide(made, question)
         assert again.status == "completed"
         assert (await made.service.audit.verify()).is_whole
     assert sorted(ledger.lines) == ["erase [1, 2, 3]"] * 2 + ["note aside"] + ["note kind"] * 2
@@ -69,11 +83,11 @@ async def test_only_the_first_question_names_all_and_a_later_one_its_own_step() 
     async with warden(ledger) as made:
         view = await made.execute_plan(steps)
         for _ in range(2):
-            view = await made.resume_execution(view.thread_id, view.suspensions[0].suspension_id, YES)
+            view = await decide(made, view)
         forked = await made.retry(view.thread_id, from_step="a")
         [first] = forked.suspensions
         assert [s for s in first.found if "'a'" in s] and [s for s in first.found if "'b'" in s]
-        forked = await made.resume_execution(view.thread_id, first.suspension_id, YES)
+        forked = await decide(made, first)
         [second] = forked.suspensions
         assert not [s for s in second.found if "'a'" in s] and [s for s in second.found if "'b'" in s]
 
@@ -138,12 +152,12 @@ async def test_a_fork_asks_every_confirmation_again_that_stands_before_what_runs
     steps = plan(confirm("ask"), tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}))
     async with warden(ledger) as made:
         asked = await made.execute_plan(steps)
-        done = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        done = await decide(made, asked)
         assert done.status == "completed"
         forked = await made.retry(done.thread_id, from_step="b")
         [question] = forked.suspensions
         assert question.step_id == "ask" and ledger.lines == ["note a", "note b"]
-        rejected = await made.resume_execution(done.thread_id, question.suspension_id, NO)
+        rejected = await decide(made, question, NO)
         assert rejected.status == "rejected"
         assert statuses(rejected) == {"ask": "rejected", "a": "completed", "b": "skipped"}
     assert ledger.lines == ["note a", "note b"]
@@ -160,7 +174,7 @@ async def test_an_answer_in_a_form_is_kept_and_bound_again() -> None:
     async with warden(ledger) as made:
         asked = await made.execute_plan(steps)
         decision = Decision(approved=True, content={"seat": "7A"})
-        done = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, decision)
+        done = await decide(made, asked, decision)
         forked = await made.retry(done.thread_id, from_step="b")
     assert forked.status == "completed" and ledger.lines == ["note 7A"] * 2
 
@@ -168,26 +182,20 @@ async def test_an_answer_in_a_form_is_kept_and_bound_again() -> None:
 @requirement("retry:fork", "retry:unknown")
 async def test_no_fork_runs_a_call_again_that_may_have_happened() -> None:
     ledger = Ledger()
-
-    @planwarden.tool(name="lose", risk="read", effect="effect")
-    async def lose() -> str:
-        """Loses its answer."""
-        ledger.lines.append("lose")
-        raise planwarden.OutcomeUnknown("the line broke")
-
-    async with warden(ledger, tools=[lose]) as made:
-        asked = await made.execute_plan(plan(tool_step("a", "lose"), tool_step("b", "note", {"text": "b"})))
-        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
-        for from_step, changed in (("a", None), (None, plan(tool_step("a", "lose", description="other")))):
+    lose = tool_step("a", "lose", {"value": 1})
+    async with warden(ledger, tools=[acting("lose", ledger, {"1": LOST})]) as made:
+        asked = await made.execute_plan(plan(lose, tool_step("b", "note", {"text": "b"})))
+        failed = await decide(made, asked, NO)
+        for from_step, changed in (("a", None), (None, plan({**lose, "description": "other"}))):
             with pytest.raises(NotRetryable, match="nobody knows whether call 'a:1'"):
                 await made.retry(failed.thread_id, from_step=from_step, plan=changed)
         assert (await made.retry(failed.thread_id, from_step="b")).suspensions[0].kind == "reconcile"
-    assert ledger.lines == ["lose"]
+    assert ledger.lines == ["lose 1"]
 
 
 @requirement("retry:rest")
 async def test_large_results_stay_readable_when_the_first_execution_is_pruned(back_end: BackEnd) -> None:
-    ledger, is_mended = Ledger(), False
+    ledger, faults = Ledger(), {'"the end"': BROKEN}
 
     @planwarden.tool(name="huge", risk="read", effect="read")
     async def huge() -> JsonValue:
@@ -195,16 +203,8 @@ async def test_large_results_stay_readable_when_the_first_execution_is_pruned(ba
         lines: list[JsonValue] = ["x" * 1000] * 300
         return {"lines": lines, "end": "the end"}
 
-    @planwarden.tool(name="mend", risk="read", effect="effect")
-    async def mend(text: str) -> str:
-        """Works when it is mended."""
-        if not is_mended:
-            raise planwarden.ToolError("broken")
-        ledger.lines.append(text)
-        return text
-
-    steps = plan(tool_step("a", "huge"), tool_step("b", "mend", {"text": {"$from": "a", "pointer": "/end"}}))
-    async with warden(tools=[huge, mend], store=back_end.connect()) as made:
+    steps = plan(tool_step("a", "huge"), tool_step("b", "mend", {"value": {"$from": "a", "pointer": "/end"}}))
+    async with warden(tools=[huge, acting("mend", ledger, faults)], store=back_end.connect()) as made:
         store = made.service.engine.store
         failed = await made.execute_plan(steps)
         result = failed.steps[0].result
@@ -214,15 +214,15 @@ async def test_large_results_stay_readable_when_the_first_execution_is_pruned(ba
         header = await store.header(failed.execution_id)
         assert header is not None
         back_end.clock.advance(10)
-        is_mended = True
+        faults.clear()
         third = await made.retry(failed.thread_id)
         assert await store.prune(back_end.clock.now() - 5) == 2
         artifact = await made.service.read_artifact(failed.thread_id, str(result["artifactId"]), principal="local")
         assert len(artifact.data) > 300_000
-        assert third.status == "completed" and ledger.lines == ["the end"]
+        assert third.status == "completed" and ledger.lines == ['mend "the end"']
         forked = await made.retry(failed.thread_id, from_step="b")
         assert forked.status == "completed" and forked.steps[0].taken_from == failed.execution_id
-    assert ledger.lines == ["the end"] * 2
+    assert ledger.lines == ['mend "the end"'] * 2
 
 
 @requirement("retry:refused")
@@ -263,62 +263,42 @@ def loop(step_id: str, *calls: JsonValue, **extra: JsonValue) -> dict[str, JsonV
 
 
 ITEM: JsonValue = {"$from": "item"}
+NOTE: JsonValue = {"toolName": "note", "arguments": {"text": ITEM}}
+MEND: JsonValue = {"toolName": "mend", "arguments": {"value": ITEM}}
 
 
 @requirement("retry:calls")
 async def test_items_of_a_loop_that_succeeded_are_not_done_again() -> None:
-    ledger, broken = Ledger(), {"b"}
-
-    @planwarden.tool(name="mend", risk="read", effect="effect")
-    async def mend(text: str) -> str:
-        """Fails for what is broken."""
-        if text in broken:
-            raise planwarden.ToolError("broken")
-        ledger.lines.append(f"mend {text}")
-        return f"mended {text}"
-
-    note: JsonValue = {"toolName": "note", "arguments": {"text": ITEM}}
-    fix: JsonValue = {"toolName": "mend", "arguments": {"text": ITEM}}
+    ledger, faults = Ledger(), {'"b"': BROKEN}
     last = tool_step("last", "note", {"text": {"$from": "each", "pointer": "/1/1"}})
-    async with warden(ledger, tools=[mend]) as made:
-        failed = await made.execute_plan(plan(loop("each", note, fix), last))
-        assert failed.status == "failed" and ledger.lines == ["note a", "mend a", "note b"]
+    async with warden(ledger, tools=[acting("mend", ledger, faults)]) as made:
+        failed = await made.execute_plan(plan(loop("each", NOTE, MEND), last))
         again = await made.retry(failed.thread_id)
-        assert again.status == "failed" and ledger.lines == ["note a", "mend a", "note b"]
-        broken.clear()
+        assert failed.status == again.status == "failed" and ledger.lines == ["note a", 'mend "a"', "note b"]
+        faults.clear()
         done = await made.retry(failed.thread_id)
-        assert done.status == "completed" and ledger.lines[3:] == ["mend b", "note c", "mend c", "note mended b"]
+        assert done.status == "completed" and ledger.lines[3:] == ['mend "b"', "note c", 'mend "c"', "note b"]
         forked = await made.retry(failed.thread_id, from_step="last")
         assert forked.status == "completed" and forked.steps[0].taken_from == done.execution_id
-        assert forked.steps[0].result == done.steps[0].result and ledger.lines[7:] == ["note mended b"]
+        assert forked.steps[0].result == done.steps[0].result and ledger.lines[7:] == ["note b"]
         assert (await made.service.audit.verify()).is_whole
 
 
 @requirement("retry:calls")
 async def test_calls_of_a_loop_that_take_changed_inputs_are_made_again_with_what_rests_on_them() -> None:
-    ledger, is_broken = Ledger(), True
-
-    @planwarden.tool(name="mend", risk="read", effect="effect")
-    async def mend(text: str) -> str:
-        """Fails at first."""
-        if is_broken:
-            raise planwarden.ToolError("broken")
-        return text
-
-    def make(tool: str, text: JsonValue) -> JsonValue:
-        return {"toolName": tool, "arguments": {"text": text}}
-
+    ledger, faults = Ledger(), {'"a"': BROKEN}
     first: JsonValue = {"$text": "read {it}", "with": {"it": {"$from": "item", "call": 1, "pointer": "/written"}}}
-    each = loop("each", make("note", ITEM), make("note", WHO), make("note", first), make("mend", ITEM), forEach=["a"])
-    async with warden(ledger, tools=[mend]) as made:
+    notes: list[JsonValue] = [{"toolName": "note", "arguments": {"text": text}} for text in (ITEM, WHO, first)]
+    each = loop("each", *notes, MEND, forEach=["a"])
+    async with warden(ledger, tools=[acting("mend", ledger, faults)]) as made:
         failed = await made.execute_plan({**plan(each), "inputs": INPUTS}, inputs={"who": "owls"})
         assert failed.status == "failed" and ledger.lines == ["note a", "note owls", "note read owls"]
         await made.retry(failed.thread_id, inputs={"who": "bats"})
         assert ledger.lines[3:] == ["note bats", "note read bats"]
         # The loop of the retry kept its calls; nor do those hold for other inputs when it does not come to begin.
-        is_broken = False
+        faults.clear()
         done = await made.retry(failed.thread_id, inputs={"who": "mice"})
-    assert done.status == "completed" and ledger.lines[5:] == ["note mice", "note read mice"]
+    assert done.status == "completed" and ledger.lines[5:] == ["note mice", "note read mice", 'mend "a"']
 
 
 @requirement("retry:calls", "retry:refused")
@@ -326,13 +306,7 @@ async def test_calls_of_a_loop_that_take_changed_inputs_are_made_again_with_what
     ("before", "after"), [(1, True), (0, False), (1, 1.0), ([1], [True]), ({"a": 0}, {"a": False})]
 )
 async def test_values_that_are_equal_only_in_python_are_different(before: JsonValue, after: JsonValue) -> None:
-    lines = list[str]()
-
-    @planwarden.tool(name="write", risk="read", effect="effect")
-    async def write(value: object) -> str:
-        """Write a value of any type."""
-        lines.append(json.dumps(value))
-        return "written"
+    ledger = Ledger()
 
     def steps(value: JsonValue) -> list[dict[str, JsonValue]]:
         return [
@@ -343,7 +317,7 @@ async def test_values_that_are_equal_only_in_python_are_different(before: JsonVa
 
     given: JsonValue = {"$from": "inputs", "pointer": "/value"}
     inputs: JsonValue = {"type": "object", "properties": {"value": {}}}
-    async with warden(Ledger(), tools=[write]) as made:
+    async with warden(ledger, tools=[acting("write", ledger, {})]) as made:
         failed = await made.execute_plan(plan(*steps(before)))
         with pytest.raises(NotRetryable, match=r"'one' was completed .* and is another one"):
             await made.retry(failed.thread_id, plan=plan(*steps(after)))
@@ -353,29 +327,20 @@ async def test_values_that_are_equal_only_in_python_are_different(before: JsonVa
         )
         with pytest.raises(NotRetryable, match="takes inputs that are different now"):
             await made.retry(taken.thread_id, inputs={"value": after})
-    assert lines == [json.dumps(before)] * 3
+    assert ledger.lines == [f"write {json.dumps(before)}"] * 3
 
 
 @requirement("retry:calls")
 async def test_an_item_of_a_loop_that_is_equal_only_in_python_is_another_item() -> None:
-    ledger, is_broken = list[str](), True
-
-    @planwarden.tool(name="write", risk="read", effect="effect")
-    async def write(value: object) -> str:
-        """Write a value of any type."""
-        if is_broken and value == "last":
-            raise planwarden.ToolError("broken")
-        ledger.append(json.dumps(value))
-        return "written"
-
+    ledger, faults = Ledger(), {'"last"': BROKEN}
     items: JsonValue = {"$from": "inputs", "pointer": "/items"}
-    each = tool_step("each", "write", {"value": ITEM}, forEach=items)
+    each = loop("each", MEND, forEach=items)
     inputs: JsonValue = {"type": "object", "properties": {"items": {"type": "array"}}}
-    async with warden(tools=[write]) as made:
+    async with warden(tools=[acting("mend", ledger, faults)]) as made:
         failed = await made.execute_plan({**plan(each), "inputs": inputs}, inputs={"items": [1, 2, "last"]})
-        is_broken = False
+        faults.clear()
         await made.retry(failed.thread_id, inputs={"items": [True, 2, "last"]})
-    assert ledger == ["1", "2", "true", '"last"']
+    assert ledger.lines == ["mend 1", "mend 2", "mend true", 'mend "last"']
 
 
 @requirement("retry:calls", "retry:gated")
@@ -388,11 +353,15 @@ async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empt
         asked = await made.execute_plan(plan(rows, none, tool_step("b", "broken")))
         [question] = asked.suspensions
         decision = Decision(approved=True, content={"items": [0, 2]})
-        failed = await made.resume_execution(asked.thread_id, question.suspension_id, decision)
+        failed = await decide(made, question, decision)
         assert failed.status == "failed" and ledger.lines == ["erase [1]", "erase [3]"]
         again = await made.retry(asked.thread_id)
         assert statuses(again) == {"rows": "completed", "none": "completed", "b": "failed"}
         assert again.steps[0].result == [{"erased": 1}, None, {"erased": 1}] and again.steps[1].result == []
+        # The row that was left out is not shown as a call of the retry.
+        assert [call.arguments for call in again.steps[0].actual_tool_calls] == [{"ids": [1]}, {"ids": [3]}]
+        assert again.steps[0].items is not None
+        assert (again.steps[0].items.total, again.steps[0].items.rejected) == (3, 1)
         forked = await made.retry(asked.thread_id, from_step="rows")
         [question] = forked.suspensions
         assert len(question.calls) == 3 and any("'rows' of this plan already ran" in told for told in question.found)
@@ -401,25 +370,15 @@ async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empt
 
 @requirement("retry:unknown")
 async def test_an_item_that_may_have_happened_is_asked_about() -> None:
-    ledger, is_lost = Ledger(), True
-
-    @planwarden.tool(name="lose", risk="read", effect="effect")
-    async def lose(text: str) -> str:
-        """Loses one answer."""
-        ledger.lines.append(f"lose {text}")
-        if is_lost and text == "b":
-            raise planwarden.OutcomeUnknown("the line broke")
-        return text
-
-    each = loop("each", {"toolName": "lose", "arguments": {"text": ITEM}})
-    async with warden(ledger, tools=[lose]) as made:
-        asked = await made.execute_plan(plan(each))
-        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
+    ledger = Ledger()
+    async with warden(ledger, tools=[acting("mend", ledger, {'"b"': LOST})]) as made:
+        asked = await made.execute_plan(plan(loop("each", MEND)))
+        failed = await decide(made, asked, NO)
         assert failed.status == "failed"
         again = await made.retry(asked.thread_id)
         [question] = again.suspensions
-        assert question.kind == "reconcile" and ledger.lines == ["lose a", "lose b"]
+        assert question.kind == "reconcile" and ledger.lines == ['mend "a"', 'mend "b"']
         happened = Decision(approved=True, content={"happened": True, "result": "b"})
-        done = await made.resume_execution(asked.thread_id, question.suspension_id, happened)
-    assert done.status == "completed" and ledger.lines == ["lose a", "lose b", "lose c"]
+        done = await decide(made, question, happened)
+    assert done.status == "completed" and ledger.lines == ['mend "a"', 'mend "b"', 'mend "c"']
     assert done.steps[0].result == ["a", "b", "c"]

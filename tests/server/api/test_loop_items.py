@@ -1,4 +1,6 @@
-"""The results of a loop's items are read by pages: all of them, over every way in."""
+"""What is told of results: those of a loop's items by pages, and of the others names and kinds within bounds."""
+
+import json
 
 import pytest
 from pydantic import JsonValue
@@ -8,6 +10,7 @@ from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.state import Call, StepState
+from planwarden.server.api.result_shapes import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.views.loop_items import list_items
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, plan, tool_step, warden
@@ -121,3 +124,19 @@ async def test_a_page_that_is_not_there_is_refused_with_what_there_is(
             await w.get_execution(done.thread_id, step_id=step_id, items_from=first, items_limit=limit)
         view = await w.get_execution(done.thread_id, step_id="end")
     assert [step.id for step in view.steps] == ["end"] and view.steps[0].result == {"written": "x"}
+
+
+def test_a_shape_has_names_and_kinds_and_no_value() -> None:
+    value: JsonValue = {"rows": [{"no": "7", "sum": 1.5, "paid": True}], "note": '{"a": [1]}', "none": None}
+    assert describe_shape(value) == {
+        "rows": [{"no": "text", "sum": "number", "paid": "true or false"}],
+        "note": {'text with JSON, for "parse": "json"': {"a": ["number"]}},
+        "none": "null",
+    }
+
+
+def test_a_shape_is_bounded_however_wide_and_deep_the_value_is() -> None:
+    value: JsonValue = "x"
+    for _ in range(4):
+        value = {f"{n}{'k' * 60}": value for n in range(20)}
+    assert 2 < len(json.dumps(describe_shape(value))) <= MAX_SHAPE_CHARS

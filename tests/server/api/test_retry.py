@@ -7,25 +7,14 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-    KeyConflict,
-    NotRetryable,
-    ThreadBusy,
-    UnknownThread,
-)
+from planwarden.agent.common.errors import InvalidArguments, KeyConflict, NotRetryable, ThreadBusy, UnknownThread
 from planwarden.agent.core import events as ev
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
+from planwarden.agent.core.prompts import build_step_prompt
+from tests.kit import NO, Decision, decide, requirement
 from tests.storage.suite import BackEnd
-from tests.support.fakes import Crash, StoreCall, WatchedStore
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
-
-YES, NO = Decision(approved=True), Decision(approved=False)
 
 
 class Shop:
@@ -82,11 +71,13 @@ async def test_a_failed_execution_goes_on_with_the_rest_in_any_process(back_end:
     shop = Shop()
     async with shop.warden(store=back_end.connect()) as one:
         failed = await one.execute_plan(PLAN)
-        assert failed.status == "failed" and shop.ledger.lines == ["note owls"]
+        again = await one.retry(failed.thread_id)
+        assert failed.status == again.status == "failed" and shop.ledger.lines == ["note owls"]
     shop.is_mended = True
     async with shop.warden(store=back_end.connect()) as two:
         done = await two.retry(failed.thread_id, wait_seconds=60)
-        assert done.status == "completed" and done.retry_of == failed.execution_id
+        assert done.status == "completed" and done.retry_of == again.execution_id
+        # The log that proved a step first is named, not that of the retry between.
         assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
         assert taken_by(done) == {"find": failed.execution_id, "note": failed.execution_id, "mend": None, "last": None}
         assert [step.result for step in done.steps][:2] == [step.result for step in failed.steps][:2]
@@ -96,37 +87,6 @@ async def test_a_failed_execution_goes_on_with_the_rest_in_any_process(back_end:
             f"{failed.execution_id}:note:1",
         ]
         assert (await two.service.audit.verify()).is_whole
-
-
-@requirement("retry:rest")
-async def test_a_retry_of_a_retry_names_the_log_that_proved_the_step_first() -> None:
-    shop = Shop()
-    async with shop.warden() as made:
-        first = await made.execute_plan(PLAN)
-        second = await made.retry(first.thread_id)
-        assert second.status == "failed" and second.retry_of == first.execution_id
-        shop.is_mended = True
-        third = await made.retry(first.thread_id)
-    assert third.status == "completed" and third.retry_of == second.execution_id
-    assert taken_by(third)["note"] == first.execution_id
-    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
-
-
-@requirement("retry:rest")
-async def test_a_row_that_was_left_out_before_is_not_shown_as_a_call_of_the_retry() -> None:
-    shop = Shop()
-    rows = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8])
-    async with shop.warden() as made:
-        asked = await made.execute_plan(plan(rows, tool_step("mend", "mend", {"text": "b"})))
-        [question] = asked.suspensions
-        some = Decision(approved=True, content={"items": [1]})
-        failed = await made.resume_execution(asked.thread_id, question.suspension_id, some, principal="local")
-        shop.is_mended = True
-        done = await made.retry(failed.thread_id)
-    assert (failed.status, done.status, shop.ledger.lines) == ("failed", "completed", ["erase [8]", "mend b"])
-    wipe = done.steps[0]
-    assert [(call.status, call.arguments) for call in wipe.actual_tool_calls] == [("succeeded", {"ids": [8]})]
-    assert wipe.items is not None and (wipe.items.total, wipe.items.rejected) == (2, 1)
 
 
 @requirement("retry:calls")
@@ -161,17 +121,11 @@ async def test_calls_of_a_model_are_kept_and_it_is_told_of_them() -> None:
         failed = await made.execute_plan(plan(model_step("s", "note", "mend")))
         assert failed.status == "failed" and failed.error is not None and failed.error.code == "tools_not_called"
         shop.is_mended = True
-    prompts: list[str] = []
-    async with shop.warden(script=script) as made:
-        failed = await made.execute_plan(plan(model_step("s", "note", "mend")))
         done = await made.retry(failed.thread_id)
         state = await made.service.engine.find(done.execution_id)
-        from planwarden.agent.core.prompts import build_step_prompt
-
-        prompts.append(build_step_prompt(state, state.steps["s"]).text)
-    assert done.status == "completed" and shop.ledger.lines == ["note a", "note a", "mend b"]
+    assert done.status == "completed" and shop.ledger.lines == ["note a", "mend b"]
     assert [call.call_id for call in done.steps[0].actual_tool_calls] == ["s:1", "s:2"]
-    assert 'note({"text": "a"}) -> {"written": "a"}' in prompts[0]
+    assert 'note({"text": "a"}) -> {"written": "a"}' in build_step_prompt(state, state.steps["s"]).text
 
 
 @requirement("retry:unknown")
@@ -183,7 +137,7 @@ async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool
             plan(tool_step("a", "lose", {"text": "x"}), tool_step("b", "note", {"text": "y"}))
         )
         [question] = asked.suspensions
-        given_up = await made.resume_execution(asked.thread_id, question.suspension_id, NO)
+        given_up = await decide(made, question, NO)
         assert given_up.status == "failed" and given_up.error is not None
         assert given_up.error.code == "outcome_unknown"
         shop.is_mended = True
@@ -193,7 +147,7 @@ async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool
         assert any(given_up.execution_id in sentence for sentence in question.found)
         content: JsonValue = {"happened": True, "result": {"sent": "x"}} if happened else {"happened": False}
         decision = Decision(approved=True, content=content)
-        done = await made.resume_execution(again.thread_id, question.suspension_id, decision)
+        done = await decide(made, question, decision)
     assert done.status == "completed"
     assert shop.ledger.lines == ([] if happened else ["lose x"]) + ["note y"]
     assert set(shop.keys) == {f"{asked.execution_id}:a:1"}, "the call goes on under the key that it began with"
@@ -211,7 +165,7 @@ async def test_a_confirmation_of_the_old_execution_covers_nothing_in_the_new_one
     )
     async with shop.warden() as made:
         asked = await made.execute_plan(steps)
-        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        failed = await decide(made, asked)
         assert failed.status == "failed" and shop.ledger.lines == ["erase [1]"]
         shop.is_mended = True
         again = await made.retry(asked.thread_id)
@@ -219,7 +173,7 @@ async def test_a_confirmation_of_the_old_execution_covers_nothing_in_the_new_one
         assert question.kind == "confirmation" and [c.arguments for c in question.confirms] == [{"ids": [2]}]
         assert statuses(again)["one"] == "completed" and shop.ledger.lines == ["erase [1]"]
         assert any("'one'" in sentence and failed.execution_id in sentence for sentence in question.found)
-        done = await made.resume_execution(again.thread_id, question.suspension_id, YES)
+        done = await decide(made, question)
     assert done.status == "completed" and shop.ledger.lines == ["erase [1]", "mend x", "erase [2]"]
 
 
@@ -229,7 +183,7 @@ async def test_a_confirmation_before_nothing_but_thought_is_taken_over() -> None
     ledger = Ledger()
     async with warden(ledger, script=[]) as made:
         asked = await made.execute_plan(steps)
-        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        failed = await decide(made, asked)
         assert statuses(failed)["think"] == "failed"
         again = await made.retry(asked.thread_id)
         assert again.suspensions == () and taken_by(again)["ask"] == failed.execution_id
@@ -252,7 +206,7 @@ async def test_a_question_of_a_tool_that_did_something_afterwards_is_not_asked_a
     steps = plan(tool_step("book", "book"), tool_step("note", "note", {"text": "x"}), tool_step("b", "broken"))
     async with warden(ledger, tools=[book]) as made:
         asked = await made.execute_plan(steps)
-        failed = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        failed = await decide(made, asked)
         assert failed.status == "failed" and ledger.lines == ["booked", "note x"]
         again = await made.retry(asked.thread_id)
         assert again.status == "failed" and taken_by(again)["book"] == failed.execution_id
@@ -268,7 +222,7 @@ async def test_a_rejected_step_is_asked_about_again() -> None:
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "erase", {"ids": [1]}))
     async with warden(ledger) as made:
         asked = await made.execute_plan(steps)
-        rejected = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
+        rejected = await decide(made, asked, NO)
         assert rejected.status == "rejected"
         again = await made.retry(asked.thread_id)
         [question] = again.suspensions
@@ -276,7 +230,7 @@ async def test_a_rejected_step_is_asked_about_again() -> None:
         assert (
             f"Execution {rejected.execution_id!r} asked about this step before, and it was rejected." in question.found
         )
-        done = await made.resume_execution(again.thread_id, question.suspension_id, YES)
+        done = await decide(made, question)
     assert done.status == "completed" and ledger.lines == ["note x", "erase [1]"]
 
 
@@ -295,7 +249,7 @@ async def test_cancelled_and_incomplete_executions_go_on() -> None:
         assert cancelled.status == "cancelled"
         again = await made.retry(stopped.thread_id)
         assert again.status == "suspended" and len(again.suspensions) == 1
-        done = await made.resume_execution(again.thread_id, again.suspensions[0].suspension_id, YES)
+        done = await decide(made, again)
     assert done.status == "completed" and ledger.lines == ["note x", "note y"]
 
 
@@ -312,17 +266,10 @@ async def test_an_execution_without_a_plan_is_planned_again() -> None:
 
 
 @requirement("retry:refused")
-async def test_what_cannot_be_retried_is_refused_with_a_code() -> None:
+async def test_what_is_not_there_or_of_another_principal_or_pruned_cannot_be_retried() -> None:
     ledger = Ledger()
     async with warden(ledger) as made:
         done = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
-        with pytest.raises(NotRetryable, match="is completed; fromStep"):
-            await made.retry(done.thread_id)
-        with pytest.raises(InvalidArguments, match="has no step 'z'; it has 'a'"):
-            await made.retry(done.thread_id, from_step="z")
-        waiting = await made.execute_plan(plan(confirm("a")))
-        with pytest.raises(ThreadBusy):
-            await made.retry(waiting.thread_id)
         with pytest.raises(UnknownThread):
             await made.retry("nowhere")
         with pytest.raises(UnknownThread):
@@ -334,16 +281,16 @@ async def test_what_cannot_be_retried_is_refused_with_a_code() -> None:
 
 
 @requirement("retry:once")
-async def test_two_retries_at_the_same_moment_in_two_processes_do_it_once(back_end: BackEnd) -> None:
-    shop = Shop()
-    found, refusals = list[planwarden.Execution](), list[str]()
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_retries_at_the_same_moment_in_two_processes_do_it_once(back_end: BackEnd, key: str | None) -> None:
+    shop, finished, refusals = Shop(), list[planwarden.Execution](), list[str]()
     async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
         failed = await one.execute_plan(PLAN)
         shop.is_mended = True
 
         async def retry(made: planwarden.Warden) -> None:
             try:
-                found.append(await made.retry(failed.thread_id, wait_seconds=60))
+                finished.append(await made.retry(failed.thread_id, key=key, wait_seconds=60))
             except (NotRetryable, ThreadBusy) as refused:
                 refusals.append(refused.code)
 
@@ -351,67 +298,12 @@ async def test_two_retries_at_the_same_moment_in_two_processes_do_it_once(back_e
             async with anyio.create_task_group() as tasks:
                 for made in (one, two) * 4:
                     tasks.start_soon(retry, made)
-        assert [execution.status for execution in found] == ["completed"] and len(refusals) == 7
-    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
-
-
-@requirement("retry:once")
-async def test_a_retry_with_a_key_happens_once(back_end: BackEnd) -> None:
-    shop = Shop()
-    ids = set[str]()
-    async with shop.warden(store=back_end.connect()) as one, shop.warden(store=back_end.connect()) as two:
-        failed = await one.execute_plan(PLAN)
-        shop.is_mended = True
-
-        async def retry(made: planwarden.Warden) -> None:
-            ids.add((await made.retry(failed.thread_id, key="k", wait_seconds=60)).execution_id)
-
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                for made in (one, two) * 3:
-                    tasks.start_soon(retry, made)
-        assert len(ids) == 1
-        assert (await two.retry(failed.thread_id, key="k")).execution_id in ids
-        with pytest.raises(KeyConflict):
-            await two.retry(failed.thread_id, key="k", from_step="mend")
-    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
-
-
-@requirement("retry:once")
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_crash_around_the_commit_of_a_retry_loses_and_doubles_nothing(when: str) -> None:
-    clock = ManualClock()
-    shop, store = Shop(), MemoryStore(clock)
-    async with shop.warden(store=store) as made:
-        failed = await made.execute_plan(PLAN)
-    shop.is_mended = True
-    hits = 0
-
-    async def die(moment: StoreCall) -> None:
-        nonlocal hits
-        if (moment.call, moment.when) == ("append", when):
-            hits += 1
-            raise Crash
-
-    try:
-        async with shop.warden(store=WatchedStore(store, die)) as dying:
-            await dying.retry(failed.thread_id, wait_seconds=0)
-    except* Crash:
-        pass
-    assert hits
-    async with shop.warden(store=store) as made:
-        with anyio.fail_after(60):
-            try:
-                done = await made.retry(failed.thread_id, wait_seconds=60)
-            except (ThreadBusy, NotRetryable):
-                # The dead process owns it until nobody heard of it for long enough.
-                while (done := await made.get_execution(failed.thread_id)).status == "running":
-                    clock.advance(30)
-                    await made.service.engine.tick()
-                # The effect that it had announced may have happened.
-                [question] = done.suspensions
-                assert question.kind == "reconcile" and question.step_id == "mend"
-                decision = Decision(approved=True, content={"happened": False})
-                done = await made.resume_execution(failed.thread_id, question.suspension_id, decision)
-    assert done.status == "completed" and done.retry_of == failed.execution_id
-    assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
+        # With a key all get the one execution, also later.
+        assert {execution.status for execution in finished} == {"completed"} and len(finished) + len(refusals) == 8
+        assert len(refusals) == (7 if key is None else 0)
+        ids = {execution.execution_id for execution in finished}
+        if key is not None:
+            ids.add((await two.retry(failed.thread_id, key=key)).execution_id)
+            with pytest.raises(KeyConflict):
+                await two.retry(failed.thread_id, key=key, from_step="mend")
+    assert len(ids) == 1 and shop.ledger.lines == ["note owls", "mend owls", "note owls"]

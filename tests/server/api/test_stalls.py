@@ -1,14 +1,17 @@
-"""The watch over the event loop: what it notices, reports and keeps, with times that the test gives."""
+"""The event loop: a large plan does not hold it up, and a watch notices, reports and keeps what does."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
-from planwarden.server.api import stalls
+import planwarden
 from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, REPORT_S, Stalls, StallWatch, describe, read_stalls
 from planwarden.server.cli.checks import run_checks
-from tests.requirements import requirement
+from tests.kit import Ledger, plan, requirement, tool_step, warden
+from tests.support.turns import MAX_TURN_S, measure_longest_turn
 
 
 @requirement("server:stalls")
@@ -52,4 +55,46 @@ def test_a_home_that_cannot_be_written_to_does_not_end_the_watch(tmp_path: Path)
     watch = StallWatch(tmp_path / "gone" / FILE)
     watch.note(5.0, 5.0, now=1.0, at=5.0)
     assert read_stalls(tmp_path / "gone") is None
-    assert stalls.LIMIT_S == 0.1
+
+
+STEPS = [
+    tool_step(f"s{number}", "find", {"topic": "x", "limit": [{"a": value} for value in range(500)]})
+    for number in range(45)
+]
+"""With 45,000 values, so that a parser needs longer than the loop may be kept; their faults let nothing of it run."""
+
+
+async def submit_plan(w: planwarden.Warden) -> None:
+    """Hand the plan in as the calling model."""
+    asked = await w.run_goal("find it")
+    [question] = asked.suspensions
+    answered = await w.submit_answer(asked.thread_id, question.suspension_id, plan(*STEPS))
+    assert answered.suspensions[0].kind == "plan"
+
+
+async def submit_revision(w: planwarden.Warden) -> None:
+    """Add the steps to a plan that runs, as the calling model."""
+    asked = await w.execute_plan(plan({"id": "think", "description": "think", "stepType": "reasoning"}))
+    [question] = asked.suspensions
+    patch: list[JsonValue] = [{"op": "add", "step": step} for step in STEPS]
+    await w.submit_answer(asked.thread_id, question.suspension_id, {"content": "thought", "revise": patch})
+
+
+@requirement("mcp:bounded-answers")
+@pytest.mark.anyio
+@pytest.mark.parametrize("hand_in", [submit_plan, submit_revision])
+async def test_a_large_plan_of_a_model_keeps_no_other_request_waiting(
+    hand_in: Callable[[planwarden.Warden], Awaitable[None]],
+) -> None:
+    async with warden(Ledger()) as w:
+        longest, _ = await measure_longest_turn(lambda: hand_in(w))
+    assert longest < MAX_TURN_S
+
+
+@pytest.mark.anyio
+@requirement("mcp:bounded-answers")
+async def test_a_large_plan_of_a_provider_keeps_no_other_request_waiting() -> None:
+    reply: JsonValue = {"reply": {"plan": plan(*STEPS)}}
+    async with warden(Ledger(), script=[reply] * 12) as w:
+        longest, _ = await measure_longest_turn(lambda: w.run_goal("find it"))
+    assert longest < MAX_TURN_S

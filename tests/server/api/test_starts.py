@@ -1,23 +1,19 @@
-"""Starting once: a start that is sent again with its key finds what the first one started, whatever happened since."""
+"""Starting once: a start sent again with its key finds what the first one started; the same for a bare question."""
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded
-from planwarden.agent.models.caller import CallerModel
-from planwarden.server.settings.configuration import Settings
+from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, ThreadBusy
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import Decision, Ledger, PausingTool, confirm, decide, plan, requirement, says, tool_step, warden
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash, StoreCall, WatchedStore
-from tests.support.wardens import Ledger, PausingTool, confirm, plan, says, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -55,32 +51,28 @@ async def test_a_goal_is_planned_once_for_a_key(verb: str) -> None:
 
 
 @requirement("key:once")
-async def test_a_planned_execution_is_run_once_for_a_key() -> None:
+@pytest.mark.parametrize("key", ["run it", "plan it"])
+async def test_a_planned_execution_waits_and_is_run_once_for_another_or_the_same_key(key: str) -> None:
     ledger = Ledger()
     async with warden(ledger, script=PLANNED) as made:
         planned = await made.create_plan("note it", key="plan it")
+        assert planned.status == "planned" and ledger.lines == []
+        with pytest.raises(ThreadBusy):
+            await made.execute_plan(NOTE, thread_id=planned.thread_id)
         for _ in range(2):
-            done = await made.execute_plan(thread_id=planned.thread_id, key="run it")
+            done = await made.execute_plan(thread_id=planned.thread_id, key=key)
             assert (done.execution_id, done.status) == (planned.execution_id, "completed")
         assert (await made.create_plan("note it", key="plan it")).status == "completed"
-        for other in (made.create_plan("note it", key="run it"), made.execute_plan(NOTE, key="run it")):
-            with pytest.raises(KeyConflict):
-                await other
-        with pytest.raises(InvalidArguments, match="no planned execution"):
-            await made.execute_plan(thread_id=planned.thread_id, key="a third")
-    assert ledger.lines == ["note planned"]
-
-
-@requirement("key:once")
-async def test_the_key_that_made_a_plan_also_runs_it_and_once() -> None:
-    ledger = Ledger()
-    async with warden(ledger, script=PLANNED) as made:
-        planned = await made.create_plan("note it", key="k")
-        for _ in range(2):
-            assert (await made.execute_plan(thread_id=planned.thread_id, key="k")).status == "completed"
         elsewhere = await made.create_plan("note it")
         with pytest.raises(KeyConflict, match=planned.execution_id):
-            await made.execute_plan(thread_id=elsewhere.thread_id, key="k")
+            await made.execute_plan(thread_id=elsewhere.thread_id, key=key)
+        with pytest.raises(KeyConflict):
+            await made.execute_plan(NOTE, key=key)
+        if key == "run it":
+            with pytest.raises(KeyConflict):
+                await made.create_plan("note it", key=key)
+        with pytest.raises(InvalidArguments, match="no planned execution"):
+            await made.execute_plan(thread_id=planned.thread_id, key="a third")
     assert ledger.lines == ["note planned"]
 
 
@@ -262,30 +254,6 @@ async def test_the_warning_names_the_key_of_the_other_execution_and_ends_with_it
         assert (await made.execute_plan(ASK)).warnings == () != again.warnings
 
 
-@requirement("key:cost")
-async def test_a_start_without_a_key_asks_the_store_nothing_more(tmp_path: Path) -> None:
-    calls = dict[str, list[str]]()
-    for name, key in (("plain", None), ("keyed", "k")):
-        inner = SqliteStore.open(tmp_path / name / "planwarden.db")
-        store = WatchedStore(inner, _count)
-        try:
-            made = planwarden.Warden(settings=Settings(home=tmp_path), model=CallerModel(), store=store)
-            async with made:
-                for number in range(3):
-                    store.calls.clear()
-                    # Identical and unfinished: what is known here is not asked again.
-                    await made.execute_plan(ASK, key=key and f"{key} {number}", wait_seconds=0)
-                calls[name] = [call for call in store.calls if call in ("append", "find_start", "header", "read")]
-        finally:
-            await inner.close()
-    assert calls["plain"][:1] == ["append"] and "find_start" not in calls["plain"]
-    assert calls["keyed"][:2] == ["find_start", "append"]
-
-
-async def _count(moment: StoreCall) -> None:
-    """Does nothing: the store keeps the names of its calls."""
-
-
 async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -> None:
     async with warden(Ledger()) as made:
         for start in (made.execute_plan(NOTE, wait_seconds=-1), made.run_goal("x", wait_seconds=1e9)):
@@ -296,4 +264,40 @@ async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -
             deep = [deep]
         with pytest.raises(LimitExceeded, match="nested deeper"):
             await made.execute_plan(plan(tool_step("a", "note", {"text": deep})), key="k")
+        assert await made.service.engine.store.executions(None, 10) == ()
+
+
+FORM: dict[str, JsonValue] = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
+
+
+@requirement("ask_person:answer", "ask_person:once")
+async def test_two_processes_ask_once_and_both_get_the_answer(back_end: BackEnd) -> None:
+    answered = list[planwarden.Execution]()
+
+    async def ask(made: planwarden.Warden) -> None:
+        answered.append(await made.ask_person("Which seat?", form=FORM, key="k", wait_seconds=120))
+
+    async with warden(store=back_end.connect()) as one, warden(store=back_end.connect()) as two:
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, one)
+                tasks.start_soon(ask, two)
+                while not (page := await one.list_suspensions()).suspensions:
+                    await anyio.lowlevel.checkpoint()
+                [question] = page.suspensions
+                await decide(two, question, Decision(approved=True, content={"seat": "7A"}))
+        with pytest.raises(KeyConflict):
+            await one.ask_person("Which seat?", details="now", form=FORM, key="k", wait_seconds=0)
+    assert len({execution.execution_id for execution in answered}) == 1
+    assert [execution.status for execution in answered] == ["completed"] * 2
+    assert [execution.steps[0].result for execution in answered] == [{"approved": True, "content": {"seat": "7A"}}] * 2
+
+
+@requirement("ask_person:refused")
+async def test_a_form_that_is_no_object_is_refused() -> None:
+    async with warden() as made:
+        wrong: list[dict[str, JsonValue]] = [{}, {"type": "array"}, {"type": "object", "properties": []}]
+        for form in wrong:
+            with pytest.raises(InvalidArguments, match="'form'"):
+                await made.ask_person("Which?", form=form)
         assert await made.service.engine.store.executions(None, 10) == ()

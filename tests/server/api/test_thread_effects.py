@@ -3,31 +3,19 @@
 import pytest
 from pydantic import JsonValue
 
-import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.thread_effects import MAX_EFFECTS
 from planwarden.server.views.execution import Execution
 from planwarden.storage.memory.store import MemoryStore
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.kit import NO, Decision, Ledger, by, confirm, decide, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, JsonValue]
 ITEM: JsonValue = {"$from": "item"}
-HUMAN = Authority(assurance="human", channel="inbox", principal="local")
-YES, NO = Decision(approved=True), Decision(approved=False)
 
 
 def erase(*ids: int, step_id: str = "wipe", **extra: JsonValue) -> Json:
     return tool_step(step_id, "erase", {"ids": list(ids)}, **extra)
-
-
-async def decide(w: planwarden.Warden, execution: Execution, decision: Decision) -> Execution:
-    [asked] = execution.suspensions
-    return await w.service.answer(
-        execution.thread_id, asked.suspension_id, decision, HUMAN, wait_seconds=60, principal="local"
-    )
 
 
 def repeats(execution: Execution) -> list[str]:
@@ -41,7 +29,7 @@ def repeats(execution: Execution) -> list[str]:
 async def test_the_same_call_is_told_first_however_many_plans_cancels_and_processes_lie_between() -> None:
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store) as w:
-        done = await decide(w, await w.execute_plan(plan(erase(7))), YES)
+        done = await decide(w, await w.execute_plan(plan(erase(7))))
         thread = done.thread_id
         for step in (erase(8), tool_step("look", "find", {"topic": "t"}), confirm("ask")):
             asked = await w.execute_plan(plan(step), thread_id=thread)
@@ -62,7 +50,7 @@ async def test_rows_and_covered_calls_that_ran_before_are_named_and_the_calls_of
     ledger = Ledger()
     async with warden(ledger) as w:
         steps = plan(erase(1), tool_step("bad", "broken"))
-        failed = await decide(w, await w.execute_plan(steps), YES)
+        failed = await decide(w, await w.execute_plan(steps))
         assert failed.status == "failed"
         asked = await w.execute_plan(
             plan(tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=[3, 1])), thread_id=failed.thread_id
@@ -80,23 +68,19 @@ async def test_rows_and_covered_calls_that_ran_before_are_named_and_the_calls_of
 @requirement("thread:effects")
 async def test_edited_arguments_are_judged_as_they_are_now() -> None:
     async with warden(Ledger()) as w:
-        done = await decide(w, await w.execute_plan(plan(erase(7))), YES)
+        done = await decide(w, await w.execute_plan(plan(erase(7))))
         asked = await w.execute_plan(plan(erase(8)), thread_id=done.thread_id)
         assert repeats(asked) == []
-        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
         for ids, count in ((7, 1), (9, 0)):
-            [question] = asked.suspensions
             edit = Decision(approved=True, modified_args={"ids": [ids]})
-            asked = await w.service.answer(
-                asked.thread_id, question.suspension_id, edit, claimed, wait_seconds=0, principal="local"
-            )
+            asked = await decide(w, asked, edit, by("local", "claimed", "mcp"), wait_seconds=0)
             assert len(repeats(asked)) == count
 
 
 @requirement("thread:effects")
 async def test_a_planning_prompt_lists_what_must_not_be_repeated() -> None:
     async with warden(Ledger()) as w:
-        done = await decide(w, await w.execute_plan(plan(erase(7))), YES)
+        done = await decide(w, await w.execute_plan(plan(erase(7))))
         for _ in range(4):
             await w.execute_plan(plan(tool_step("look", "find", {"topic": "t"})), thread_id=done.thread_id)
         asked = await w.run_goal("wipe the rest", thread_id=done.thread_id)
@@ -110,15 +94,13 @@ async def test_effects_that_nobody_was_asked_about_push_no_approved_one_out() ->
     many: list[JsonValue] = [f"line {number}" for number in range(MAX_EFFECTS)]
     loop = tool_step("all", "note", {"text": ITEM}, forEach=many, maxItems=1_000, maxConcurrent=32)
     async with warden(ledger) as w:
-        done = await decide(
-            w, await w.execute_plan(plan(erase(7), confirm("ask", confirms=["late"]), erase(8, step_id="late"))), YES
-        )
-        done = await decide(w, done, YES)
+        steps = plan(erase(7), confirm("ask", confirms=["late"]), erase(8, step_id="late"))
+        done = await decide(w, await decide(w, await w.execute_plan(steps)))
         # Once in the execution that made the approved ones, and twice after it.
         for steps in ([loop], [loop, erase(9)], [loop]):
             done = await w.execute_plan(plan(*steps), thread_id=done.thread_id)
             if done.suspensions:
-                done = await decide(w, done, YES)
+                done = await decide(w, done)
         asked = await w.execute_plan(
             plan(tool_step("all", "erase", {"ids": [ITEM]}, forEach=[7, 8, 9])), thread_id=done.thread_id
         )
@@ -136,7 +118,7 @@ async def test_a_thread_remembers_its_newest_effects_and_no_more() -> None:
     many: list[JsonValue] = [*range(MAX_EFFECTS + 5)]
     async with warden(ledger) as w:
         loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=many, maxItems=1_000, maxConcurrent=32)
-        done = await decide(w, await w.execute_plan(plan(loop)), YES)
+        done = await decide(w, await w.execute_plan(plan(loop)))
         again = await w.execute_plan(plan(tool_step("look", "find", {"topic": "t"})), thread_id=done.thread_id)
         state = await w.service.engine.find(again.execution_id)
         asked = await w.execute_plan(plan(loop), thread_id=done.thread_id)

@@ -40,6 +40,13 @@ TABLE_FAULTS = [
     ('[otel]\nendpoint = "http://key@h"', "otel: endpoint must be http://host:4318 or https://host"),
     ('[http]\nhost = "x"', "unknown key planwarden.toml.http.host"),
     ("notify = 3", "planwarden.toml.notify: Input should be a valid list"),
+    ("[tools.a]\nremind_after_s = ['5']", "remind_after_s"),
+    ("[tools.a]\nremind_after_s = [5, 60]\nanswer_within_s = 60", "nobody is reminded after 60 s"),
+    *(
+        (f"[tools.a]\n{key} = {number}", key)
+        for key in ("answer_within_s", "timeout_s")
+        for number in ("inf", "nan", "0")
+    ),
     ("[approvals]\nqorum = 1", "unknown key planwarden.toml.approvals.qorum (did you mean 'quorum'?)"),
 ]
 """Each wrong value, and what is said of it: the key and what would be right."""
@@ -193,6 +200,19 @@ def test_a_wrong_value_is_told_with_file_and_key_and_what_would_be_right(tmp_pat
         load(tmp_path, text)
     assert refused.value.message.startswith(f"{str(tmp_path / 'planwarden.toml')!r}: ")
     assert said in refused.value.message and len(refused.value.message) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[approvals]\nescalate_to = ['bob']", "approvals.escalate_to does nothing without escalate_after_s"),
+        ("[tools.a]\nescalate_to = ['bob']", 'tools."a".escalate_to does nothing without escalate_after_s'),
+        ('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]', "quorum is 3, but approvers names 2"),
+    ],
+)
+def test_values_that_do_not_go_together_are_told(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidArguments, match=said):
+        load(tmp_path, text)
 
 
 def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:
