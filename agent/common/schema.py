@@ -167,7 +167,6 @@ class Schema:
 
     def count_work(self, value: JsonValue, limit: int) -> int | None:
         """Returns the units of work that checking the value takes at most; None for more than `limit`."""
-        # Most processes never need it.
         from planwarden.agent.common.schema_work import count_work
 
         costs = {pattern: size / TEXT_PER_UNIT for pattern, size in self._sizes.items()}

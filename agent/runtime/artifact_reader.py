@@ -45,7 +45,6 @@ async def _read_parts(artifact: Artifact, wanted: Sequence[PartAddress]) -> dict
     limit = MAX_TEXT_BYTES if any(part.parse for part in wanted) else MAX_PARSED_BYTES
     if artifact.media_type != JSON_TYPE or len(artifact.data) <= limit:
         return read_parts(artifact, wanted)
-    # Few executions need this module.
     from planwarden.agent.runtime.part_process import read_large_parts
 
     return await read_large_parts(artifact, wanted)

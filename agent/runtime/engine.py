@@ -424,7 +424,6 @@ class Engine:
 
     async def find_earlier(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
         """What the other executions of its owner's thread have for references of the execution's plan."""
-        # Few plans take anything from an earlier execution.
         from planwarden.agent.runtime.earlier import find_earlier
 
         return await find_earlier(self.store, self.find, execution, wanted)
@@ -668,7 +667,6 @@ class _FoundForAnswer:
 
 
 async def _find_real_paths(wanted: frozenset[str]) -> dict[str, str | None]:
-    # Few homes have rules on paths.
     from planwarden.agent.runtime.real_paths import find_real_paths
 
     return await find_real_paths(wanted)
