@@ -42,7 +42,7 @@ async def test_approve_in_the_view_runs_the_call_and_the_sandbox_blocks_the_netw
                 assert await view.evaluate(REACHES, host.server_url) == "refused"
                 assert stage.ledger == [FOUND]
                 await view.get_by_role("button", name="Approve").click()
-                await view.wait_for_selector("text=Approved. Step 2 of 2 is done. The plan is completed.")
+                await view.wait_for_selector("text=Approved. Step 2 of 2 is completed. The plan is completed.")
     except Unavailable as error:
         pytest.skip(str(error))
     assert stage.ledger == [FOUND, SENT]
