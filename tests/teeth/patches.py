@@ -3,7 +3,7 @@
 import re
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -56,8 +56,9 @@ def _read(path: Path) -> Patch:
 
 def apply(patch: Patch, tree: Path, *options: str) -> str:
     """Apply the patch in the tree; return what git says against it, nothing when it fits."""
-    command = ["git", "apply", *options, str(patch.path)]
-    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False).stderr.strip()
+    command = ["git", "apply", *options, "-"]
+    ran = subprocess.run(command, input=patch.diff, cwd=tree, capture_output=True, text=True, check=False)
+    return ran.stderr.strip()
 
 
 def find_missing_tests(patch: Patch) -> Iterator[str]:
@@ -69,16 +70,17 @@ def find_missing_tests(patch: Patch) -> Iterator[str]:
             yield test
 
 
-def mend(patch: Patch, tree: Path) -> bool:
-    """Name in the patch the only files that have the lines which it changes; False where there are none, or several."""
-    text = patch.path.read_text(encoding="utf-8")
+def mend(patch: Patch, tree: Path) -> Patch | None:
+    """Name in the patch the only files that have the lines which it changes; None where there are none, or several."""
+    diff = patch.diff
     for path, part in zip(patch.files, _FILE.split(patch.diff)[2::2], strict=True):
         places = list(_find_files(tree, _list_changed(part)))
         if len(places) != 1:
-            return False
-        text = text.replace(f"a/{path}", f"a/{places[0]}").replace(f"b/{path}", f"b/{places[0]}")
-    patch.path.write_text(text, encoding="utf-8")
-    return not apply(patch, tree, "--check")
+            return None
+        diff = diff.replace(f"a/{path}", f"a/{places[0]}").replace(f"b/{path}", f"b/{places[0]}")
+    mended = replace(patch, diff=diff)
+    patch.path.write_text(patch.path.read_text(encoding="utf-8").replace(patch.diff, diff), encoding="utf-8")
+    return None if apply(mended, tree, "--check") else mended
 
 
 def _list_changed(part: str) -> list[str]:
@@ -89,7 +91,6 @@ def _list_changed(part: str) -> list[str]:
 
 def _find_files(tree: Path, texts: Sequence[str]) -> Iterator[str]:
     for path in (path for root in ROOTS for path in sorted((tree / root).rglob("*.*"))):
-        if path.suffix in (".py", ".sql"):
-            content = path.read_text(encoding="utf-8")
-            if all(text in content for text in texts):
-                yield str(path.relative_to(tree))
+        content = path.read_text(encoding="utf-8") if path.suffix in (".py", ".sql") else ""
+        if all(text in content for text in texts):
+            yield str(path.relative_to(tree))
