@@ -46,8 +46,9 @@ def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...
 
 
 def _was_approved(execution: ExecutionState, call: Call) -> bool:
-    questions = (execution.suspensions[name].question for name in call.consumed if name in execution.suspensions)
-    return any(question.addressee == "human" for question in questions)
+    asked = (execution.suspensions[name] for name in call.consumed if name in execution.suspensions)
+    # One that timed out was let run by silence.
+    return any(found.status == "decided" and found.question.addressee == "human" for found in asked)
 
 
 def _had_effect(call: Call) -> bool:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.canonical import is_same_json, read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.lines import TerminalLine
@@ -34,7 +34,7 @@ def edit_arguments(
 ) -> dict[str, JsonValue] | None:
     """Return the edited arguments of the call that the subject names; None, with a sentence, when nothing changed."""
     edited = _ask_for_arguments(terminal, arguments)
-    if edited is None or edited == arguments:
+    if edited is None or is_same_json(edited, arguments):
         terminal.say(f"{subject} is as it was.")
     elif not isinstance(edited, dict):
         _warn(terminal, f"Arguments are a JSON object. {subject} is as it was.")

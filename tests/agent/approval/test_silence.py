@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.core.thread_effects import list_thread_effects
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.clock import ManualClock
@@ -83,6 +84,19 @@ async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -
             [question] = asked.suspensions
             assert question.expires_at is not None and question.on_timeout == "reject"
             assert round(question.expires_at.timestamp() - began) == until_s
+
+
+@requirement("approval:silence", "thread:effects")
+async def test_what_silence_let_run_does_not_count_as_approved_by_a_person() -> None:
+    ledger, clock = Ledger(), ManualClock()
+    given = settings("erase", answer_within_s=60, risk="confirm")
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        clock.advance(61)
+        await w.service.engine.tick()
+        done = await w.service.engine.find(asked.execution_id)
+    assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
+    assert [effect.is_approved for effect in list_thread_effects(done)] == [False]
 
 
 @requirement("approval:silence")

@@ -17,6 +17,7 @@ from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.terminal.editor import edit_arguments
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
@@ -88,6 +89,11 @@ def test_the_arguments_of_a_single_call_are_edited_field_by_field_and_a_later_lo
     ):
         assert said in terminal.shown
     assert "ids (Enter: [7]" in terminal.shown and "The call is as it was." in terminal.shown
+
+
+def test_an_edit_that_only_python_takes_for_the_same_value_is_an_edit() -> None:
+    edited = edit_arguments(TypedTerminal("true"), "The call", "pay", {"times": 1}, lambda name, arguments: ())
+    assert edited is not None and edited["times"] is True
 
 
 def test_edited_arguments_that_do_not_fit_the_tool_are_refused_at_once_and_change_nothing(cli: Cli) -> None:
