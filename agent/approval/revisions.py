@@ -16,7 +16,7 @@ from planwarden.agent.approval.questions import (
     drop_edited_placeholders,
     is_of_policy,
 )
-from planwarden.agent.common.canonical import canonical_json, is_same_json
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import EditRefused, InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -241,9 +241,7 @@ def _find_edited_arguments(before: Mapping[str, JsonValue], after: Mapping[str, 
     """The names of arguments that were changed, added or removed."""
     names = dict.fromkeys([*before, *after])
     return tuple(
-        name
-        for name in names
-        if name not in before or name not in after or canonical_json(before[name]) != canonical_json(after[name])
+        name for name in names if name not in before or name not in after or not is_same_json(before[name], after[name])
     )
 
 

@@ -16,7 +16,7 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
-from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.canonical import canonical_json, digest, is_same_json
 from planwarden.agent.common.errors import (
     AlreadyAnswered,
     AlreadyDecided,
@@ -360,8 +360,4 @@ def _is_same(decision: ev.RecordedDecision, answer: Decision, *, by_caller: bool
         return True
     if by_caller:
         return digest(answer.content) == decision.content
-    if canonical_json(answer.content) != canonical_json(decision.content):
-        return False
-    if decision.modified_args is None or answer.modified_args is None:
-        return decision.modified_args is None and answer.modified_args is None
-    return canonical_json(answer.modified_args) == canonical_json(decision.modified_args)
+    return is_same_json(answer.content, decision.content) and is_same_json(answer.modified_args, decision.modified_args)

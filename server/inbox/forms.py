@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import canonical_json, read_json
+from planwarden.agent.common.canonical import is_same_json, read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.views.facts import count_hidden, escape_text
 from planwarden.server.views.suspension import read_titles
@@ -150,7 +150,7 @@ def refill_form(fields: Sequence[InputField], values: dict[str, JsonValue]) -> F
 
 
 def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> bool:
-    return canonical_json(dict(before)) != canonical_json(dict(after))
+    return not is_same_json(dict(before), dict(after))
 
 
 def format_editable_json(value: JsonValue) -> str:

@@ -23,7 +23,7 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, find_changes, format_name
 from planwarden.server.views.facts import (
     PlannedStep,
-    count_hidden,
+    count_hidden_in,
     cut_text,
     describe_claimant,
     describe_source,
@@ -226,7 +226,7 @@ def build_question_view(
     view = build_suspension_view(execution, found, tools)
     question, place, words = found.question, view.background, format_words(view)
     # Every other value says below itself how many of its characters are escaped.
-    escaped = count_hidden(view.message) - view.message.count("\n")
+    escaped = count_hidden_in(view.message)
     return QuestionView(
         suspension_id=view.suspension_id,
         execution_id=view.execution_id,
@@ -284,9 +284,8 @@ def _find_changes_since(first: ev.Question, question: ev.Question) -> tuple[Argu
         return find_changes(first.arguments or {}, question.arguments or {})
     before, after = dict[str, JsonValue](), dict[str, JsonValue]()
     for number, (was, becomes) in enumerate(zip(first.covers, question.covers, strict=False), 1):
-        if was.arguments != becomes.arguments:
-            before |= {f"row {number}: {name}": value for name, value in was.arguments.items()}
-            after |= {f"row {number}: {name}": value for name, value in becomes.arguments.items()}
+        before |= {f"row {number}: {name}": value for name, value in was.arguments.items()}
+        after |= {f"row {number}: {name}": value for name, value in becomes.arguments.items()}
     return find_changes(before, after)
 
 

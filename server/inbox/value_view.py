@@ -8,8 +8,8 @@ from functools import cached_property
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import canonical_json
-from planwarden.server.views.facts import count_hidden, escape_text, format_value, iterate_strings
+from planwarden.agent.common.canonical import is_same_json
+from planwarden.server.views.facts import count_hidden_in, escape_text, format_value
 
 OPEN_CHARS = 1_500
 """The page of a question folds longer values and shows their size and hash."""
@@ -48,7 +48,7 @@ class ValueView:
     @property
     def hidden_count(self) -> int:
         """The number of escaped characters; control characters count too, which JSON escapes by itself."""
-        return sum(count_hidden(text) - text.count("\n") for text in iterate_strings(self.value))
+        return count_hidden_in(self.value)
 
     @cached_property
     def _parts(self) -> list[str]:
@@ -74,7 +74,7 @@ def find_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
     for name in dict.fromkeys([*before, *after]):
         was = ValueView(before[name]) if name in before else None
         becomes = ValueView(after[name]) if name in after else None
-        if name in before and name in after and canonical_json(before[name]) == canonical_json(after[name]):
+        if name in before and name in after and is_same_json(before[name], after[name]):
             continue
         changes.append(ArgumentChange(label=format_name(name), before=was, after=becomes))
     return tuple(changes)

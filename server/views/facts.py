@@ -250,8 +250,13 @@ def continue_isolation(shown: str) -> str:
 
 
 def count_hidden(text: str) -> int:
-    """Returns how many characters `escape_text` escapes."""
+    """Return how many characters `escape_text` escapes."""
     return sum(hides for run in _UNUSUAL.findall(text) for _, hides in _find_hidden(run))
+
+
+def count_hidden_in(value: JsonValue) -> int:
+    """Return how many characters of its texts are escaped; line breaks show as such and do not count."""
+    return sum(count_hidden(text) - text.count("\n") for text in iterate_strings(value))
 
 
 def find_repeated_argument(suspension: Suspension) -> str | None:

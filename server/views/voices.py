@@ -16,7 +16,7 @@ import msgspec
 
 from planwarden.server.views.facts import (
     VALUE_CHARS,
-    count_hidden,
+    count_hidden_in,
     cut_text,
     escape_text,
     find_repeated_argument,
@@ -221,8 +221,8 @@ def _format_edited_name(name: str, limit: int | None) -> str:
 
 
 def count_escaped(suspension: Suspension) -> int:
-    """Returns how many characters of the question are escaped; line breaks show as such and do not count."""
-    return sum(count_hidden(text) - text.count("\n") for text in _iterate_texts(suspension))
+    """Return how many characters of the question are escaped, as `count_hidden_in` does."""
+    return sum(map(count_hidden_in, _iterate_texts(suspension)))
 
 
 def is_whole(suspension: Suspension, *, is_form_shown: bool = False) -> bool:

@@ -10,7 +10,7 @@ from secrets import token_urlsafe
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.inbox.answering import Remark, capitalize
@@ -59,7 +59,7 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     changed = {
         name: value
         for name, value in given.values.items()
-        if name not in execution.inputs or canonical_json(execution.inputs[name]) != canonical_json(value)
+        if name not in execution.inputs or not is_same_json(execution.inputs[name], value)
     }
     try:
         return await go_on(request, request.form_value("from") or None, changed)

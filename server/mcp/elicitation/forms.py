@@ -15,7 +15,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.mcp.elicitation.compact_message import (
     LINE_CELLS,
@@ -185,7 +185,7 @@ def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, Jso
     call = suspension.tool_call
     arguments = call.arguments if call is not None else {}
     merged = {**arguments, **{name.removeprefix(ARGUMENT): value for name, value in edits.items()}}
-    return merged if canonical_json(merged) != canonical_json(arguments) else None
+    return None if is_same_json(merged, arguments) else merged
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
