@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from planwarden.agent.core.plan_input import StepInput
 
 DEFAULT_ITEMS, MAX_ITEMS = 100, 10_000
-MAX_CONCURRENT = 32
 LOOP_KEYS = ("maxItems", "maxConcurrent", "onItemFailure")
 _BINDING = '{"$from": "find", "pointer": "/ids"}'
 

@@ -18,8 +18,6 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, RealPaths, Requirement
 from planwarden.agent.runtime.real_paths import find_real_paths
 
-MAX_NOTES = 50
-
 
 class ConditionVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one condition of a rule."""

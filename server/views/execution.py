@@ -233,7 +233,6 @@ def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> 
 
 
 def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) -> str:
-    # A server answers its first requests without an execution that waits.
     from planwarden.server.views.outages import describe_next_attempt
 
     mine = [found for found in pending if found.addressee == "caller"]
@@ -324,7 +323,7 @@ def _join_some(names: list[str]) -> str:
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
-    """Return the view with the sentence for the person who must decide; unchanged without an open question to one."""
+    """Return the view with the sentence that asks a person; unchanged where this question to a person is not open."""
     found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
     if found is None or found.addressee != "human":
         return view

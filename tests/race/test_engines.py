@@ -28,9 +28,6 @@ async def until_step(engine: Engine, execution: ExecutionState, step_id: str, st
         await anyio.lowlevel.checkpoint()
 
 
-# --- answers and cancellations from elsewhere ---
-
-
 @requirement("engine:two-processes")
 async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_branch_still_runs(team: Team) -> None:
     gate = Gate()
@@ -267,9 +264,6 @@ async def test_an_owner_does_not_give_up_what_it_took_again_since_it_asked_who_o
     assert (done.status, team.ledger.tools_run()) == ("completed", ["slow", "late"])
 
 
-# --- takeovers ---
-
-
 @requirement("engine:fenced", "store:takeover")
 async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_settles_nothing(team: Team) -> None:
     gate = Gate()
@@ -358,9 +352,6 @@ async def test_of_many_processes_one_takes_over(team: Team) -> None:
             asked = await one.wait(running, 60)
             assert len(asked.open_suspensions) == 1
         assert (await team.kinds(running)).count("ToolOutcomeUnknown") == 1
-
-
-# --- shutdown ---
 
 
 @requirement("engine:shutdown")

@@ -72,9 +72,6 @@ async def verify(location: StoreLocation, head: str | None = None) -> AuditVerdi
         return await AuditReader(store).verify(head)
 
 
-# --- what arrives ---
-
-
 @requirement("move:whole")
 @pytest.mark.parametrize(("source", "target"), DIRECTIONS)
 async def test_everything_that_a_store_can_hold_arrives_and_comes_back(
@@ -204,9 +201,6 @@ async def test_large_results_pass_one_at_a_time(place: MakePlace) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5 * size
-
-
-# --- what is refused ---
 
 
 @requirement("move:empty-target")

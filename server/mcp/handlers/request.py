@@ -83,7 +83,6 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
             InvalidArguments: `_meta` has no valid list of ids.
             LimitExceeded: the goal was delegated too often.
         """
-        # A server has answered before the first goal comes.
         from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 
         meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
@@ -124,7 +123,6 @@ async def wait_and_show_execution(request: ToolRequest, view: Execution) -> Call
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
     """What the call changed, as a result. For hosts that draw apps, `_meta` carries it to a person."""
-    # A server answers its first requests without it.
     from planwarden.server.views.changes import describe_changes
 
     view = _tell_ways(request, view)

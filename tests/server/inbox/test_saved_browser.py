@@ -48,11 +48,6 @@ async def wait_for_text(d: BrowserTester, where: str, text: str) -> None:
     await d.page.locator(where, has_text=text).first.wait_for()
 
 
-def take_refusals(d: BrowserTester) -> None:
-    """Takes from the console that pages answered 422, as the browser says of each form with a fault."""
-    d.complaints = [said for said in d.complaints if "422" not in said]
-
-
 async def count_runs(d: BrowserTester) -> int:
     return len(await d.found.warden.service.engine.store.executions(None, 100))
 
