@@ -6,16 +6,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
-import anyio
 from tests.clients.conftest import find_processes
 from tests.support.screen import Screen
 
 from dev.show.stage import PLAN_NAME
 from dev.show.transcript import LIMIT_S, Transcript, WentWrong
-from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.opening import open_store
 
 CHOICE = "Enter leaves it open]"
 INPUT = ("--input", "to=archive")
@@ -108,18 +104,9 @@ def run_from_python(shown: Transcript) -> None:
 
 def schedule(shown: Transcript) -> str:
     """Adds the plan to Mondays, and returns the schedule's id."""
-    anyio.run(_wait_until_no_server_runs, shown.place.home)
     words = ("--cron", "0 9 * * 1", "--timezone", "Europe/Berlin", *INPUT)
     shown.run("schedule", "schedule", "add", PLAN_NAME, *words)
     return str(json.loads(shown.read("schedule", "list", "--json"))["schedules"][0]["scheduleId"])
-
-
-async def _wait_until_no_server_runs(home: Path) -> None:
-    """Wait until the server that the host killed counts as gone, as `schedule add` says whether one runs."""
-    with anyio.fail_after(LIMIT_S):
-        async with open_store(load_settings(home=home).store) as store:
-            while await store.schedules.is_attended():  # noqa: ASYNC110 - a killed process tells nobody
-                await anyio.sleep(0.5)
 
 
 def grant(shown: Transcript, schedule_id: str) -> None:

@@ -25,6 +25,7 @@ VARIES = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[+-]\d\d:\d\d|Z)?"), "TIME"),
     (re.compile(r"\b(?:localhost|127\.0\.0\.1):\d+"), "HOST"),
     (re.compile(r"[\u2800-\u28ff]"), "~"),
+    (re.compile(r"! no server or worker runs on this store now.*\n"), ""),  # a killed one counts as gone after a while
 )
 
 
@@ -77,8 +78,7 @@ class Transcript:
             command, cwd=self.place.folder, env=self.place.environment, columns=COLUMNS, lines=LINES
         ) as screen:
             person(screen)
-            shown = screen.text
-        self.add(name, f"$ planwarden {shlex.join(words)}\n{shown}")
+            self.add(name, f"$ planwarden {shlex.join(words)}\n{screen.text}")
 
 
 def mask(page: str) -> str:

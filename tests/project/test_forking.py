@@ -1,14 +1,16 @@
 """A forked command is a process like one that was started: its streams, its folder, its end, signals to it."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.server.cli.support import clean_environment, command_line, make_home
-from tests.support.forking.command import forked_command_line
+from tests.support.forking.command import fork_server, forked_command_line
 from tests.support.slices import first_only
 
 pytestmark = pytest.mark.slow
@@ -22,6 +24,17 @@ def test_a_forked_command_says_and_returns_what_the_command_does(tmp_path: Path,
         for start in (forked_command_line, command_line)
     )
     assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
+
+
+def test_a_client_that_is_killed_before_it_reads_its_answer_does_not_end_the_server(tmp_path: Path) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for _ in range(5):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.connect(fork_server())
+            order = json.dumps([["--version"], dict(os.environ), str(tmp_path)]).encode()
+            socket.send_fds(client, [order], [null, null, null])
+    os.close(null)
+    assert subprocess.run(forked_command_line("--version"), timeout=120, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("number", first_only(signal.SIGKILL, signal.SIGTERM, signal.SIGINT))

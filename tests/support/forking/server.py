@@ -62,7 +62,9 @@ class Server:
                     return order
 
     def _serve(self, connection: socket.socket) -> Order | None:
-        text, streams, _, _ = socket.recv_fds(connection, MAX_ORDER_BYTES, 3)
+        text, streams = b"", list[int]()
+        with suppress(OSError):  # a client that was killed left an answer unread
+            text, streams, _, _ = socket.recv_fds(connection, MAX_ORDER_BYTES, 3)
         if not text:
             self._selector.unregister(connection)
             for child in [child for child, found in self._children.items() if found is connection]:
@@ -77,7 +79,8 @@ class Server:
         for stream in streams:
             os.close(stream)
         self._children[child] = connection
-        connection.send(str(child).encode())
+        with suppress(OSError):
+            connection.send(str(child).encode())
         return None
 
     def _leave(self, streams: list[int]) -> None:
