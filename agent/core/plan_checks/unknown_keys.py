@@ -1,10 +1,10 @@
 """Keys that no field of a plan knows: faults in the plan of a caller, dropped from the plan of a model.
 
-A step's `use` is a fault in the plan of a model too: without it the step would do something else.
+A key without which a step would do something else is a fault in the plan of a model too.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from pydantic import JsonValue
@@ -14,10 +14,8 @@ from planwarden.agent.core.plan import Author
 from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan_input import CALL_KEYS, CONDITION_KEYS, ENGINE_KEYS, PLAN_KEYS, RETRY_KEYS, STEP_KEYS
 
-USE_REFUSED = (
-    "has no key 'use': a step cannot contain a saved plan; write the steps of that plan here, or start the plan by "
-    "itself with run_plan"
-)
+_USE = "use"
+_USE_HINT = "; no step contains a saved plan: write its steps here, or start it by itself with run_plan"
 
 _MISSING = re.compile(r"(\S+) has no ('\w+')")
 _Known = tuple[tuple[str, ...], frozenset[str]]
@@ -34,7 +32,7 @@ _CONDITION, _RETRY = _know(CONDITION_KEYS), _know(RETRY_KEYS)
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
     """Returns the faults of a plan's keys, and the warnings about keys that were dropped."""
-    problems = [f"todoList[{index}] {USE_REFUSED}" for index, entry in enumerate(entries) if _uses_plan(entry)]
+    problems: list[str] = []
     warnings: list[str] = []
     for where, node, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
         if "toolName" in keys and (foreign := describe_foreign_call(where, node)) is not None:
@@ -42,7 +40,7 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
         elif author == "model" and not _have_meaning(unknown, absent):
             warnings.append(f"{where}: dropped unknown key(s) {quote_some(unknown)}")
         else:
-            problems.append(describe_unknown_keys(where, unknown, keys))
+            problems.append(describe_unknown_keys(where, unknown, keys) + (_USE_HINT if _USE in unknown else ""))
     return problems, warnings
 
 
@@ -63,7 +61,7 @@ def _list_nodes(
     """Yields the pattern of each place and the numbers in it, what stands there, and the keys that it may have."""
     yield "plan", (), document, _PLAN
     for index, entry in enumerate(entries):
-        if not isinstance(entry, dict) or _uses_plan(entry):
+        if not isinstance(entry, dict):
             continue
         yield "todoList[{}]", (index,), entry, _STEP
         calls, when = entry.get("toolCalls"), entry.get("when")
@@ -73,10 +71,6 @@ def _list_nodes(
             yield "todoList[{}].when[{}]", (index, number), condition, _CONDITION
         if retry := entry.get("retry"):
             yield "todoList[{}].retry", (index,), retry, _RETRY
-
-
-def _uses_plan(entry: JsonValue) -> bool:
-    return isinstance(entry, dict) and "use" in entry
 
 
 def is_told(fault: str, problems: Iterable[str]) -> bool:
@@ -91,6 +85,6 @@ def is_told(fault: str, problems: Iterable[str]) -> bool:
     )
 
 
-def _have_meaning(unknown: Iterable[str], absent: Iterable[str]) -> bool:
-    """Whether one of the keys was written for one that is absent."""
-    return any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))
+def _have_meaning(unknown: Collection[str], absent: Iterable[str]) -> bool:
+    """Whether one of the keys names a saved plan, or was written for one that is absent."""
+    return _USE in unknown or any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))

@@ -193,7 +193,7 @@ def _describe_unknown(step_id: str, found: Forecast) -> Iterator[str]:
 
 
 def _read_descriptions(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
-    """What the file says of its steps; those of plans that it uses stand in their own files."""
+    """Yield the id and the description of each step, as the file has them."""
     steps = document.get("todoList", document.get("steps"))
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict) and isinstance(step_id := step.get("id"), str):

@@ -160,11 +160,7 @@ def _list_steps(table: Table) -> None:
     table.step({"id": "a", "title": "x"}, "'title' (write 'description')")
     table.step({**STEP, "colour": "red"}, "'colour'", "it takes id, description")
     table.step({**STEP, "requireApproval": True}, "'requireApproval'", "it takes id")
-    used = (
-        "todoList[0] has no key 'use'",
-        "write the steps of that plan here, or start the plan by itself with run_plan",
-    )
-    table.step({"id": "a", "use": "remind", "inputs": {"customer": "Ada"}}, *used)
+    table.step({**STEP, "use": "remind"}, "todoList[0] has no key 'use'", "it takes id", "by itself with run_plan")
     table.step({"description": "x"}, "todoList[0] has no 'id'")
     table.step({"id": "a"}, "todoList[0] has no 'description'")
     table.step({"id": None, "description": "x"}, "todoList[0] has no 'id'")
