@@ -39,18 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["NO", "NOWHERE", "YES", "Authority", "Browser", "Cli", "Client", "Decision", "Execution", "Ledger"]
 __all__ += ["ManualClock", "MemoryStore", "OperatorPolicy", "PausingTool", "Settings", "Suspension", "Warden", "by"]
 __all__ += ["calls", "confirm", "decide", "governed", "inbox", "make_home", "model_step", "ok", "open_desk"]
-__all__ += [
-    "open_desk",
-    "open_inbox",
-    "plan",
-    "refused",
-    "requirement",
-    "says",
-    "served",
-    "statuses",
-    "tool_step",
-    "warden",
-]
+__all__ += ["open_inbox", "plan", "refused", "requirement", "says", "served", "statuses", "tool_step", "warden"]
 
 _BORDERS = {
     "mcp": ("Client",),

@@ -211,10 +211,8 @@ class Process:
         rest = b""
         while self.outlet >= 0:
             await anyio.wait_readable(self.outlet)
-            if self.outlet < 0:  # `close` came between the last output and this task's turn
-                return
             try:
-                part = os.read(self.outlet, 1 << 16)
+                part = os.read(self.outlet, 1 << 16) if self.outlet >= 0 else b""  # `close` may have come first
             except BlockingIOError:
                 continue
             if not part:

@@ -27,13 +27,12 @@ def test_a_forked_command_says_and_returns_what_the_command_does(tmp_path: Path,
 
 
 def test_a_client_that_is_killed_before_it_reads_its_answer_does_not_end_the_server(tmp_path: Path) -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    for _ in range(5):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-            client.connect(fork_server())
-            order = json.dumps([["--version"], dict(os.environ), str(tmp_path)]).encode()
-            socket.send_fds(client, [order], [null, null, null])
-    os.close(null)
+    order = json.dumps([["--version"], dict(os.environ), str(tmp_path)]).encode()
+    with open(os.devnull, "r+b") as null:
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                client.connect(fork_server())
+                socket.send_fds(client, [order], [null.fileno()] * 3)
     assert subprocess.run(forked_command_line("--version"), timeout=120, check=False).returncode == 0
 
 

@@ -8,9 +8,7 @@ def test_no_number_is_above_its_ceiling_or_far_below_it() -> None:
     assert numbers.keys() == ceilings.keys()
     grown = {name: (number, ceilings[name]) for name, number in numbers.items() if number > ceilings[name]}
     assert grown == {}, "more than it may be, see `make size`: make it smaller, or take as much away elsewhere"
-    fallen = {
-        name: (number, ceilings[name]) for name, number in numbers.items() if is_far_below(number, ceilings[name])
-    }
+    fallen = {name: number for name, number in numbers.items() if is_far_below(number, ceilings[name])}
     assert fallen == {}, "much less than it may be: run `python -m dev.size --lower`, so that it stays so"
 
 

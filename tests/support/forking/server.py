@@ -62,9 +62,10 @@ class Server:
                     return order
 
     def _serve(self, connection: socket.socket) -> Order | None:
-        text, streams = b"", list[int]()
-        with suppress(OSError):  # a client that was killed left an answer unread
+        try:
             text, streams, _, _ = socket.recv_fds(connection, MAX_ORDER_BYTES, 3)
+        except OSError:  # a client that was killed left an answer unread
+            text, streams = b"", []
         if not text:
             self._selector.unregister(connection)
             for child in [child for child, found in self._children.items() if found is connection]:
