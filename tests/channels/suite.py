@@ -84,6 +84,7 @@ def _except(names: tuple[str, ...], cannot: Cannot) -> dict[str, Cannot]:
 
 YES, NO, LATER = Answer(), Answer(approves=False, reason="not today"), Answer(approves=None)
 ANN, BOB = "send ann 1 False", "send bob 3 True"
+TOO_LATE = r"already_decided|timed[ _]out|in time|expired|passed"
 SENT = (tool_step("a", "send", {"to": "ann"}),)
 ERASED = (tool_step("a", "erase", {"ids": [1, 2]}),)
 WIPED = (tool_step("a", "wipe"),)
@@ -372,20 +373,13 @@ CASES: tuple[Case, ...] = (
     Case(
         name="an answer after the deadline is too late",
         steps=(tool_step("a", "displayConfirmation", {"action": "go?", "timeoutSeconds": 60}),),
-        turns=(Turn(answers=(YES,), meanwhile=time_passes, said=r"expired|passed"),),
+        turns=(Turn(answers=(YES,), meanwhile=time_passes, status="rejected", said=TOO_LATE),),
         cannot={"tool": CLAIM},
     ),
     Case(
         name="a question that timed out is rejected, and stays so",
         steps=(tool_step("a", "displayConfirmation", {"action": "go?", "timeoutSeconds": 60}),),
-        turns=(
-            Turn(
-                answers=(YES,),
-                meanwhile=time_runs_out,
-                status="rejected",
-                said=r"already_decided|timed[ _]out|in time|passed",
-            ),
-        ),
+        turns=(Turn(answers=(YES,), meanwhile=time_runs_out, status="rejected", said=TOO_LATE),),
         check=time_out_is_observed,
     ),
     Case(
