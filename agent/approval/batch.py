@@ -11,25 +11,23 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
-from planwarden.agent.approval.covering import find_covering_suspension, is_worth_enough
+from planwarden.agent.approval.authorize import Ask, Run, authorize, judge_row
+from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.once import find_duplicate, find_key, look_up
+from planwarden.agent.approval.permits import list_confirmations, read_chosen_rows
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
-    compute_approval_digest,
     describe_attempts,
     describe_placeholders,
-    is_of_policy,
     limit_on_timeout,
     open_question,
 )
-from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan
 from planwarden.agent.common.canonical import canonical_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.takeover import describe_earlier_runs
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement
@@ -37,7 +35,6 @@ from planwarden.agent.ports.policy import PathsNeeded, Requirement
 MAX_ROWS = 1_000
 """Of one question; a longer loop asks again when these calls are over."""
 MAX_ROWS_BYTES = 1024 * 1024
-MAX_CACHED = 100
 MAX_RULES = 5
 """Of those that a question about rows names."""
 MAX_PLACES = 20
@@ -200,29 +197,21 @@ def _judge(
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
         return None
-    if find_row(context, execution, call, definition) is not None:
+    if judge_row(context, execution, call, definition) is not None:
         return None
     try:
         arguments = complete_arguments(context, execution, call)
     except InvalidArguments as error:
         return ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message) if is_due else None
-    requirement, found = context.find_requirement(definition, arguments), None
-    if requirement.denied is not None:
+    confirmations = list_confirmations(execution, call, definition, arguments)
+    verdict = authorize(context, execution, call, definition, arguments, confirmations)
+    if not isinstance(verdict, Ask):
+        if isinstance(verdict, Run) and context.room is not None:
+            context.room.take(verdict.shares)
         return None
-    if has_changed_since_plan(execution, definition):
-        requirement = context.find_full_requirement(definition, arguments)
-        found = describe_change(context, execution, definition, None)
-    elif requirement.needs is None:
-        if context.room is not None:
-            context.room.take(requirement.shares)
-        return None
-    elif find_covering_suspension(context, execution, call, definition, arguments, requirement) is not None:
-        return None
-    else:
-        now = context.clock.now()
-        if context.grants.find_covering(execution, call, definition, arguments, requirement, now) is not None:
-            return None
-        found = requirement.found or next(context.grants.explain_no_grant(execution, call, definition, now), None)
+    requirement, now = verdict.requirement, context.clock.now()
+    found = verdict.reason or requirement.found
+    found = found or next(context.grants.explain_no_grant(execution, call, definition, now), None)
     covered = ev.CoveredCall(
         step_id=call.step_id,
         tool_name=call.tool_name,
@@ -231,61 +220,6 @@ def _judge(
         call_id=call.call_id,
     )
     return _Row(covered, definition, requirement, found)
-
-
-def find_row(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> tuple[DecidedBatch, ev.CoveredCall] | None:
-    """The latest answered question that has a row for the call, and the row.
-
-    None where there is none, or its approval does not count any more; then the call is asked about again.
-    """
-    for suspension in reversed(tuple(execution.suspensions.values())):
-        question = suspension.question
-        if question.step_id != call.step_id or not question.is_batch or suspension.decision is None:
-            continue
-        batch = _read_batch(context, execution, suspension)
-        row = batch.rows.get(call.call_id)
-        if row is None:
-            continue
-        if call.call_id not in batch.approved:
-            return batch, row
-        requirement = context.find_requirement(definition, row.arguments)
-        is_used = question.suspension_id in call.consumed
-        counts = batch.is_intact and question.quorum >= requirement.quorum and not is_used
-        return (batch, row) if counts and is_worth_enough(context, execution, suspension, requirement) else None
-    return None
-
-
-def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
-    question, decision = suspension.question, suspension.decision
-    assert decision is not None
-    known = context.batches.get(question.suspension_id)
-    if known is not None and known.suspension is suspension:
-        return known
-    policy = context.policy
-    is_intact = (
-        is_of_policy(question, policy)
-        and (suspension.status == "timed_out" or suspension.decided_digest == question.digest)
-        and question.digest == compute_approval_digest(policy.policy_digest, execution, question)
-    )
-    rows = {covered.call_id: covered for covered in question.covers}
-    ids = list(rows)
-    chosen = range(len(ids)) if decision.content is None else read_chosen_rows(decision.content)
-    approved = frozenset[str]()
-    if decision.approved:
-        approved = frozenset(ids[index] for index in chosen if 0 <= index < len(ids))
-    batch = DecidedBatch(suspension, rows, approved, is_intact)
-    if len(context.batches) >= MAX_CACHED:
-        context.batches.clear()
-    context.batches[question.suspension_id] = batch
-    return batch
-
-
-def read_chosen_rows(content: JsonValue) -> list[int]:
-    """Return the places of the rows that the content of an approval names, counted from 0."""
-    items = content.get("items") if isinstance(content, dict) else None
-    return [item for item in items if type(item) is int] if isinstance(items, list) else []
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:

@@ -1,4 +1,4 @@
-"""One confirmation that covers several calls: which calls it names, and which later call it lets through.
+"""One confirmation that covers several calls: which calls it names.
 
 A confirmation step may name later steps. Their calls are listed in its question, as far as their arguments are known by
 then, and each listed call may run once without another question. Of a loop whose items are known by then, these are the
@@ -11,18 +11,15 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.ownership import find_owner_for
-from planwarden.agent.common.canonical import canonical_json, measure_at_least
+from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.beginning import begin_step, find_items
 from planwarden.agent.core.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.folds.planned_calls import begin_loop
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
-from planwarden.agent.core.tool import Risk, ToolDefinition
-from planwarden.agent.ports.policy import Requirement
+from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.agent.core.tool import Risk
 
 MAX_COVERED = 1_000
 """Calls that one confirmation covers; the others are asked about when their turn comes."""
@@ -148,63 +145,3 @@ def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tu
 def list_risks(covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> list[Risk]:
     """The risk of each covered call."""
     return [risk for _, risk in covers]
-
-
-def find_covering_suspension(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    requirement: Requirement,
-) -> str | None:
-    """The id of the approved confirmation that named exactly this call, is worth enough and is not used up."""
-    confirming = [found for found in execution.suspensions.values() if found.covered]
-    wanted = canonical_json(arguments) if confirming else ""
-    for suspension in confirming:
-        question = suspension.question
-        if question.quorum < requirement.quorum:
-            continue
-        if not is_worth_enough(context, execution, suspension, requirement):
-            continue
-        for covered in suspension.covered:
-            if (
-                covered.step_id == call.step_id
-                and covered.call_id == ("" if execution.steps[call.step_id].step.loop is None else call.call_id)
-                and covered.tool_name == call.tool_name
-                and covered.definition_digest == definition.digest
-                and canonical_json(covered.arguments) == wanted
-                and not _is_used_up(execution, call, question, wanted)
-            ):
-                return question.suspension_id
-    return None
-
-
-def is_worth_enough(
-    context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState, requirement: Requirement
-) -> bool:
-    """Whether the answer's authority lets a call with this requirement run."""
-    if suspension.status == "timed_out":
-        # Only questions of the lowest risk are ever approved by waiting.
-        return requirement.risk == "confirm"
-    assurance, decider = suspension.assurance, suspension.principal
-    if assurance is None or decider is None:
-        return False
-    owner = find_owner_for(context.policy, execution, decider)
-    return context.policy.worth(assurance, decider, owner, requirement.needs) is not None
-
-
-def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, wanted: str) -> bool:
-    if execution.steps[call.step_id].step.loop is not None:
-        return question.suspension_id in call.consumed
-    used = sum(
-        1
-        for other in execution.steps[call.step_id].calls
-        if question.suspension_id in other.consumed and canonical_json(other.arguments) == wanted
-    )
-    named = sum(
-        1
-        for covered in question.covers
-        if covered.step_id == call.step_id and canonical_json(covered.arguments) == wanted
-    )
-    return used >= named

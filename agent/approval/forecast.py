@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
+from planwarden.agent.approval.authorize import Deny, Run, authorize
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.permits import names_call
 from planwarden.agent.approval.questions import ask_what_tool_asks
 from planwarden.agent.approval.staleness import has_changed_since_plan
-from planwarden.agent.common.canonical import canonical_json, measure_at_least
+from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.beginning import find_mismatch
@@ -27,7 +29,7 @@ from planwarden.agent.core.plan import PlanStep
 from planwarden.agent.core.references import PartsNeeded, list_sources
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition
-from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
+from planwarden.agent.ports.policy import PathsNeeded, describe_denial
 
 _KNOWN = ("completed", "skipped")
 """Statuses of steps whose results are known: that there is none is known, too."""
@@ -215,7 +217,7 @@ def _judge(
     arguments: dict[str, JsonValue],
     before: list[CallForecast],
 ) -> Mapping[str, object]:
-    """Whom the call will ask, as fields of a forecast; the order of the checks is the dispatcher's."""
+    """Whom the call will ask, as fields of a forecast; as `authorize` judges."""
     suspend = context.tools.question(call.tool_name, arguments)
     if suspend is not None:
         question = ask_what_tool_asks(context, execution, call, definition, arguments, suspend).question
@@ -226,26 +228,22 @@ def _judge(
             "risk": question.risk,
             "covers": question.covers,
         }
-    requirement = context.find_requirement(definition, arguments)
-    if requirement.denied is not None:
+    verdict = authorize(context, execution, call, definition, arguments, taken=_count_uses(before))
+    requirement = verdict.requirement
+    if isinstance(verdict, Deny):
         return {"fault": describe_denial(requirement), "rule": requirement.rule}
-    if has_changed_since_plan(execution, definition):
-        requirement = context.find_full_requirement(definition, arguments)
-    elif definition.is_blocking and requirement.risk == "confirm":
-        return {"asks": "confirmation", "needs": requirement.needs, "quorum": requirement.quorum}
-    elif requirement.needs is None:
-        return {"risk": requirement.risk, "rule": requirement.rule}
-    else:
-        grant_id = _find_grant(context, execution, call, definition, arguments, requirement, before)
-        if grant_id is not None:
-            return {"grant_id": grant_id}
-    return {
-        "asks": "approval",
-        "needs": requirement.needs,
-        "quorum": requirement.quorum,
-        "risk": requirement.risk,
-        "rule": requirement.rule,
-    }
+    if isinstance(verdict, Run) and verdict.grant_id is not None:
+        return {"grant_id": verdict.grant_id}
+    found = {"needs": requirement.needs, "quorum": requirement.quorum}
+    if isinstance(verdict, Run):
+        rule = {"risk": requirement.risk, "rule": requirement.rule}
+        return rule if requirement.needs is None else {**found, "asks": "confirmation"}
+    return {**found, "asks": "approval", "risk": requirement.risk, "rule": requirement.rule}
+
+
+def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
+    """Return how often the calls before use each grant."""
+    return Counter(other.grant_id for other in before if other.grant_id is not None)
 
 
 def _find_question_for_rows(
@@ -272,21 +270,6 @@ def _find_question_for_rows(
     }
 
 
-def _find_grant(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: Mapping[str, JsonValue],
-    requirement: Requirement,
-    before: list[CallForecast],
-) -> str | None:
-    """The grant that lets the call through when the calls before have used theirs."""
-    taken = Counter(other.grant_id for other in before if other.grant_id is not None)
-    now = context.clock.now()
-    return context.grants.find_covering(execution, call, definition, arguments, requirement, now, taken=taken)
-
-
 def _find_likely_grant(
     context: ApprovalContext,
     execution: ExecutionState,
@@ -301,14 +284,10 @@ def _find_likely_grant(
         return None
     # What takes a value has its name already, and no grant for one value.
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
-    return _find_grant(context, execution, call, definition, completed, requirement, before)
+    now, taken = context.clock.now(), _count_uses(before)
+    return context.grants.find_covering(execution, call, definition, completed, requirement, now, taken=taken)
 
 
 def _covers(other: CallForecast, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> bool:
     """Whether the question of the other call will name exactly this one."""
-    return any(
-        (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
-        and covered.definition_digest == definition.digest
-        and canonical_json(covered.arguments) == canonical_json(arguments)
-        for covered in other.covers
-    )
+    return any(names_call(covered, call, definition.digest, arguments) for covered in other.covers)

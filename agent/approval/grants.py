@@ -16,7 +16,7 @@ from itertools import islice
 
 import msgspec
 
-from planwarden.agent.approval.ownership import find_owner_for
+from planwarden.agent.approval.assurance import can_decide
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -91,13 +91,9 @@ class GrantCache(msgspec.Struct):
             and count_uses_left(grant, now) > (taken or {}).get(grant.grant_id, 0)
             and self._refused.get(grant.grant_id, now) <= now
             and (grant.step is None or (requirement.risk != "critical" and is_from_step(grant.step, execution, call)))
-            and self._is_worth_enough(grant, requirement, execution)
+            and can_decide(self.policy, execution, requirement.needs, grant.created_by, grant.assurance) is not None
         ]
         return min(found, key=lambda grant: grant.expires_at).grant_id if found else None
-
-    def _is_worth_enough(self, grant: Grant, requirement: Requirement, execution: ExecutionState) -> bool:
-        owner = find_owner_for(self.policy, execution, grant.created_by)
-        return self.policy.worth(grant.assurance, grant.created_by, owner, requirement.needs) is not None
 
     def explain_no_grant(
         self, execution: ExecutionState, call: Call, definition: ToolDefinition, now: float

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.approval.permits import names_call
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
@@ -62,17 +62,12 @@ def rehearse_dispatch(call: Call, definition: ToolDefinition, intent: ev.ToolCal
 
 
 def _find_confirmation(execution: ExecutionState, call: Call, question: ev.Question) -> Call | None:
-    """The rehearsed confirmation that names exactly this call, as `find_covering_suspension` finds an answered one."""
+    """The rehearsed confirmation that names exactly this call."""
     if question.kind != "approval":
         return None
-    wanted = canonical_json(question.arguments)
     for state in execution.steps.values():
         for other in state.calls:
             for covered in () if other.rehearsed is None else other.rehearsed.covers:
-                if (
-                    (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
-                    and covered.definition_digest == question.definition_digest
-                    and canonical_json(covered.arguments) == wanted
-                ):
+                if names_call(covered, call, question.definition_digest, question.arguments):
                     return other
     return None

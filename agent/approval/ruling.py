@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
+from planwarden.agent.approval.assurance import can_decide
 from planwarden.agent.approval.batch import check_chosen_rows
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
-from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
 from planwarden.agent.common.canonical import canonical_json, digest, is_same_json
 from planwarden.agent.common.errors import (
@@ -158,8 +158,7 @@ def _rule_on_person(
     final, revised = _edit(context, execution, question, answer, authority)
     if revised:
         _check_votes_stand(suspension, authority)
-    owner = find_owner_for(policy, execution, authority.principal)
-    worth = policy.worth(authority.assurance, authority.principal, owner, final.needs)
+    worth = can_decide(policy, execution, final.needs, authority.principal, authority.assurance)
     if worth is None:
         return Ruling(events=revised, guard=guard if revised else None, is_accepted=False)
     voters = set[str]() if revised else _find_voters(context, suspension, answer.content)
@@ -207,8 +206,7 @@ def _rule_on_review(
     if stale is not None:
         return _refuse_stale(question, *stale, guard)
     policy, final, events = context.policy, question, tuple[ev.Event, ...]()
-    owner = find_owner_for(policy, execution, authority.principal)
-    worth = policy.worth(authority.assurance, authority.principal, owner, question.needs)
+    worth = can_decide(policy, execution, question.needs, authority.principal, authority.assurance)
     if worth is None:
         return Ruling(is_accepted=False)
     if document is not None:
@@ -220,7 +218,7 @@ def _rule_on_review(
             events = (edit, ev.SuspensionRevised(question=final, reason=reason))
     if covers:
         needs = find_cover_needs(context, final)
-        worth = policy.worth(authority.assurance, authority.principal, owner, needs)
+        worth = can_decide(policy, execution, needs, authority.principal, authority.assurance)
         if worth is None:
             return Ruling(is_accepted=False)
     decision = ev.RecordedDecision(approved=True, reason=answer.reason, content=answer.content)

@@ -14,21 +14,21 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.batch import ask_batch, find_row
-from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
-from planwarden.agent.approval.covering import check_covered_calls, find_covering_suspension
+from planwarden.agent.approval.authorize import Ask, Deny, Reject, Run, Verdict, authorize, judge_row
+from planwarden.agent.approval.batch import ask_batch
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.covering import check_covered_calls
 from planwarden.agent.approval.once import find_duplicate, find_key
+from planwarden.agent.approval.permits import Permit, find_attempt_permit, is_intact, list_confirmations
 from planwarden.agent.approval.questions import (
     ask_approval,
-    ask_approval_of_change,
     ask_what_happened,
     ask_what_tool_asks,
-    compute_approval_digest,
     decision_json,
     is_of_policy,
 )
 from planwarden.agent.approval.rehearsing import rehearse_dispatch, rehearse_event
-from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan, has_changed_since_question
+from planwarden.agent.approval.staleness import has_changed_since_plan
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
 from planwarden.agent.common.struct import JsonValue
@@ -36,11 +36,10 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.rehearsal import runs_in_rehearsal
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
-from planwarden.agent.core.tool import Effect, ToolDefinition, highest_risk, is_of_host
+from planwarden.agent.core.tool import Effect, ToolDefinition, is_of_host
 from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.ports.toolbox import Toolbox
 
-NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator matches it otherwise."
 ASKED_BY_TOOL: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "wait")
 """Questions that a tool asked itself; a call that runs after one of these is resumed, not started."""
 
@@ -157,9 +156,9 @@ def _prepare_proposed(
         offered = (*step.required_tools, *([DELEGATE] if step.required_tools and context.tools.get(DELEGATE) else []))
         if call.tool_name not in offered:
             return _fail(call, "unknown_tool", f"this step may call only {', '.join(offered) or 'no tools'}")
-    answered = find_row(context, execution, call, definition)
+    answered = judge_row(context, execution, call, definition)
     if answered is not None:
-        return _prepare_row(context, execution, call, definition, *answered)
+        return _act_on(context, execution, call, definition, {}, answered)
     try:
         arguments = complete_arguments(context, execution, call)
         check_covered_calls(context, execution, call)
@@ -178,66 +177,54 @@ def _prepare_proposed(
         return _fail(call, error.code, error.message)
     if suspend is not None:
         return PreparedCall((ask_what_tool_asks(context, execution, call, definition, arguments, suspend),))
-    return _apply_policy(context, execution, call, definition, arguments)
+    return _judge(context, execution, call, definition, arguments)
 
 
-def _prepare_row(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    batch: DecidedBatch,
-    row: ev.CoveredCall,
-) -> PreparedCall:
-    """A call of a loop about which a person decided together with others."""
-    question = batch.suspension.question
-    if call.call_id not in batch.approved:
-        return PreparedCall((ev.CallRejected(call_id=call.call_id, suspension_id=question.suspension_id),))
-    requirement = context.find_requirement(definition, row.arguments)
-    if requirement.denied is not None:
-        return _deny(call, requirement)
-    if row.definition_digest == definition.digest:
-        return _dispatch(call, definition, row.arguments, suspension_id=question.suspension_id)
-    _, faults = context.tools.complete(call.tool_name, row.arguments)
-    if faults:
-        text = f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
-        return _fail(call, "stale_definition", text)
-    since = replace(question, definition_digest=row.definition_digest)
-    return PreparedCall((ask_approval_of_change(context, execution, call, definition, row.arguments, since=since),))
-
-
-def _apply_policy(
+def _judge(
     context: ApprovalContext,
     execution: ExecutionState,
     call: Call,
     definition: ToolDefinition,
     arguments: dict[str, JsonValue],
+    permit: Permit | None = None,
 ) -> PreparedCall:
-    """Run the call if the policy, an earlier confirmation or a grant allows it; else ask for approval.
+    """Return what follows from `authorize`, for what an answer released or, without one, for a new call."""
+    permits = list_confirmations(execution, call, definition, arguments) if permit is None else (permit,)
+    verdict = authorize(context, execution, call, definition, arguments, permits)
+    return _act_on(context, execution, call, definition, arguments, verdict)
 
-    What a rule of the operator denies is not even asked about.
-    """
-    state = execution.steps[call.step_id]
-    requirement = context.find_requirement(definition, arguments)
-    if requirement.denied is not None:
-        return _deny(call, requirement)
-    if has_changed_since_plan(execution, definition):
-        if state.items is not None:
+
+def _act_on(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    arguments: dict[str, JsonValue],
+    verdict: Verdict | Reject,
+) -> PreparedCall:
+    match verdict:
+        case Reject(suspension_id=suspension_id):
+            return PreparedCall((ev.CallRejected(call_id=call.call_id, suspension_id=suspension_id),))
+        case Deny(requirement=requirement):
+            return _deny(call, requirement)
+        case Run():
+            return _dispatch(execution, call, definition, arguments, verdict)
+        case Ask(permit=None) if (state := execution.steps[call.step_id]).items is not None:
             return PreparedCall(ask_batch(context, execution, state))
-        return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments),))
-    covering = find_covering_suspension(context, execution, call, definition, arguments, requirement)
-    asks_itself = definition.is_blocking and requirement.risk == "confirm"
-    if covering is not None or asks_itself:
-        return _dispatch(call, definition, arguments, suspension_id=covering)
-    if requirement.needs is None:
-        return _dispatch(call, definition, arguments, requirement=requirement)
-    now = context.clock.now()
-    grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now)
-    if grant_id is not None:
-        return _dispatch(call, definition, arguments, grant_id=grant_id)
-    if state.items is not None:
-        return PreparedCall(ask_batch(context, execution, state))
-    return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement),))
+        case Ask(requirement=requirement, permit=permit):
+            pass
+    found = () if verdict.reason is None else (verdict.reason,)
+    if permit is not None:
+        arguments = permit.arguments
+        if permit.source == "reconcile":
+            return PreparedCall((ask_what_happened(context, execution, call, definition, found),))
+        _, faults = context.tools.complete(call.tool_name, arguments)
+        if faults:
+            text = (
+                f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
+            )
+            return _fail(call, "stale_definition", text)
+    return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
 
 
 def _prepare_decided(
@@ -246,13 +233,17 @@ def _prepare_decided(
     suspension = execution.suspensions[call.suspension_id or ""]
     question, decision = suspension.question, suspension.decision
     assert decision is not None and (decision.approved or question.asker)
-    is_new_policy = not is_of_policy(question, context.policy)
-    if not is_new_policy and not _is_intact(context, execution, suspension):
+    if is_of_policy(question, context.policy) and not is_intact(context, execution, suspension):
         return _fail(call, "digest_mismatch", "the stored question is not the one that was approved")
     if question.kind == "wait" and call.last_failure is not None:
-        return _prepare_attempt(context, execution, call, definition, question)
+        # What released the first attempt covers the next one while nothing has changed.
+        return _judge(
+            context, execution, call, definition, call.arguments or {}, find_attempt_permit(execution, call, question)
+        )
     if question.kind == "approval":
-        return _prepare_approved(context, execution, call, definition, question, is_new_policy=is_new_policy)
+        arguments = question.arguments or {}
+        permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
+        return _judge(context, execution, call, definition, arguments, permit)
     arguments = question.arguments or {}
     if context.tools.resumes(call.tool_name):
         # A call that waits, or asks for another agent, only looks again, as often as it has to.
@@ -261,59 +252,6 @@ def _prepare_decided(
         running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
         return PreparedCall((intent,), CallJob("resume", running, definition))
     return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
-
-
-def _prepare_attempt(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition, wait: ev.Question
-) -> PreparedCall:
-    """The next attempt of a call that failed; what released the first one covers it while nothing has changed."""
-    arguments = call.arguments or {}
-    approvals = [execution.suspensions[name].question for name in call.consumed]
-    requirement = context.find_requirement(definition, arguments)
-    if requirement.denied is not None:
-        return _deny(call, requirement)
-    if approvals and has_changed_since_question(definition, wait):
-        return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments, since=wait),))
-    if approvals and not is_of_policy(approvals[-1], context.policy):
-        requirement = context.find_full_requirement(definition, arguments)
-        found = ("The operator's policy changed after it was approved.",)
-        return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
-    if approvals:
-        return _dispatch(call, definition, arguments)
-    return _apply_policy(context, execution, call, definition, arguments)
-
-
-def _prepare_approved(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    question: ev.Question,
-    *,
-    is_new_policy: bool,
-) -> PreparedCall:
-    """Run what was approved; ask again when the tool or the policy changed since."""
-    arguments = question.arguments or {}
-    requirement = context.find_requirement(definition, arguments)
-    if requirement.denied is not None:
-        return _deny(call, requirement)
-    if has_changed_since_question(definition, question):
-        _, faults = context.tools.complete(call.tool_name, arguments)
-        if faults:
-            text = (
-                f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
-            )
-            return _fail(call, "stale_definition", text)
-        return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments, since=question),))
-    # The policy is the same, but a link may lead elsewhere than when it was asked.
-    is_higher = highest_risk(question.risk or "read", requirement.effective_risk) != question.risk
-    if is_new_policy or is_higher:
-        found = ("The operator's policy changed after it was approved.",) if is_new_policy else (NEEDS_MORE,)
-        requirement = context.find_full_requirement(definition, arguments)
-        return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
-    intent = ev.ToolCallIntended(call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id)
-    running = replace(call, arguments=arguments, effect=definition.effect)
-    return PreparedCall((intent,), CallJob("call", running, definition))
 
 
 def _prepare_unknown(
@@ -329,41 +267,13 @@ def _prepare_unknown(
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
     if definition.unavailable:
         return PreparedCall((ask_what_happened(context, execution, call, definition),))
-    doubt = _find_doubt(context, execution, definition, suspension)
-    if doubt is not None:
+    if is_of_policy(suspension.question, context.policy) and not is_intact(context, execution, suspension):
+        doubt = "The stored question is not the one that was answered."
         return PreparedCall((ask_what_happened(context, execution, call, definition, (doubt,)),))
-    requirement = context.find_requirement(definition, call.arguments or {})
-    if requirement.denied is not None:
-        # A person said that it did not happen, and it does not happen again.
-        return _deny(call, requirement)
-    intent = ev.ToolCallIntended(
-        call_id=call.call_id,
-        arguments=call.arguments,
-        effect=definition.effect,
-        suspension_id=suspension.question.suspension_id,
-    )
-    return PreparedCall((intent,), _build_repeat(execution, replace(call, effect=definition.effect), definition))
-
-
-def _find_doubt(
-    context: ApprovalContext, execution: ExecutionState, definition: ToolDefinition, suspension: SuspensionState
-) -> str | None:
-    """Why "it did not happen" does not let the call run again, in a sentence; None when it does."""
-    if has_changed_since_question(definition, suspension.question):
-        return describe_change(context, execution, definition, suspension.question)
-    if not is_of_policy(suspension.question, context.policy):
-        return "The operator's policy changed after it was answered."
-    if not _is_intact(context, execution, suspension):
-        return "The stored question is not the one that was answered."
-    return None
-
-
-def _is_intact(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> bool:
-    """True when what is stored is what was asked, and what was asked is what was decided."""
-    question = suspension.question
-    if suspension.status != "timed_out" and suspension.decided_digest != question.digest:
-        return False
-    return question.digest == compute_approval_digest(context.policy.policy_digest, execution, question)
+    arguments = call.arguments or {}
+    permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=suspension.question)
+    # A rule may deny it: a person said that it did not happen, and then it does not happen again.
+    return _judge(context, execution, call, definition, arguments, permit)
 
 
 def _find_same_confirmation(
@@ -384,25 +294,26 @@ def _find_same_confirmation(
 
 
 def _dispatch(
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    *,
-    suspension_id: str | None = None,
-    grant_id: str | None = None,
-    requirement: Requirement | None = None,
+    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue], verdict: Run
 ) -> PreparedCall:
-    """The intent. `requirement` is that of a call that nobody was asked about: perhaps a rule let it pass."""
+    """Return the intent with what let the call run, and the call itself."""
+    permit, requirement = verdict.permit, verdict.requirement
+    source = None if permit is None else permit.source
+    arguments = arguments if permit is None else permit.arguments
+    is_by_rule = permit is None and verdict.grant_id is None
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
-        arguments=arguments,
+        # The question has those of an approval.
+        arguments=None if source == "approval" else arguments,
         effect=definition.effect,
-        suspension_id=suspension_id,
-        grant_id=grant_id,
-        rule=None if requirement is None else requirement.rule,
-        shares=() if requirement is None else requirement.shares,
+        suspension_id=None if permit is None or source == "attempt" else permit.suspension_id,
+        grant_id=verdict.grant_id,
+        rule=requirement.rule if is_by_rule else None,
+        shares=verdict.shares,
     )
     running = replace(call, arguments=arguments, effect=definition.effect)
+    if source == "reconcile":
+        return PreparedCall((intent,), _build_repeat(execution, running, definition))
     return PreparedCall((intent,), CallJob("call", running, definition))
 
 

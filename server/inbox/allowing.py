@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.assurance import can_decide
 from planwarden.agent.approval.grants import is_same_version
-from planwarden.agent.approval.ownership import find_owner_for
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.granted_steps import FoundStep
@@ -45,8 +45,7 @@ async def find_allowable(request: InboxRequest) -> QuestionRecord:
     """The question of the address. Raises `BadForm` when this person's word is not enough to allow what it asks."""
     record = await find_question(request.service, request.http.path_params["suspension_id"])
     question, policy = record.suspension.question, request.service.engine.grants.policy
-    owner = find_owner_for(policy, record.execution, request.session.principal)
-    worth = policy.worth("human", request.session.principal, owner, question.needs)
+    worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
     if worth is None or not (record.view.can_be_granted or find_step_tool(record) is not None):
         raise BadForm(NOT_IN_ADVANCE)
     if record.view.is_open and find_missing_tools(request.service, record.execution):

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.approval.ownership import find_owner_for
+from planwarden.agent.approval.assurance import can_decide, has_voted
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.tool import is_of_host
@@ -111,13 +111,10 @@ async def build_status_values(request: InboxRequest, record: QuestionRecord) -> 
 
 def _can_approve(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts; if not, the page disables the button."""
-    policy, question = request.service.engine.grants.policy, record.suspension.question
-    name = request.session.principal
-    owner = find_owner_for(policy, record.execution, name)
-    votes = record.suspension.endorsements if question.form is None else ()
-    # Whoever answered a form may answer it differently; whoever said yes has nothing to add.
-    has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in votes)
-    return not has_voted and not question.undecidable and policy.worth("human", name, owner, question.needs) is not None
+    policy, suspension, name = request.service.engine.grants.policy, record.suspension, request.session.principal
+    if suspension.question.undecidable or has_voted(policy, suspension, name):
+        return False
+    return can_decide(policy, record.execution, suspension.question.needs, name, "human") is not None
 
 
 async def record_answer(

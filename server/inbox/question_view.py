@@ -13,7 +13,7 @@ from types import MappingProxyType
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.approval.batch import read_chosen_rows
+from planwarden.agent.approval.permits import read_chosen_rows
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references

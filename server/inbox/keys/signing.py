@@ -7,7 +7,7 @@ signature over that challenge. Both times the server builds the same answer from
 from starlette.responses import JSONResponse, Response
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.approval.ownership import find_owner_for
+from planwarden.agent.approval.assurance import can_decide, has_voted
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.inbox.keys.relying_party import KeyObstacle, find_obstacle, find_relying_party
@@ -21,17 +21,14 @@ from planwarden.storage.ports.keys import HasKeys
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts only with a signature."""
-    policy, question = request.service.engine.grants.policy, record.suspension.question
-    name = request.session.principal
-    owner = find_owner_for(policy, record.execution, name)
-    if not isinstance(request.service.engine.store, HasKeys):
+    policy, suspension, name = request.service.engine.grants.policy, record.suspension, request.session.principal
+    if not isinstance(request.service.engine.store, HasKeys) or suspension.question.undecidable:
         return False
-    votes = record.suspension.endorsements if question.form is None else ()
-    has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in votes)
-    worth = [policy.worth(assurance, name, owner, question.needs) for assurance in ("human", "signed")]
-    if question.undecidable:
+    if not record.view.is_open or has_voted(policy, suspension, name):
         return False
-    return record.view.is_open and not has_voted and worth[0] is None and worth[1] is not None
+    needs = suspension.question.needs
+    by_word, by_key = (can_decide(policy, record.execution, needs, name, worth) for worth in ("human", "signed"))
+    return by_word is None and by_key is not None
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:
