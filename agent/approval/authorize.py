@@ -27,7 +27,6 @@ from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import Requirement
 
-POLICY_CHANGED = "The operator's policy changed after it was approved."
 NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator matches it otherwise."
 ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
 """Answers about one call and nothing else: if they do not count any more, that person is asked again, and told why.
@@ -115,7 +114,8 @@ def authorize(
         if has_changed_since_question(definition, permit.since) and permit.source != "confirmation":
             reason = describe_change(context, execution, definition, permit.since)
         elif permit.source in ASKED_AGAIN and not is_of_policy(permit.suspension.question, context.policy):
-            reason = POLICY_CHANGED
+            answer = "answered" if permit.source == "reconcile" else "approved"
+            reason = f"The operator's policy changed after it was {answer}."
         elif counts(context, execution, permit, requirement):
             return Run(requirement, permit)
         elif permit.source in ASKED_AGAIN:
@@ -144,8 +144,8 @@ def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, 
     ):
         return False
     if suspension.status == "timed_out":
-        # Only questions of the lowest risk are ever approved by waiting.
-        return requirement.risk in ("read", "confirm")
+        # Only questions of the lowest risk are ever approved by waiting; what needs nobody does not run because of it.
+        return requirement.risk == "confirm" or (requirement.risk == "read" and permit.source in ASKED_AGAIN)
     assurance, decider = suspension.assurance, suspension.principal
     if assurance is None or decider is None:
         return False
