@@ -170,6 +170,7 @@ REQUIREMENTS: dict[str, str] = {
     "approval:silence": (
         "Silence approves only when and as the operator said, never by a number or a revision that came later."
     ),
+    "approval:authorize": "One judgement says whether a call runs, asks or is denied, for every way to allow it.",
     "approval:reconcile": (
         '"It did not happen" releases a call, and needs what that call needs at the time of the answer.'
     ),

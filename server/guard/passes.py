@@ -4,6 +4,7 @@ A pass is what the log says: the execution that asked about exactly this call ha
 rule released it within the last hour. Taking it is committed before the host hears of it, once over all processes.
 """
 
+from planwarden.agent.approval.assurance import can_decide
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
@@ -66,4 +67,4 @@ def is_released(
         return False
     if asked.question.quorum < required.quorum or asked.decided_at is None or abs(now - asked.decided_at) > PASS_S:
         return False
-    return policy.worth(asked.assurance, asked.principal or "", execution.principal, required.needs) is not None
+    return can_decide(policy, execution, required.needs, asked.principal or "", asked.assurance) is not None
