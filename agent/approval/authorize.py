@@ -33,7 +33,7 @@ ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
 A row is asked about again only if its tool changed."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class Allow(msgspec.Struct, frozen=True):
     """The call may run: because of the permit, the grant, or the rule; without all three nobody needs to be asked."""
 
     requirement: Requirement
@@ -68,7 +68,7 @@ class Reject(msgspec.Struct, frozen=True):
     suspension_id: str
 
 
-Verdict = Run | Ask | Deny
+Verdict = Allow | Ask | Deny
 
 
 def judge_row(
@@ -117,7 +117,7 @@ def authorize(
             answer = "answered" if permit.source == "reconcile" else "approved"
             reason = f"The operator's policy changed after it was {answer}."
         elif counts(context, execution, permit, requirement):
-            return Run(requirement, permit)
+            return Allow(requirement, permit)
         elif permit.source in ASKED_AGAIN:
             reason = NEEDS_MORE
         else:
@@ -127,10 +127,10 @@ def authorize(
         reason = describe_change(context, execution, definition, None)
         return Ask(context.find_full_requirement(definition, arguments), reason)
     if requirement.needs is None or (definition.is_blocking and requirement.risk == "confirm"):
-        return Run(requirement)
+        return Allow(requirement)
     now = context.clock.now()
     grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now, taken=taken)
-    return Ask(requirement) if grant_id is None else Run(requirement, grant_id=grant_id)
+    return Ask(requirement) if grant_id is None else Allow(requirement, grant_id=grant_id)
 
 
 def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:

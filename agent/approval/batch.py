@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.authorize import Ask, Run, authorize, judge_row
+from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.once import find_duplicate, find_key, look_up
 from planwarden.agent.approval.permits import list_confirmations, read_chosen_rows
@@ -206,7 +206,7 @@ def _judge(
     confirmations = list_confirmations(execution, call, definition, arguments)
     verdict = authorize(context, execution, call, definition, arguments, confirmations)
     if not isinstance(verdict, Ask):
-        if isinstance(verdict, Run) and context.room is not None:
+        if isinstance(verdict, Allow) and context.room is not None:
             context.room.take(verdict.shares)
         return None
     requirement, now = verdict.requirement, context.clock.now()

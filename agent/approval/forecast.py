@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.authorize import Deny, Run, authorize
+from planwarden.agent.approval.authorize import Allow, Deny, authorize
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.permits import names_call
 from planwarden.agent.approval.questions import ask_what_tool_asks
@@ -232,10 +232,10 @@ def _judge(
     requirement = verdict.requirement
     if isinstance(verdict, Deny):
         return {"fault": describe_denial(requirement), "rule": requirement.rule}
-    if isinstance(verdict, Run) and verdict.grant_id is not None:
+    if isinstance(verdict, Allow) and verdict.grant_id is not None:
         return {"grant_id": verdict.grant_id}
     found = {"needs": requirement.needs, "quorum": requirement.quorum}
-    if isinstance(verdict, Run):
+    if isinstance(verdict, Allow):
         rule = {"risk": requirement.risk, "rule": requirement.rule}
         return rule if requirement.needs is None else {**found, "asks": "confirmation"}
     return {**found, "asks": "approval", "risk": requirement.risk, "rule": requirement.rule}

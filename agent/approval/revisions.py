@@ -65,7 +65,6 @@ def revise_stale_question(
     # No rule was written for a definition that changed.
     own: tuple[Risk, ...] = (definition.risk,) if definition.digest != question.definition_digest else ()
     risk = highest_risk(*least, *own, asked.risk, *list_risks(covers))
-    required = policy.for_risk(risk)
     # A sentence begins with a capital letter, except when it begins with the name of a tool.
     start = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
     denial = "" if asked.denied is None else f" It does not run even if you approve it: {describe_denial(asked)}."
@@ -73,15 +72,26 @@ def revise_stale_question(
         question,
         definition_digest=definition.digest,
         covers=covered_now,
-        risk=risk,
-        needs=required.needs or question.needs,
-        quorum=required.quorum,
-        revision=question.revision + 1,
-        on_timeout="reject",
         found=add_finding(question, f"{start}.{denial}"),
         rule=asked.rule,
     )
-    return bind_question(context, execution, changed), reason
+    return _bind_revision(context, execution, changed, risk), reason
+
+
+def _bind_revision(
+    context: ApprovalContext, execution: ExecutionState, changed: ev.Question, risk: Risk, least_quorum: int = 1
+) -> ev.Question:
+    """Return the changed question as its next revision, for what its risk needs now."""
+    required = context.policy.for_risk(risk)
+    revision = replace(
+        changed,
+        risk=required.risk,
+        needs=required.needs or changed.needs,
+        quorum=max(required.quorum, least_quorum),
+        revision=changed.revision + 1,
+        on_timeout="reject",
+    )
+    return bind_question(context, execution, revision)
 
 
 def _revise_stale_rows(
@@ -96,18 +106,8 @@ def _revise_stale_rows(
         reason = "the operator's policy changed after it was asked"
     else:
         return None
-    required = context.policy.for_risk(highest_risk("confirm", *list_risks(covers)))
-    changed = replace(
-        question,
-        covers=rows,
-        risk=required.risk,
-        needs=required.needs or question.needs,
-        quorum=required.quorum,
-        revision=question.revision + 1,
-        on_timeout="reject",
-        found=add_finding(question, f"{reason[:1].upper()}{reason[1:]}."),
-    )
-    return bind_question(context, execution, changed), reason
+    changed = replace(question, covers=rows, found=add_finding(question, f"{reason[:1].upper()}{reason[1:]}."))
+    return _bind_revision(context, execution, changed, highest_risk("confirm", *list_risks(covers))), reason
 
 
 def revise_arguments(
@@ -138,22 +138,16 @@ def revise_arguments(
         return question
     asked = context.find_requirement(definition, completed)
     _refuse_denied(asked, definition)
-    required = context.policy.for_risk(highest_risk(question.risk or "read", asked.risk))
     changed = replace(
         question,
         arguments=completed,
-        risk=required.risk,
-        needs=required.needs or question.needs,
-        quorum=required.quorum,
-        revision=question.revision + 1,
-        on_timeout="reject",
         edits=_add_edit(question, edited, editor),
         found=drop_edited_placeholders(
             question.found, [(definition.name, completed), *((row.tool_name, row.arguments) for row in question.covers)]
         ),
         rule=asked.rule,
     )
-    return bind_question(context, execution, changed)
+    return _bind_revision(context, execution, changed, highest_risk(question.risk or "read", asked.risk))
 
 
 def _refuse_denied(requirement: Requirement, definition: ToolDefinition, where: str = "") -> None:
@@ -213,19 +207,13 @@ def _revise_rows(
             edited.extend(f"{index}/{name}" for name in names)
     if not edited:
         return question
-    required = context.policy.for_risk(risk)
     changed = replace(
         question,
         covers=tuple(rows),
-        risk=required.risk,
-        needs=required.needs or question.needs,
-        quorum=max(required.quorum, question.quorum),
-        revision=question.revision + 1,
-        on_timeout="reject",
         edits=_add_edit(question, tuple(edited), editor),
         found=drop_edited_placeholders(question.found, ((row.tool_name, row.arguments) for row in rows)),
     )
-    return bind_question(context, execution, changed)
+    return _bind_revision(context, execution, changed, risk, question.quorum)
 
 
 def add_late_report(

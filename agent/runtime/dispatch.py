@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.authorize import Ask, Deny, Reject, Run, Verdict, authorize, judge_row
+from planwarden.agent.approval.authorize import Allow, Ask, Deny, Reject, Verdict, authorize, judge_row
 from planwarden.agent.approval.batch import ask_batch
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import check_covered_calls
@@ -207,7 +207,7 @@ def _act_on(
             return PreparedCall((ev.CallRejected(call_id=call.call_id, suspension_id=suspension_id),))
         case Deny(requirement=requirement):
             return _deny(call, requirement)
-        case Run():
+        case Allow():
             return _dispatch(execution, call, definition, arguments, verdict)
         case Ask(permit=None) if (state := execution.steps[call.step_id]).items is not None:
             return PreparedCall(ask_batch(context, execution, state))
@@ -294,7 +294,7 @@ def _find_same_confirmation(
 
 
 def _dispatch(
-    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue], verdict: Run
+    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue], verdict: Allow
 ) -> PreparedCall:
     """Return the intent with what let the call run, and the call itself."""
     permit, requirement = verdict.permit, verdict.requirement

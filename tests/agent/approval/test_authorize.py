@@ -6,7 +6,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwarden.agent.approval.authorize import Ask, Deny, Run, authorize
+from planwarden.agent.approval.authorize import Allow, Ask, Deny, authorize
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.permits import Permit, Source
@@ -137,7 +137,7 @@ def judge(case: Case) -> str:
         case Ask():
             assert (verdict.permit is None or verdict.reason is not None) and verdict.requirement.needs is not None
             return "ask" if verdict.permit is None else "ask again"
-        case Run():
+        case Allow():
             source = "grant" if verdict.grant_id else verdict.permit.source if verdict.permit else ""
             return f"run by {source}" if source else "run"
 
