@@ -120,9 +120,9 @@ def find_row(
 def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
     question, decision = suspension.question, suspension.decision
     assert decision is not None
-    known = context.batches.get(question.suspension_id)
-    if known is not None and known.suspension is suspension:
-        return known
+    cached = context.batches.get(question.suspension_id)
+    if cached is not None and cached.suspension is suspension:
+        return cached
     rows = {covered.call_id: covered for covered in question.covers}
     ids = list(rows)
     chosen = range(len(ids)) if decision.content is None else read_chosen_rows(decision.content)
