@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.facts import escape_text
 
-ORDER = "the order of the steps"
+_ORDER = "the order of the steps"
 
 
 class PlanEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,5 +51,5 @@ def _map_steps(plan: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     for number, step in enumerate(steps, 1):
         step_id = step.get("id") if isinstance(step, dict) else None
         found[f"step {step_id if isinstance(step_id, str) else number}"] = step
-    found[ORDER] = [step.get("id") if isinstance(step, dict) else None for step in steps]
+    found[_ORDER] = [step.get("id") if isinstance(step, dict) else None for step in steps]
     return found
