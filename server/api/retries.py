@@ -25,12 +25,11 @@ from planwarden.agent.core.takeover import take_over
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.retry import Retry, prepare_retry
 from planwarden.server.api.threads import PreparedThread, Threads
+from planwarden.server.views.standing import GOES_ON_FROM
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.api.plan_checker import PlanChecker
-
-RETRYABLE = ("failed", "rejected", "incomplete", "cancelled")
 
 
 class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +87,7 @@ class RetryStarter:
         thread = await self._threads.prepare(thread_id, asked.requester.principal, {})
         document = asked.plan
         await self._checker.wait_for_tools({*source.pins, *read_tool_names(document)})
-        if source.status not in RETRYABLE and not (source.status == "completed" and asked.from_step is not None):
+        if source.status not in GOES_ON_FROM and not (source.status == "completed" and asked.from_step is not None):
             advice = "; fromStep names a step to run again, with everything that depends on it"
             raise NotRetryable(
                 f"execution {source.execution_id!r} is {source.status}{advice if source.status == 'completed' else ''}",
