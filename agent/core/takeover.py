@@ -62,6 +62,14 @@ def take_over(
     return ev.StepsTakenOver(steps=steps, again=tuple(_describe_again(source, plan, steps)), rejected=tuple(rejected))
 
 
+def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
+    """Return the saved plan's version that an execution of `plan` records when it goes on from `source`.
+
+    None for another plan, also for one that a model or a person changed after `source` began with it.
+    """
+    return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
+
+
 def list_artifacts(taken: ev.StepsTakenOver) -> tuple[str, ...]:
     """Returns the ids of the artifacts that hold results which are taken over, each once."""
     calls = (call for step in taken.steps for call in step.calls)
