@@ -90,13 +90,7 @@ REQUIREMENTS: dict[str, str] = {
     "rehearsal:record": "A rehearsal records each other call with its exact arguments and what it would have needed.",
     "plan:forecast": "A forecast runs nothing, and says of each call whom it will ask, or that only the run will know.",
     "console:plan": "The page of a plan says what it is, how it stands and what each step did; a failure stands first.",
-    "console:slider": "A past state of a plan is shown as past, with nothing to press.",
-    "console:other-inputs": (
-        "A retry or fork takes other inputs from a form with the old ones filled in; side by side shows what differs."
-    ),
-    "console:changed-plan": (
-        "A fork takes a changed plan; before it starts, a page says what is kept, what runs again and what stays done."
-    ),
+    "console:other-inputs": "A retry or fork takes other inputs from a form with the old ones filled in.",
     "console:steer": "A person stops, retries, forks and rehearses a plan from its page; a form sent twice acts once.",
     "graph:true": "A graph shows every step with its state in words, and every link that it does not draw is named.",
     "graph:readable": "A graph of any length scrolls in its own place by keys, and is printed between its rows.",

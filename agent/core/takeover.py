@@ -7,7 +7,6 @@ depends on it runs anew.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -43,8 +42,8 @@ def take_over(
         LimitExceeded: the results are larger than `MAX_BYTES` together.
     """
     again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, plan, inputs)
-    for unasked in _iterate_unasked_repeats(source, plan, changed, again):
-        raise _build_refusal(source, unasked)
+    for step in plan.steps:
+        _refuse_unasked_repeat(source, step, changed, is_again=step.step_id in again)
     kept = {
         step.step_id
         for step in plan.steps
@@ -63,22 +62,12 @@ def take_over(
     return ev.StepsTakenOver(steps=steps, again=tuple(_describe_again(source, plan, steps)), rejected=tuple(rejected))
 
 
-class UnaskedRepeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that would do again what was done, or may have been, although nobody chose it to run again."""
+def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
+    """Return the saved plan's version that an execution of `plan` records when it goes on from `source`.
 
-    step_id: str
-    reason: Literal["unknown", "another", "inputs"]
-    """Nobody knows whether a call of it happened; it is completed and another one now, or takes other inputs."""
-    call_ids: tuple[str, ...] = ()
-    """Of which nobody knows whether they happened."""
-
-
-def find_unasked_repeats(
-    source: ExecutionState, plan: Plan, inputs: Mapping[str, JsonValue], from_step: str | None
-) -> tuple[UnaskedRepeat, ...]:
-    """Returns every step for which `take_over` refuses, in plan order. Raises `InvalidArguments` as it does."""
-    changed = _find_changed_inputs(source, plan, inputs)
-    return tuple(_iterate_unasked_repeats(source, plan, changed, find_steps_after(plan, from_step)))
+    None for another plan, also for one that a model or a person changed after `source` began with it.
+    """
+    return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
 
 
 def list_artifacts(taken: ev.StepsTakenOver) -> tuple[str, ...]:
@@ -134,46 +123,30 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def _iterate_unasked_repeats(
-    source: ExecutionState, plan: Plan, changed: "_ChangedInputs", again: Collection[str]
-) -> Iterator[UnaskedRepeat]:
-    for step in plan.steps:
-        known = source.steps.get(step.step_id)
-        found = None if known is None else _find_unasked_repeat(known, step, changed, is_again=step.step_id in again)
-        if found is not None:
-            yield found
-
-
-def _find_unasked_repeat(
-    known: StepState, step: PlanStep, changed: "_ChangedInputs", *, is_again: bool
-) -> UnaskedRepeat | None:
+def _refuse_unasked_repeat(
+    source: ExecutionState, step: PlanStep, changed: "_ChangedInputs", *, is_again: bool
+) -> None:
+    """Raise `NotRetryable` for a step that would do again what was done, or may have been, although nobody chose it."""
+    known = source.steps.get(step.step_id)
+    if known is None:
+        return
     unknown = [call.call_id for call in known.calls if call.status == "outcome_unknown"]
     if known.kept is not None:
         unknown += [call.call_id for call in known.kept.calls if call.unknown is not None]
-    takes_changed = changed.are_taken_by(step.list_bindings())
-    if unknown and (is_again or takes_changed or not _does_same(known.step, step)):
-        return UnaskedRepeat(step_id=step.step_id, reason="unknown", call_ids=tuple(unknown))
-    if is_again or known.status != "completed":
-        return None
-    if not _does_same(known.step, step):
-        return UnaskedRepeat(step_id=step.step_id, reason="another")
-    return UnaskedRepeat(step_id=step.step_id, reason="inputs") if takes_changed else None
-
-
-def _build_refusal(source: ExecutionState, unasked: UnaskedRepeat) -> NotRetryable:
-    step_id, source_id = unasked.step_id, source.execution_id
-    if unasked.reason == "unknown":
-        return NotRetryable(
-            f"nobody knows whether call {unasked.call_ids[0]!r} of execution {source_id!r} happened; retry without "
+    takes_changed, is_other = changed.are_taken_by(step.list_bindings()), not _does_same(known.step, step)
+    if unknown and (is_again or takes_changed or is_other):
+        raise NotRetryable(
+            f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
             "fromStep and with that step as it is, which asks a person first",
-            details={"executionId": source_id, "calls": list[JsonValue](unasked.call_ids[:20])},
+            details={"executionId": source.execution_id, "calls": list[JsonValue](unknown[:20])},
         )
-    reason = "is another one in this plan" if unasked.reason == "another" else "takes inputs that are different now"
-    return NotRetryable(
-        f"step {step_id!r} was completed in execution {source_id!r} and {reason}; send it as it was, or as fromStep to "
-        "run it again with everything that depends on it",
-        details={"executionId": source_id, "step": step_id},
-    )
+    if not is_again and known.status == "completed" and (is_other or takes_changed):
+        reason = "is another one in this plan" if is_other else "takes inputs that are different now"
+        raise NotRetryable(
+            f"step {step.step_id!r} was completed in execution {source.execution_id!r} and {reason}; send it as it "
+            "was, or as fromStep to run it again with everything that depends on it",
+            details={"executionId": source.execution_id, "step": step.step_id},
+        )
 
 
 def _does_same(known: PlanStep, step: PlanStep) -> bool:

@@ -1,6 +1,5 @@
 """Takes the pictures of the inbox in docs: `python -m dev.pictures.inbox [FOLDER]`, or `make screenshots`."""
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -71,7 +70,6 @@ async def take_light(camera: Camera) -> None:
     await _keep_a_schedule(camera)
     await page.goto(f"{camera.office.scene.url}/plans")
     await camera.shoot("plans")
-    await _fork(camera)
 
 
 async def take_dark(camera: Camera) -> None:
@@ -98,27 +96,6 @@ async def _change_arguments(camera: Camera) -> None:
     await page.click("button.approve")
     await page.wait_for_selector(".changes")
     await camera.shoot("changes", "form.decide")
-
-
-async def _fork(camera: Camera) -> None:
-    """Goes on from the run that failed with a changed plan, and puts both runs side by side."""
-    page = camera.page
-    await camera.open("failed")
-    await page.click("text=Fork with a changed plan")
-    document = json.loads(await page.get_by_label("The plan").input_value())
-    steps = {step["id"]: step for step in document["todoList"]}
-    mail = {"to": "office@acme.example", "subject": "Your last bill", "body": "It is attached."}
-    steps["post"] |= {"requiredTools": ["send_mail"], "toolCalls": [{"toolName": "send_mail", "arguments": mail}]}
-    steps["tell"]["toolCalls"][0]["arguments"]["subject"] = "Your account was closed"
-    await page.get_by_label("The plan").fill(json.dumps(document, indent=2))
-    await page.get_by_label("Run", exact=True).select_option("tell")
-    await page.click("text=Show what changes")
-    await page.wait_for_selector(".fates")
-    await camera.shoot("changed-plan", "form.decide")
-    await page.click("button.primary")
-    await page.click("text=side by side")
-    await page.wait_for_selector("#differs")
-    await camera.shoot("compare", "section[aria-labelledby=differs]")
 
 
 async def _keep_a_schedule(camera: Camera) -> None:

@@ -153,7 +153,6 @@ async def _fill(office: Office) -> None:
     await _answer(office, failed)
     paths["outcome"] = f"/suspensions/{await _ask_next(office, failed)}"
     await _answer(office, failed)
-    paths["failed"] = f"/executions/{failed.execution_id}"
     paths["grant"] = f"{paths['pay']}/grant"
     ids = [paths[name].rpartition("/")[2] for name in ("delete", "pay", "hostile")]
     paths["review"] = f"/review?{'&'.join(f'id={found}' for found in ids)}"

@@ -9,10 +9,8 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import (
     InvalidArguments,
     InvalidPlan,
-    LimitExceeded,
     NotRetryable,
     ThreadMovedOn,
-    UsageError,
 )
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -21,18 +19,16 @@ from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
 from planwarden.agent.core.plan_parser import read_tool_names
 from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.saved_version import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.core.takeover import UnaskedRepeat, find_unasked_repeats, take_over
+from planwarden.agent.core.takeover import keep_version, take_over
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.retry import Retry, prepare_retry
 from planwarden.server.api.threads import PreparedThread, Threads
+from planwarden.server.views.standing import GOES_ON_FROM
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.api.plan_checker import PlanChecker
-
-RETRYABLE = ("failed", "rejected", "incomplete", "cancelled")
 
 
 class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,23 +40,6 @@ class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
     plan: JsonValue
     """None for the plan of the execution."""
     requester: Requester
-
-
-class CheckedRetry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a retry or a fork would start now."""
-
-    source: ExecutionState
-    """What it goes on from."""
-    plan: Plan
-    warnings: tuple[str, ...]
-    inputs: Mapping[str, JsonValue]
-    """With defaults; those of the source where the new ones do not fit."""
-    taken: ev.StepsTakenOver | None
-    """None where something stands against it."""
-    faults: tuple[UsageError, ...]
-    """Why it cannot start."""
-    unasked: tuple[UnaskedRepeat, ...]
-    """Steps that stand against it too."""
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -102,45 +81,12 @@ class RetryStarter:
                 details={"executionId": source.execution_id},
             ) from None
 
-    async def check(self, thread_id: str, asked: RetryRequest) -> CheckedRetry:
-        """Returns what `start` would start, and everything that stands against it; nothing starts.
-
-        Raises:
-            InvalidPlan, LimitExceeded: the plan cannot run; `details.problems` lists why.
-            NotRetryable, UnknownThread, ThreadBusy: as `start`.
-        """
-        opened = await self._open(thread_id, asked)
-        source, faults = opened.source, list[UsageError]()
-        plan, warnings, _ = await self._check_plan(source, opened.document)
-        inputs = source.inputs
-        try:
-            inputs = fill_inputs(plan.inputs, _choose_inputs(source, plan, asked.inputs))
-        except (InvalidArguments, LimitExceeded) as error:
-            faults.append(error)
-        unasked, taken = tuple[UnaskedRepeat, ...](), None
-        try:
-            unasked = find_unasked_repeats(source, plan, inputs, asked.from_step)
-            if not unasked:
-                taken = take_over(source, plan, inputs, asked.from_step)
-                self._check_tools(plan, taken, opened.document)
-        except (InvalidArguments, InvalidPlan, LimitExceeded) as error:
-            faults.append(error)
-        return CheckedRetry(
-            source=source,
-            plan=plan,
-            warnings=warnings,
-            inputs=inputs,
-            taken=None if faults else taken,
-            faults=tuple(faults),
-            unasked=unasked,
-        )
-
     async def _open(self, thread_id: str, asked: RetryRequest) -> _Opened:
         source = await self._threads.load_newest(thread_id, asked.requester.principal)
         thread = await self._threads.prepare(thread_id, asked.requester.principal, {})
         document = asked.plan
         await self._checker.wait_for_tools({*source.pins, *read_tool_names(document)})
-        if source.status not in RETRYABLE and not (source.status == "completed" and asked.from_step is not None):
+        if source.status not in GOES_ON_FROM and not (source.status == "completed" and asked.from_step is not None):
             advice = "; fromStep names a step to run again, with everything that depends on it"
             raise NotRetryable(
                 f"execution {source.execution_id!r} is {source.status}{advice if source.status == 'completed' else ''}",

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from planwarden.server.api.grants import GrantService
     from planwarden.server.api.once import OnceService
     from planwarden.server.api.plan_checker import ParsedPlan
-    from planwarden.server.api.retries import RetryStarter
     from planwarden.server.plans.folders import PlanCatalogue
     from planwarden.server.plans.library import PlanLibrary
     from planwarden.server.views.forecast import Forecast
@@ -351,25 +350,20 @@ class Service:
     ) -> Execution:
         """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
         # A server has answered before the first retry comes.
-        from planwarden.server.api.retries import RetryRequest
+        from planwarden.server.api.retries import RetryRequest, RetryStarter
 
         check_wait(wait_seconds)
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         request = self._starts.build_retry_request(key, thread_id, from_step=from_step, inputs=inputs, plan=plan)
         asked = RetryRequest(from_step=from_step, inputs=inputs, plan=plan, requester=requester)
+        starter = RetryStarter(self.engine, self._threads, self._checker)
         await self._check_chain(requester)
 
         async def start(new: StartRequest | None) -> ExecutionState:
-            return await self.build_retry_starter().start(thread_id, asked, new or request)
+            return await starter.start(thread_id, asked, new or request)
 
         return await self._wait(await self._starts.start_once(requester.principal, request, start), wait_seconds)
-
-    def build_retry_starter(self) -> "RetryStarter":
-        """Returns what starts retries and forks, and says before what they would do."""
-        from planwarden.server.api.retries import RetryStarter
-
-        return RetryStarter(self.engine, self._threads, self._checker)
 
     async def forecast_plan(
         self,

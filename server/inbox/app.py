@@ -14,7 +14,6 @@ from planwarden.server.inbox.keys.page import build_key_routes
 from planwarden.server.inbox.links import INBOX_PATH, WORKER_PATH
 from planwarden.server.inbox.pages.browsers import build_browser_routes
 from planwarden.server.inbox.pages.changed_inputs import build_changed_inputs_routes
-from planwarden.server.inbox.pages.changed_plan import build_changed_plan_routes
 from planwarden.server.inbox.pages.execution import build_execution_routes
 from planwarden.server.inbox.pages.grants import build_grant_routes
 from planwarden.server.inbox.pages.keep import build_keep_routes
@@ -47,7 +46,6 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
             *build_execution_routes(site),
             *build_plan_action_routes(site),
             *build_changed_inputs_routes(site),
-            *build_changed_plan_routes(site),
             *build_keep_routes(site),
             *build_saved_list_routes(site),
             *build_start_routes(site),

@@ -22,7 +22,7 @@ from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
 from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sockets import InboxSockets
-from planwarden.server.inbox.web_server import serve_app
+from planwarden.server.inbox.web_server import HealthMiddleware, serve_app
 from planwarden.server.settings.configuration import Settings, find_operator
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,6 @@ class InboxLauncher:
             for module in ("planwarden.server.inbox.app", "uvicorn"):
                 await anyio.to_thread.run_sync(import_module, module)
             from planwarden.server.inbox.app import build_inbox_app
-            from planwarden.server.inbox.health import HealthMiddleware
             from planwarden.server.inbox.site import InboxSite
 
             site = InboxSite(

@@ -108,8 +108,6 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     can_fork: bool
     can_change: bool
     """It can go on with other inputs."""
-    can_change_plan: bool
-    """It can go on with another plan."""
     can_repeat: bool
     """Its plan can be rehearsed and kept."""
     fork_steps: tuple[str, ...]
@@ -142,7 +140,7 @@ def build_plan_view(
     begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]
     is_own = has_plan and not execution.earlier
     can_retry = is_newest and is_finished and has_plan and execution.status in GOES_ON_FROM
-    can_fork = is_newest and can_go_on(execution) and bool(begun)
+    can_fork = is_newest and has_plan and execution.status in (*GOES_ON_FROM, "completed") and bool(begun)
     steps = _build_steps(execution, graph, people)
     points = ((number, step.step_id, step.state) for number, step in enumerate(steps, 1) if step.is_open)
     return PlanView(
@@ -157,15 +155,9 @@ def build_plan_view(
         can_retry=can_retry,
         can_fork=can_fork,
         can_change=(can_retry or can_fork) and execution.plan is not None and execution.plan.inputs is not None,
-        can_change_plan=is_newest and can_go_on(execution),
         can_repeat=is_finished and is_own,
         fork_steps=tuple(begun[:MAX_ROWS]),
     )
-
-
-def can_go_on(execution: ExecutionState) -> bool:
-    """Whether a later run can go on from it, if it is the newest of its thread: from a step, or with another plan."""
-    return execution.plan is not None and (execution.status in GOES_ON_FROM or execution.status == "completed")
 
 
 def _list_facts(execution: ExecutionState) -> Sequence[tuple[str, str]]:

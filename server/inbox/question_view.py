@@ -122,7 +122,6 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that the same decision covers; not the rows of a loop, of which a page shows a part."""
     row_count: int
     """Calls of the one question about many calls of a loop; 0 for every other question."""
-    row_tools: tuple[str, ...]
     released: tuple[CallView, ...]
     """Calls that the asking agent makes after an approval, as it says."""
     asker: str
@@ -248,7 +247,6 @@ def build_question_view(
             _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None) for c in view.confirms
         ),
         row_count=len(view.calls),
-        row_tools=tuple(sorted({escape_text(call.tool_name) for call in view.calls})),
         released=tuple(
             _build_call_view(call.tool_name, call.arguments, "", tools, None, source=escape_text(view.asker or ""))
             for call in view.releases

@@ -1,6 +1,6 @@
-"""Running a web server that shuts down in order when its task is cancelled, as it does on a signal.
+"""A web server that shuts down in order when its task is cancelled, as it does on a signal, and says that it answers.
 
-uvicorn is imported by the caller or by `serve_app`: a process that never serves a page does without it.
+The web framework is imported by the caller or by `serve_app`: a process that never serves a page does without it.
 """
 
 import socket
@@ -12,8 +12,29 @@ import anyio
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 SHUTDOWN_GRACE_S = 1
+HEALTH_PATH = "/healthz"
+"""For proxies and supervisors: `ok` while the process answers, and nothing else; it needs no login."""
+
+
+class HealthMiddleware:
+    """Answers the health check itself; everything else goes on to `app`."""
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] != "http" or scope["path"] != HEALTH_PATH:
+            await self._app(scope, receive, send)
+            return
+        is_read = scope["method"] in ("GET", "HEAD")
+        body = b"ok\n" if is_read else b""
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+        headers += [] if is_read else [(b"allow", b"GET, HEAD")]
+        await send({"type": "http.response.start", "status": 200 if is_read else 405, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 async def until_cancelled(server: "uvicorn.Server", sockets: Sequence[socket.socket]) -> None:

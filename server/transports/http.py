@@ -42,11 +42,10 @@ from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.health import HealthMiddleware
 from planwarden.server.inbox.links import INBOX_PATH, WORKER_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import pair_socket
-from planwarden.server.inbox.web_server import until_cancelled
+from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.server.mcp.lazy_service import ServiceOpener
 from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer, build_server

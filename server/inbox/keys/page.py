@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.inbox.keys.relying_party import find_obstacle, find_relying_party
+from planwarden.server.inbox.keys.signing import find_obstacle, find_relying_party
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.request import InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite

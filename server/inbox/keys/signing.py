@@ -1,22 +1,63 @@
-"""Signing on the page of a question: whether this person can sign, the challenge, and the signature.
+"""Signing on the page of a question: whether this browser and person can sign, the challenge, and the signature.
 
 The script sends the form twice to the same address: first to get a challenge for the answer in the form, then with the
 signature over that challenge. Both times the server builds the same answer from the same fields.
 """
 
+from urllib.parse import urlsplit
+
+import msgspec
 from starlette.responses import JSONResponse, Response
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.approval.assurance import can_decide, has_voted
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.inbox.keys.relying_party import KeyObstacle, find_obstacle, find_relying_party
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
+from planwarden.server.signatures.browser_options import RelyingParty
 from planwarden.server.signatures.keyring import Keyring, SignedStatement
-from planwarden.server.signatures.signature import SignatureRefused
+from planwarden.server.signatures.signature import EXTRA, SignatureRefused, can_use_keys_of, is_available
 from planwarden.storage.ports.keys import HasKeys
+
+
+class KeyObstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the browser cannot use a key, and what helps."""
+
+    text: str
+    link: str = ""
+    action: str = ""
+    """The text of the link."""
+
+
+def find_relying_party(request: InboxRequest) -> RelyingParty | None:
+    """The relying party at the browser's address; None if browsers cannot use keys there."""
+    origin = request.site.origin
+    parts = urlsplit(origin or "")
+    if origin is None or parts.hostname is None or not can_use_keys_of(origin, parts.hostname):
+        return None
+    if request.http.headers.get("host") != parts.netloc:
+        return None
+    return RelyingParty(rp_id=parts.hostname, origin=origin)
+
+
+def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
+    """Why the browser cannot use keys on the page at `path`; None if it can."""
+    if not is_available():
+        return KeyObstacle(text=f"Signing needs an extra that is not installed with planwarden: {EXTRA}")
+    if find_relying_party(request) is not None:
+        return None
+    origin = request.site.origin
+    if origin is None or urlsplit(origin).netloc == request.http.headers.get("host"):
+        return KeyObstacle(
+            text="Browsers cannot use keys at this address; they need https, or localhost on this machine."
+        )
+    return KeyObstacle(
+        text=f"Browsers can use keys at {origin} only; a browser without a session there needs a new code.",
+        link=f"{origin}{path}",
+        action="Go there",
+    )
 
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:

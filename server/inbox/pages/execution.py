@@ -1,7 +1,4 @@
-"""The page of one execution: its graph, its steps with what they did, what a person can do, and its log.
-
-The log has a slider: `?at=NUMBER` shows the execution as it was after that event, with nothing to press.
-"""
+"""The page of one execution: its graph, its steps with what they did, what a person can do, and its log."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -15,15 +12,12 @@ from starlette.routing import BaseRoute
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Header
-from planwarden.agent.runtime.log_reader import fold_log
 from planwarden.server.api.branches import find_branches
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.plan_view import PlanView, build_plan_view
+from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
-from planwarden.server.inbox.run_differences import list_differences
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import escape_text, format_value
-from planwarden.server.views.graph.outline import write_outline
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_for_page
 from planwarden.server.views.instants import to_utc
@@ -34,9 +28,6 @@ from planwarden.server.views.voices import AGENT_CHARS, describe_proof, format_h
 
 MAX_ENTRIES = 500
 MAX_RELATIVES = 20
-MAX_DIGITS = 9
-SIDE_WIDTH = 420
-"""Pixels of a graph beside another one."""
 DETAIL_CHARS = 200
 
 
@@ -88,7 +79,6 @@ def build_execution_routes(site: InboxSite) -> Sequence[BaseRoute]:
     return (
         page_route(site, where, show_execution),
         page_route(site, f"{where}/timeline", show_timeline),
-        page_route(site, f"{where}/compare/{{other_id}}", compare_executions),
         page_route(site, f"{where}/calls/{{call_id}}", download_call),
         page_route(site, f"{where}/artifacts/{{artifact_id}}", download_artifact),
     )
@@ -101,21 +91,6 @@ async def show_execution(request: InboxRequest) -> Response:
 async def show_timeline(request: InboxRequest) -> Response:
     """The part of the page that changes; 204 if the page already shows the current version."""
     return await _render_execution(request, "_execution.html", seen=request.http.query_params.get("seen"))
-
-
-async def compare_executions(request: InboxRequest) -> Response:
-    """Two executions of one thread side by side, the earlier one first, such as a fork and what it began from."""
-    found = [await find_execution(request, request.http.path_params[name]) for name in ("other_id", "execution_id")]
-    order = [header.execution_id for header in await request.service.engine.store.thread(found[0].thread_id)]
-    if any(execution.execution_id not in order for execution in found):
-        raise NotFound("these two executions belong to different threads")
-    sides: list[tuple[ExecutionState, PlanView, str, list[str]]] = []
-    for execution in sorted(found, key=lambda execution: order.index(execution.execution_id)):
-        graph = _draw(execution)
-        view = build_plan_view(execution, graph, is_newest=False, people=())
-        sides.append((execution, view, Markup(draw_for_page(graph, width=SIDE_WIDTH)), list(write_outline(graph))))
-    (before, first, *_), (after, second, *_) = sides
-    return request.render_page("compare.html", sides=sides, found=list_differences(before, after, first, second))
 
 
 async def download_artifact(request: InboxRequest) -> Response:
@@ -154,24 +129,21 @@ async def find_later(request: InboxRequest, execution: ExecutionState) -> str | 
 
 
 async def _render_execution(request: InboxRequest, template: str, seen: str | None = None) -> Response:
-    now = await find_execution(request, request.http.path_params["execution_id"])
-    if seen == str(now.version):
+    execution = await find_execution(request, request.http.path_params["execution_id"])
+    if seen == str(execution.version):
         return Response(status_code=204)
     store = request.service.engine.store
-    recorded, header = await store.read(now.execution_id), await store.header(now.execution_id)
-    number = _read_moment(request, len(recorded))
-    execution = now if number is None or header is None else fold_log(header, recorded[:number])
-    headers = await store.thread(now.thread_id)
+    headers = await store.thread(execution.thread_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
-    shown = recorded if number is None else recorded[:number]
-    entries = [_build_timeline_entry(found, people) for found in build_observations(shown, execution)]
-    graph = _draw(execution)
-    is_newest = headers[-1].execution_id == now.execution_id
+    recorded = await store.read(execution.execution_id)
+    entries = [_build_timeline_entry(found, people) for found in build_observations(recorded, execution)]
+    graph = PlanGraph(rows=(), links=()) if execution.plan is None else build_graph(execution.plan, execution)
+    is_newest = headers[-1].execution_id == execution.execution_id
     return request.render_page(
         template,
         execution=execution,
         summary=graph.summary,
-        view=build_plan_view(execution, graph, is_newest=is_newest and number is None, people=people),
+        view=build_plan_view(execution, graph, is_newest=is_newest, people=people),
         graph=Markup(draw_for_page(graph)) if graph.rows else "",
         owner=escape_text(execution.principal),
         host=format_host(execution.host or ""),
@@ -179,30 +151,14 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
         entries=entries[-MAX_ENTRIES:],
         left_out=max(0, len(entries) - MAX_ENTRIES),
         waiting=[s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
-        relatives=_list_relatives(headers, now),
+        relatives=_list_relatives(headers, execution),
         # The saved plan stands among the facts.
-        lineage=[fact for fact in list_lineage_facts(build_lineage(now)) if fact.name != SAVED_PLAN],
-        branches=await find_branches(request.service.engine, now),
-        at=number,
-        events=len(recorded),
+        lineage=[fact for fact in list_lineage_facts(build_lineage(execution)) if fact.name != SAVED_PLAN],
+        branches=await find_branches(request.service.engine, execution),
         key=token_urlsafe(12),
-        seen=str(now.version),
+        seen=str(execution.version),
         is_shared=request.site.is_shared,
     )
-
-
-def _read_moment(request: InboxRequest, events: int) -> int | None:
-    """The event after which the page shows the execution; None for now. Raises `NotFound` for a number out of range."""
-    text = request.http.query_params.get("at", "")
-    if text in ("", str(events)):
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and 1 <= int(text) <= events):
-        raise NotFound(f"this execution has events 1 to {events}")
-    return int(text)
-
-
-def _draw(execution: ExecutionState) -> PlanGraph:
-    return PlanGraph(rows=(), links=()) if execution.plan is None else build_graph(execution.plan, execution)
 
 
 def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> list[tuple[str, str, datetime, bool]]:

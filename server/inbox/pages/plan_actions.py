@@ -56,7 +56,7 @@ async def go_on(
 ) -> Response:
     """Start what goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
     execution = await find_execution(request, request.http.path_params["execution_id"])
-    store, key = request.service.engine.store, read_key(request)
+    store, key = request.service.engine.store, _read_key(request)
     later = await find_later(request, execution)
     # The same form sent again is answered with what it started.
     if later is not None and await store.find_start(execution.principal, key) is None:
@@ -67,7 +67,7 @@ async def go_on(
         inputs=inputs,
         key=key,
         wait_seconds=0,
-        requester=build_requester(request, execution),
+        requester=_build_requester(request, execution),
     )
     return request.redirect(f"/executions/{view.execution_id}")
 
@@ -81,21 +81,21 @@ async def rehearse_plan(request: InboxRequest) -> Response:
         plan_to_json(execution.plan),
         inputs=dict(execution.inputs) or None,
         goal=execution.goal,
-        key=read_key(request),
+        key=_read_key(request),
         options={"rehearse": True},
         wait_seconds=0,
-        requester=build_requester(request, execution),
+        requester=_build_requester(request, execution),
     )
     return request.redirect(f"/executions/{view.execution_id}")
 
 
-def build_requester(request: InboxRequest, execution: ExecutionState) -> Requester:
+def _build_requester(request: InboxRequest, execution: ExecutionState) -> Requester:
     """Who asks for what is done with the execution: its owner has it, and whoever pressed the button started it."""
     starter = Starter(principal=request.session.principal, channel=CHANNEL)
     return Requester(execution.principal, host=HOST, starter=starter)
 
 
-def read_key(request: InboxRequest) -> str:
+def _read_key(request: InboxRequest) -> str:
     """The key that the page was made with. Raises `BadForm`."""
     key = request.form_value("key")
     if not (key.isascii() and 8 <= len(key) <= MAX_KEY_CHARS):

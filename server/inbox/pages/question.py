@@ -8,6 +8,7 @@ the difference.
 import hashlib
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 from starlette.responses import Response
@@ -15,7 +16,7 @@ from starlette.routing import BaseRoute
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json, read_json
-from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments, InvalidPlan, LimitExceeded
+from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.server.inbox.answering import (
     APPROVING,
     Remark,
@@ -32,14 +33,25 @@ from planwarden.server.inbox.forms import FilledForm, InputField, fill_form, is_
 from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.rows import decide_rows
-from planwarden.server.inbox.plan_review import hash_plan_edit, read_plan_edit
 from planwarden.server.inbox.questions import QuestionRecord, build_question_token
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.value_view import find_changes
+from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.facts import escape_text
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")
+_ORDER = "the order of the steps"
+
+
+class _PlanEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person made of the plan under review."""
+
+    text: str
+    plan: dict[str, JsonValue] | None = None
+    """None when the text is no JSON object."""
+    changes: tuple[ArgumentChange, ...] = ()
+    fault: str = ""
+    """Why the text is no plan, escaped."""
 
 
 def build_question_routes(site: InboxSite) -> Sequence[BaseRoute]:
@@ -129,7 +141,7 @@ async def _review(
     request: InboxRequest, record: QuestionRecord, verdict: str, before: dict[str, JsonValue]
 ) -> Response:
     """Approve the plan as shown, perhaps with its known calls, or an edited one whose difference was seen."""
-    edit = read_plan_edit(request.form_value("edited") or request.form_value("plan"), before)
+    edit = _read_plan_edit(request.form_value("edited") or request.form_value("plan"), before)
     if edit.plan is None:
         return await render_question(request, record, Remark(text=edit.fault, tone="bad"), plan=edit.text, status=422)
     if not edit.changes:
@@ -140,7 +152,7 @@ async def _review(
             )
         remark = Remark(text="You changed nothing.", tone="plain") if verdict == "review" else None
         return await render_question(request, record, remark)
-    seen = hash_plan_edit(record.view.digest, edit.plan)
+    seen = _hash_edits(f"{record.view.digest}\0plan", edit.plan)
     if verdict == "approve" and request.form_value("seen") == seen:
         decision = Decision(approved=True, reason=read_reason(request), content={"plan": edit.plan})
         try:
@@ -159,6 +171,31 @@ async def _review(
         reason=request.form_value("reason"),
         can_sign=False,
     )
+
+
+def _read_plan_edit(text: str, before: dict[str, JsonValue]) -> _PlanEdit:
+    """Return the edit; it has no changes if the text is empty or says what the plan says."""
+    if not text.strip():
+        return _PlanEdit(text="", plan=before)
+    try:
+        plan = read_json(text)
+    except PlanwardenError as error:
+        return _PlanEdit(text=text, fault=f"The plan is {escape_text(error.message)}")
+    if not isinstance(plan, dict):
+        return _PlanEdit(text=text, fault="The plan is no JSON object")
+    return _PlanEdit(text=text, plan=plan, changes=find_changes(_map_steps(before), _map_steps(plan)))
+
+
+def _map_steps(plan: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The steps by id, their order, and everything else that the plan says."""
+    listed = plan.get("todoList", plan.get("steps"))
+    steps = listed if isinstance(listed, list) else []
+    found: dict[str, JsonValue] = {key: value for key, value in plan.items() if key not in ("todoList", "steps")}
+    for number, step in enumerate(steps, 1):
+        step_id = step.get("id") if isinstance(step, dict) else None
+        found[f"step {step_id if isinstance(step_id, str) else number}"] = step
+    found[_ORDER] = [step.get("id") if isinstance(step, dict) else None for step in steps]
+    return found
 
 
 async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:

@@ -117,28 +117,22 @@
     drawing.scrollTop = Math.max(0, inner.top - outer.top - (outer.height - inner.height) / 2);
   }
 
-  // What a person opened, scrolled to or chose stays when the page of a plan shows news.
+  // What a person opened or scrolled to stays when the page of a plan shows news.
   let kept = null;
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.target.id !== "timeline") return;
-    const [drawing, slider] = [document.getElementById("graph"), document.getElementById("at")];
+    const drawing = document.getElementById("graph");
     kept = {
       open: all("details.step[open]").map((step) => step.id),
       place: drawing && [drawing.scrollLeft, drawing.scrollTop],
-      moment: slider && slider.value !== slider.defaultValue && slider === document.activeElement ? slider.value : null,
     };
   });
   document.addEventListener("htmx:afterSettle", () => {
     if (!kept) return;
     for (const id of kept.open) document.getElementById(id)?.setAttribute("open", "");
-    const [drawing, slider] = [document.getElementById("graph"), document.getElementById("at")];
+    const drawing = document.getElementById("graph");
     if (drawing && kept.place) [drawing.scrollLeft, drawing.scrollTop] = kept.place;
-    if (slider && kept.moment !== null) slider.value = kept.moment;
     kept = null;
-  });
-  document.addEventListener("input", (event) => {
-    const slider = event.target.closest(".slider input[type=range]");
-    if (slider) slider.parentElement.querySelector("output").textContent = `${slider.value} of ${slider.max}`;
   });
 
   let checkedIds = new Set();

@@ -45,7 +45,7 @@ def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH
     return "\n".join(_write(graph, layout, width, _measure_height(graph), stands_alone)) + "\n"
 
 
-def draw_for_page(graph: PlanGraph, *, width: int = WIDTH) -> str:
+def draw_for_page(graph: PlanGraph) -> str:
     """Returns the drawing as HTML: pieces of `PIECE` rows in one element, which has the summary as its name."""
     layout = lay_out(graph)
     bottom, rows = _measure_height(graph), len(graph.rows)
@@ -53,9 +53,9 @@ def draw_for_page(graph: PlanGraph, *, width: int = WIDTH) -> str:
     for first in range(0, rows, PIECE):
         last = min(first + PIECE, rows)
         top, end = (MARGIN + ROW * first if first else 0), (MARGIN + ROW * last if last < rows else bottom)
-        size = f'width="{width}" height="{end - top}" viewBox="0 {top} {width} {end - top}"'
+        size = f'width="{WIDTH}" height="{end - top}" viewBox="0 {top} {WIDTH} {end - top}"'
         parts.append(f'<svg xmlns="http://www.w3.org/2000/svg" {size} aria-hidden="true">')
-        parts.extend(_draw(graph, layout, width, range(first, last)))
+        parts.extend(_draw(graph, layout, WIDTH, range(first, last)))
         parts.append("</svg>")
     return "\n".join([*parts, "</div>"]) + "\n"
 

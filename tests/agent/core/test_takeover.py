@@ -12,9 +12,8 @@ from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.plan_parsing import PlanParsing
 from planwarden.agent.core.revision import revise
-from planwarden.agent.core.saved_version import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.core.takeover import describe_earlier_runs, take_over
+from planwarden.agent.core.takeover import describe_earlier_runs, keep_version, take_over
 from tests.requirements import requirement
 from tests.support.wardens import plan, tool_step
 

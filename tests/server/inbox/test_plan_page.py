@@ -18,8 +18,8 @@ NOTE = tool_step("note", "note", {"text": "x"})
 ERASE = tool_step("erase", "erase", {"ids": [1]}, dependencies=["find"])
 
 
-async def _open(browser: Browser, execution_id: str, query: str = "") -> Page:
-    return await browser.open(f"/inbox/executions/{execution_id}{query}")
+async def _open(browser: Browser, execution_id: str) -> Page:
+    return await browser.open(f"/inbox/executions/{execution_id}")
 
 
 @requirement("console:plan")
@@ -68,18 +68,6 @@ async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_o
         assert isinstance(shown, dict) and shown["state"] == f"The plan failed{said}"
 
 
-@requirement("console:slider")
-async def test_the_slider_shows_the_plan_as_it_was_with_nothing_to_press() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask(FIND, ERASE)
-        past = await _open(browser, asked.execution_id, "?at=3")
-        assert "After event 3 of" in past.words and past.form("/executions/" + asked.execution_id).method == "get"
-        assert not any(form.action.endswith(("/cancel", "/retry")) for form in past.forms)
-        assert "Answer its question" not in past.words and "plan accepted" in past.words
-        for wrong in ("0", "999", "x", "1" * 30, "%C2%B2"):
-            assert (await _open(browser, asked.execution_id, f"?at={wrong}")).status == 404
-
-
 @requirement("console:steer")
 async def test_a_person_cancels_a_plan() -> None:
     async with visit() as (found, browser):
@@ -100,9 +88,8 @@ async def test_a_retry_that_is_sent_twice_goes_on_once_and_repeats_nothing() -> 
         page = await _open(browser, first)
         assert "taken over from an earlier run" in page.words and "this run goes on from it" in page.words
         assert found.ledger.lines == ["note x"]
-        compared = await _open(browser, first, f"/compare/{asked.execution_id}")
-        assert compared.text.count('class="graph"') == 2 and "ended: rejected by ann (human, inbox)" in compared.words
         old = await _open(browser, asked.execution_id)
+        assert "ended: rejected by ann (human, inbox)" in old.words
         assert not any(sent.action.endswith("/retry") for sent in old.forms)
 
 

@@ -81,7 +81,6 @@ PLAN = """
     - heading "What it used" [level=2]
   - region "What happened":
     - heading "What happened" [level=2]
-    - slider "As it was after event"
 """
 
 
