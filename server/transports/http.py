@@ -43,7 +43,7 @@ from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.health import HealthMiddleware
-from planwarden.server.inbox.links import INBOX_PATH, WORKER_PATH
+from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import until_cancelled
@@ -243,7 +243,7 @@ def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        is_below = path in ("/", INBOX_PATH, WORKER_PATH) or path.startswith(f"{INBOX_PATH}/")
+        is_below = path in ("/", INBOX_PATH) or path.startswith(f"{INBOX_PATH}/")
         is_inbox = scope["type"] == "http" and is_below
         await (inbox if is_inbox else app)(scope, receive, send)
 
