@@ -193,17 +193,9 @@ REQUIREMENTS: dict[str, str] = {
     "notification:discreet": (
         "A notification holds no argument, no text of the agent, no secret; no log, row or representation holds one."
     ),
-    "push:laws": "The laws of `BrowserStore` hold in memory, on SQLite and on PostgreSQL.",
-    "push:sealed": "Only the chosen browser can read a message; its push service learns no more than that one came.",
-    "push:key": "A home signs what it sends with one key, which is kept as its other secrets are.",
-    "push:discreet": "A notice in a browser holds no argument and no text of the agent, and decides nothing.",
-    "push:own": (
-        "Nobody sees, stops or replaces somebody else's browser; it ends with its session, and with its subscription."
+    "notification:page": (
+        "The open page offers notifications, says what keeps this browser from them, and works without script."
     ),
-    "push:hostile-address": (
-        "A browser's word for its push service leads to public https only, to no redirect, and costs bounded time."
-    ),
-    "push:page": "The page offers notifications, says what keeps this browser from them, and works without script.",
     "notification:never-in-the-way": "A slow or dead receiver delays neither an execution nor the end of the process.",
     "scale:roles": "A front runs nothing; workers share what waits, each as much as it may.",
     "scale:takeover": (

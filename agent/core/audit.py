@@ -49,8 +49,6 @@ Kind = Literal[
     "session_ended",
     "key_added",
     "key_removed",
-    "browser_added",
-    "browser_removed",
     "signature",
     "token_added",
     "token_revoked",

@@ -14,7 +14,6 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.observer import close_at_end
 from planwarden.server.api.service import Service
-from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.plans.library import PlanLibrary
@@ -25,7 +24,6 @@ from planwarden.server.settings.roles import ProcessRole
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.suspension import name_program
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.browsers import HasBrowsers
 from planwarden.storage.ports.notifications import HasNotifications
 from planwarden.storage.ports.processes import registry_of
 from planwarden.storage.ports.schedules import HasSchedules
@@ -80,17 +78,13 @@ async def open_service(
         from planwarden.server.api.peers import StorePeers
 
         peers = StorePeers(registry, store.clock, tools, settings.policy.policy_digest)
-    browsers = None
-    if isinstance(store, HasBrowsers):
-        browsers = BrowserChannels(store.browsers, store.clock, settings.policy, downstream.secrets)
-        await browsers.refresh()
     engine = Engine(
         store,
         tools,
         model,
         settings.policy,
         max_steps=settings.max_steps,
-        outbox=build_outbox(settings.channels, browsers),
+        outbox=build_outbox(settings.channels),
         observer=observer,
         adopts=role != "front",
         follows=role != "front",
@@ -112,10 +106,8 @@ async def open_service(
         retention_days=settings.retention_days,
         program=program,
     )
-    if isinstance(store, HasNotifications) and (settings.channels or browsers is not None):
-        sender = NotificationSender(
-            store, store.notifications, settings.channels, browsers=browsers, inbox=lambda: service.inbox_url
-        )
+    if isinstance(store, HasNotifications) and settings.channels:
+        sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
         await stack.enter_async_context(sender)
     if isinstance(store, HasSchedules):
         await stack.enter_async_context(ScheduleTicker(store, store.schedules, service))

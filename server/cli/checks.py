@@ -34,7 +34,6 @@ from planwarden.server.cli.rule_checks import check_rules
 from planwarden.server.cli.server_checks import check_downstream
 from planwarden.server.cli.shared_checks import check_shared
 from planwarden.server.cli.start_checks import check_starts
-from planwarden.server.notifications.browsers import NOT_INSTALLED, is_push_installed
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home, load_settings
 from planwarden.server.settings.models import build_model
@@ -238,8 +237,8 @@ def _check_search(settings: Settings) -> HealthCheck:
 
 
 def _check_notify(settings: Settings) -> HealthCheck:
-    """Shows hosts only, because the address of a webhook and the topic of a push service can be secrets."""
-    waiting, browsers = _read_notifications(settings)
+    """Shows hosts only, because the address of a webhook and the topic of an ntfy server can be secrets."""
+    waiting = _read_waiting(settings)
     listed: list[JsonValue] = [
         {
             "name": channel.name,
@@ -251,10 +250,8 @@ def _check_notify(settings: Settings) -> HealthCheck:
         }
         for channel in settings.channels
     ]
-    facts: dict[str, JsonValue] = {"channels": listed, "browsers": browsers}
+    facts: dict[str, JsonValue] = {"channels": listed}
     problems = [f"{found.name}: {found.problem}" for found in settings.channels if found.problem is not None]
-    if browsers and not is_push_installed():
-        problems.append(f"{_count_browsers(browsers)}: {NOT_INSTALLED}")
     if problems:
         # Not broken: the processes that send notifications may have the environment that this one lacks.
         text = f"not deliverable with this environment: {'; '.join(problems)}"
@@ -263,31 +260,25 @@ def _check_notify(settings: Settings) -> HealthCheck:
         f"{found.name} ({'everything' if len(found.events) == len(SUBSCRIBABLE) else ' '.join(sorted(found.events))})"
         for found in settings.channels
     ]
-    if browsers:
-        names.append(_count_browsers(browsers))
     if not names:
-        text = f"nobody is notified of questions; [[notify]] in {FILE} adds a channel, the inbox a browser"
+        text = f"nobody is notified of questions; [[notify]] in {FILE} adds a channel"
         return HealthCheck(name="notify", status="off", message=text)
     text = f"{', '.join(names)}; waiting: {sum(waiting.values())}"
     return HealthCheck(name="notify", status="ok", message=text, facts=facts)
 
 
-def _count_browsers(count: int) -> str:
-    return f"{count} browser{'' if count == 1 else 's'}"
+def _read_waiting(settings: Settings) -> Mapping[str, int]:
+    """Return how many notifications wait for each channel."""
 
-
-def _read_notifications(settings: Settings) -> tuple[Mapping[str, int], int]:
-    """How many wait for each channel, and how many browsers there are."""
-
-    async def read() -> tuple[Mapping[str, int], int]:
+    async def read() -> Mapping[str, int]:
         async with open_store(settings.store) as store:
-            return await store.notifications.waiting(), len(await store.browsers.all(store.clock.now()))
+            return await store.notifications.waiting()
 
     if settings.store.is_made:
         # The check of the store reports its problems.
         with suppress(PlanwardenError):
             return anyio.run(read)
-    return {}, 0
+    return {}
 
 
 def _check_stalls(settings: Settings) -> Iterator[HealthCheck]:

@@ -27,7 +27,6 @@ from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.screen import ScreenUpdate
-from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -122,11 +121,7 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
             )
             # Processes that run longer than a command send to them.
             secrets = find_secrets(self.settings, store)
-            browsers = BrowserChannels(store.browsers, store.clock, self.settings.policy, secrets)
-            await browsers.refresh()
-            engine = self._build_engine(
-                store, follows=follows, peers=await self._find_peers(store), observer=observer, browsers=browsers
-            )
+            engine = self._build_engine(store, follows=follows, peers=await self._find_peers(store), observer=observer)
             if not self.downstream.is_open:
                 self.downstream.secrets = secrets
                 await stack.enter_async_context(self.downstream)
@@ -213,7 +208,6 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
         follows: bool = True,
         peers: Peers | None = None,
         observer: Observer | None = None,
-        browsers: BrowserChannels | None = None,
     ) -> Engine:
         return Engine(
             store,
@@ -225,7 +219,7 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
             follows=follows,
             peers=peers,
             # Processes that run longer than a command send its notifications.
-            outbox=build_outbox(self.settings.channels, browsers),
+            outbox=build_outbox(self.settings.channels),
             observer=observer,
         )
 

@@ -11,8 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from planwarden.server.inbox.keys.page import build_key_routes
-from planwarden.server.inbox.links import INBOX_PATH, WORKER_PATH
-from planwarden.server.inbox.pages.browsers import build_browser_routes
+from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.changed_inputs import build_changed_inputs_routes
 from planwarden.server.inbox.pages.execution import build_execution_routes
 from planwarden.server.inbox.pages.grants import build_grant_routes
@@ -37,7 +36,6 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
     return Starlette(
         routes=[
             Route("/", _lead_to_inbox, methods=["GET"]),
-            Route(WORKER_PATH, _serve_worker, methods=["GET"]),
             Route(f"{INBOX_PATH}/static/{{name}}", _serve_asset, methods=["GET"]),
             *build_pairing_routes(site),
             *build_question_routes(site),
@@ -54,7 +52,6 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
             *build_grant_routes(site),
             *build_step_grant_routes(site),
             *build_key_routes(site),
-            *build_browser_routes(site),
         ],
         middleware=[Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin)],
         exception_handlers={404: _serve_not_found, 405: _serve_not_found},
@@ -73,12 +70,6 @@ async def _serve_asset(request: Request) -> Response:
     is_versioned = request.query_params.get("v") == asset.version
     caching = "public, max-age=31536000, immutable" if is_versioned else "no-cache"
     return Response(asset.content, media_type=asset.media_type, headers={"Cache-Control": caching})
-
-
-async def _serve_worker(request: Request) -> Response:
-    # A worker serves the pages below its own address, so this one is not among the static files.
-    worker = load_assets()["sw.js"]
-    return Response(worker.content, media_type=worker.media_type, headers={"Cache-Control": "no-cache"})
 
 
 async def _serve_not_found(request: Request, error: Exception) -> Response:

@@ -4,8 +4,6 @@ from urllib.parse import urlencode
 
 INBOX_PATH = "/inbox"
 """The path of the inbox; every page is below it."""
-WORKER_PATH = "/sw.js"
-"""The script that a browser runs when a notification arrives."""
 
 
 def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:

@@ -21,7 +21,7 @@ FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,

@@ -19,7 +19,7 @@ from planwarden.server.views.facts import escape_rest
 from planwarden.server.views.graph.style import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "sw.js", "icon.svg")
+ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "icon.svg")
 
 
 class InboxSite(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,34 +1,28 @@
-"""Channels for notifications: the operator's, and the browsers of people.
+"""The operator's channels for notifications.
 
 The URL of a webhook and the topic of an ntfy server can be secret, so planwarden shows, logs and stores only the name
 and the host of a channel.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from planwarden.agent.core.notifications import NotificationKind
-
-if TYPE_CHECKING:
-    # Every command reads the settings, and few need what a store is made of.
-    from planwarden.storage.ports.browsers import NotifiedBrowser
 
 
 class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
     """A channel to which notifications go. This process can deliver to it unless it has a `problem`."""
 
     name: str
-    kind: Literal["webhook", "ntfy", "browser"]
+    kind: Literal["webhook", "ntfy"]
     url: str
     host: str
     events: frozenset[NotificationKind]
     key: bytes = b""
-    """For a webhook and a browser: the key that signs its messages."""
+    """For a webhook: the key that signs its messages."""
     token: str | None = None
     """For an ntfy server that requires an access token."""
-    browser: "NotifiedBrowser | None" = None
-    """A person's browser, which chose the address itself."""
     problem: str | None = None
     """Why this process cannot deliver to it."""
 

@@ -15,10 +15,7 @@ import anyio.to_thread
 import httpx2
 import msgspec
 
-from planwarden.agent.common.errors import ToolError
 from planwarden.server.notifications.messages import OutgoingRequest
-from planwarden.tools.web.access import AddressPolicy, WebAccess
-from planwarden.tools.web.fetch import GuardedTransport
 
 TIMEOUT_S = 15.0
 """https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, request timeouts"""
@@ -33,8 +30,6 @@ class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     is_delivered: bool
     description: str
     """The end of a sentence that begins with the receiver: `answered 204`, `did not answer within 15 s`."""
-    is_gone: bool = False
-    """The receiver says that there is nobody at this address."""
     is_final: bool = False
     """Another attempt cannot succeed."""
     retry_after_s: float | None = None
@@ -43,24 +38,13 @@ class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """Status and beginning of the response, if it was asked for and came."""
 
 
-PUSH_SERVICES = WebAccess(policy=AddressPolicy(ports=frozenset({443})))
-"""What an address may be that the operator did not write."""
-
-
 async def post(
-    message: OutgoingRequest,
-    *,
-    now: float,
-    timeout_s: float = TIMEOUT_S,
-    foreign: WebAccess = PUSH_SERVICES,
-    max_answer_bytes: int = 0,
+    message: OutgoingRequest, *, now: float, timeout_s: float = TIMEOUT_S, max_answer_bytes: int = 0
 ) -> DeliveryReceipt:
     """Send the message; never raises for an error of the network or the receiver. `Retry-After` counts from `now`."""
     with anyio.move_on_after(timeout_s):
         try:
-            return await _send(message, now, foreign, max_answer_bytes)
-        except ToolError:
-            return DeliveryReceipt(is_delivered=False, description="is not at a public address, or has none")
+            return await _send(message, now, max_answer_bytes)
         # The texts of these errors may repeat what was sent, so the receipts do not quote them.
         except httpx2.ConnectTimeout:
             return DeliveryReceipt(is_delivered=False, description="did not accept a connection in time")
@@ -71,8 +55,10 @@ async def post(
     return DeliveryReceipt(is_delivered=False, description=f"did not answer within {timeout_s:g} s")
 
 
-async def _send(message: OutgoingRequest, now: float, foreign: WebAccess, max_answer_bytes: int) -> DeliveryReceipt:
-    async with await _open_transport(foreign if message.is_foreign else None) as transport:
+async def _send(message: OutgoingRequest, now: float, max_answer_bytes: int) -> DeliveryReceipt:
+    tls = await anyio.to_thread.run_sync(_load_system_tls)
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits) as transport:
         request = httpx2.Request(
             "POST",
             message.url,
@@ -96,19 +82,10 @@ async def _send(message: OutgoingRequest, now: float, foreign: WebAccess, max_an
     return DeliveryReceipt(
         is_delivered=200 <= status < 300,
         description=f"answered {status}{redirects}",
-        is_gone=status in (404, 410),
-        # An operator's address may be right before something answers at it; a push service knows its own.
-        is_final=status == 410 or (status == 404 and message.is_foreign),
+        is_final=status == 410,
         retry_after_s=_parse_retry_after(response.headers.get("retry-after"), now),
         answer=(status, bytes(answer)) if max_answer_bytes else None,
     )
-
-
-async def _open_transport(foreign: WebAccess | None) -> httpx2.AsyncBaseTransport:
-    tls = (foreign and foreign.tls) or await anyio.to_thread.run_sync(_load_system_tls)
-    if foreign is not None:
-        return GuardedTransport(foreign, tls)
-    return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0))
 
 
 def _parse_retry_after(text: str | None, now: float) -> float | None:

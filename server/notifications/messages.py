@@ -1,4 +1,4 @@
-"""Building the request for a notification: a signed webhook, a message for an ntfy server, or one for a browser.
+"""Building the request for a notification: a signed webhook, or a message for an ntfy server.
 
 Webhooks follow Standard Webhooks 1.0.0 (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md):
 the id stays the same for every attempt, the timestamp is that of the attempt, and both are signed with the body. Push
@@ -32,8 +32,6 @@ class OutgoingRequest:
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     body: bytes
-    is_foreign: bool = False
-    """Somebody other than the operator chose the URL, so it must lead to the public internet."""
 
 
 def build_request(
@@ -43,8 +41,6 @@ def build_request(
     link = f"{inbox}/suspensions/{notification.suspension_id}" if inbox and notification.kind != "test" else inbox
     if channel.kind == "webhook":
         return _build_webhook(channel, notification, now, link)
-    if channel.kind == "browser":
-        return _build_browser_message(channel, notification, now)
     return _build_push(channel, notification, link)
 
 
@@ -60,25 +56,6 @@ def describe_question(execution: ExecutionState, suspension: SuspensionState) ->
         created_at=0.0,
     )
     return _truncate(_write_title(asked), MAX_TITLE_CHARS), _truncate(_write_message(asked), MAX_MESSAGE_CHARS)
-
-
-def _build_browser_message(channel: NotificationChannel, notification: Notification, now: float) -> OutgoingRequest:
-    # Imported here: most processes never write to a browser, and not all can.
-    from planwarden.server.notifications.web_push import build_headers, read_browser_keys, seal
-
-    assert channel.browser is not None
-    document: JsonValue = {
-        "title": _truncate(_write_title(notification), MAX_TITLE_CHARS),
-        "message": _truncate(_write_message(notification), MAX_MESSAGE_CHARS),
-        "question": notification.suspension_id,
-    }
-    message = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    return OutgoingRequest(
-        url=channel.url,
-        headers=build_headers(channel.key, channel.url, notification.suspension_id, now),
-        body=seal(message, read_browser_keys(channel.browser.p256dh, channel.browser.auth)),
-        is_foreign=True,
-    )
 
 
 def _build_webhook(

@@ -11,7 +11,6 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.notifications import Notification, find_notifiable
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.views.instants import format_instant, to_utc
 
@@ -22,18 +21,13 @@ MAX_NAME_CHARS = 200
 class Outbox:
     """Implements the engine's `NotificationSource` port."""
 
-    def __init__(self, channels: Sequence[NotificationChannel], browsers: BrowserChannels | None = None) -> None:
+    def __init__(self, channels: Sequence[NotificationChannel]) -> None:
         self._channels = channels
-        self._browsers = browsers
 
     def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
-        if not self._channels and (self._browsers is None or not self._browsers.has_any):
-            return ()
         found: list[Notification] = []
         for entry, kind, suspension in find_notifiable(recorded, execution):
             wanting = [channel for channel in self._channels if kind in channel.events]
-            if self._browsers is not None:
-                wanting += self._browsers.find_concerned(kind, suspension.question.needs, execution.principal)
             facts = build_facts(entry.event, execution, suspension) if wanting else {}
             found.extend(
                 Notification(
@@ -50,9 +44,9 @@ class Outbox:
         return tuple(found)
 
 
-def build_outbox(channels: Sequence[NotificationChannel], browsers: BrowserChannels | None = None) -> Outbox | None:
-    """The outbox for the channels; None where there can be none, so executions do no extra work."""
-    return Outbox(channels, browsers) if channels or browsers is not None else None
+def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
+    """Return the outbox for the channels; None where there are none, so that executions do no extra work."""
+    return Outbox(channels) if channels else None
 
 
 def _derive_id(execution_id: str, sequence: int, channel: str) -> str:

@@ -1,9 +1,8 @@
 """Delivering notifications: claim, send, record; retry later after a failure, and give up in the end.
 
-Each channel has its own task beside the engine; the browsers of people have one each while something is due. A slow or
-dead receiver delays only its own notifications, and closing does not wait for it. Delivery is at least once: a process
-that dies between sending and recording causes a second delivery, with the same id. A live process's claim keeps other
-processes from sending the same notification.
+Each channel has its own task beside the engine. A slow or dead receiver delays only its own notifications, and closing
+does not wait for it. Delivery is at least once: a process that dies between sending and recording causes a second
+delivery, with the same id. A live process's claim keeps other processes from sending the same notification.
 """
 
 import logging
@@ -19,7 +18,6 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
-from planwarden.server.notifications.browsers import LOOK_S, BrowserChannels
 from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.storage.ports.notifications import NotificationQueue
 
@@ -33,8 +31,6 @@ logger = logging.getLogger(__name__)
 TICK_S = 1.0
 BATCH = 4
 """The number of notifications that one channel sends at the same time."""
-MAX_BROWSERS_AT_ONCE = 50
-"""More than one person can have, so that nobody's browsers keep all the others waiting."""
 CLAIM_S = 60.0
 """How long a claim lasts; longer than an attempt can take."""
 SWEEP_S = 3600.0
@@ -59,7 +55,6 @@ class NotificationSender:
         notifications: NotificationQueue,
         channels: Sequence[NotificationChannel],
         *,
-        browsers: BrowserChannels | None = None,
         inbox: Callable[[], str | None] = lambda: None,
         post: Post | None = None,
         jitter: Callable[[], float] = random.random,
@@ -71,9 +66,6 @@ class NotificationSender:
         for channel in channels:
             if channel.problem is not None:
                 logger.warning("this process cannot deliver to channel %r: %s", channel.name, channel.problem)
-        self._browsers = browsers
-        self._busy: set[str] = set()
-        """The browsers that something is being sent to."""
         self._inbox = inbox
         self._post = post or _post
         self._jitter = jitter
@@ -86,8 +78,6 @@ class NotificationSender:
         await self._tasks.__aenter__()
         for channel in self._channels:
             self._tasks.start_soon(self._repeat, lambda channel=channel: self.deliver_due(channel), TICK_S)
-        if self._browsers is not None:
-            self._tasks.start_soon(self._repeat, self._look_for_browsers, LOOK_S)
         self._tasks.start_soon(self._repeat, self.sweep, SWEEP_S)
         return self
 
@@ -101,7 +91,7 @@ class NotificationSender:
     async def deliver_all(self) -> None:
         """Send what is due on every channel, once."""
         async with anyio.create_task_group() as tasks:
-            for channel in (*self._channels, *await self._find_waiting_browsers()):
+            for channel in self._channels:
                 tasks.start_soon(self.deliver_due, channel)
 
     async def deliver_due(self, channel: NotificationChannel) -> bool:
@@ -117,38 +107,13 @@ class NotificationSender:
 
     async def sweep(self) -> bool:
         """Give up notifications that waited a day for channels that this process does not have or cannot use."""
-        browsers = () if self._browsers is None else await self._browsers.find_reachable()
-        names = [channel.name for channel in (*self._channels, *browsers)]
+        names = [channel.name for channel in self._channels]
         if not names:
             return False
         given_up = await self._notifications.sweep(names, self._store.clock.now() - GIVE_UP_AFTER_S)
         if given_up:
             logger.warning("gave up %d notifications: their channels were removed or lack a secret", given_up)
         return False
-
-    async def _look_for_browsers(self) -> bool:
-        """Read again which there are, and begin to send to each for which something waits."""
-        assert self._tasks is not None
-        for channel in await self._find_waiting_browsers():
-            if channel.name not in self._busy and len(self._busy) < MAX_BROWSERS_AT_ONCE:
-                self._busy.add(channel.name)
-                self._tasks.start_soon(self._deliver_to_browser, channel)
-        return False
-
-    async def _deliver_to_browser(self, channel: NotificationChannel) -> None:
-        try:
-            await self._attempt(lambda: self.deliver_due(channel))
-        finally:
-            self._busy.discard(channel.name)
-
-    async def _find_waiting_browsers(self) -> Sequence[NotificationChannel]:
-        if self._browsers is None:
-            return ()
-        channels = await self._browsers.find_reachable()
-        if not channels:
-            return ()
-        waiting = await self._notifications.waiting()
-        return [channel for channel in channels if channel.name in waiting]
 
     async def _deliver_one(self, channel: NotificationChannel, notification: Notification) -> None:
         if channel.kind != "webhook" and not await self._is_still_relevant(notification):
@@ -163,8 +128,6 @@ class NotificationSender:
             await self._notifications.delivered(notification.notification_id)
         else:
             await self._handle_failure(channel, notification, receipt)
-        if channel.browser is not None and self._browsers is not None:
-            await self._browsers.record(channel.browser, is_delivered=receipt.is_delivered, is_gone=receipt.is_gone)
 
     async def _handle_failure(
         self, channel: NotificationChannel, notification: Notification, receipt: "DeliveryReceipt"
@@ -211,20 +174,16 @@ class NotificationSender:
     async def _repeat(self, work: Callable[[], Awaitable[bool]], pause_s: float) -> None:
         """Call `work` until cancelled; pause whenever it returns False or raises."""
         while True:
-            if not await self._attempt(work):
+            has_more = False
+            try:
+                has_more = await work()
+            except* PlanwardenError as group:
+                logger.error("notifications: %s", group.exceptions[0])
+            # One bad row must not end the task; the next call tries again.
+            except* Exception:
+                logger.exception("cannot deliver notifications; trying again")
+            if not has_more:
                 await anyio.sleep(pause_s)
-
-    async def _attempt(self, work: Callable[[], Awaitable[bool]]) -> bool:
-        """What `work` returns; False when it raises."""
-        has_more = False
-        try:
-            has_more = await work()
-        except* PlanwardenError as group:
-            logger.error("notifications: %s", group.exceptions[0])
-        # One bad row must not end the task; the next call tries again.
-        except* Exception:
-            logger.exception("cannot deliver notifications; trying again")
-        return has_more
 
 
 async def _post(message: "OutgoingRequest", now: float) -> "DeliveryReceipt":

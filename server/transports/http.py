@@ -42,7 +42,7 @@ from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.links import INBOX_PATH, WORKER_PATH
+from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
@@ -242,7 +242,7 @@ def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        is_below = path in ("/", INBOX_PATH, WORKER_PATH) or path.startswith(f"{INBOX_PATH}/")
+        is_below = path in ("/", INBOX_PATH) or path.startswith(f"{INBOX_PATH}/")
         is_inbox = scope["type"] == "http" and is_below
         await (inbox if is_inbox else app)(scope, receive, send)
 

@@ -32,10 +32,6 @@ class MemoryNotifications:
         dropped = [row.notification for row in self._rows.values()][: max(0, len(self._rows) - MAX_WAITING)]
         self._fail(dropped, TOO_MANY)
 
-    def drop_channel(self, channel: str) -> None:
-        """Delete what waits for a channel that is no more."""
-        self._rows = {key: row for key, row in self._rows.items() if row.notification.channel != channel}
-
     async def is_due(self, channel: str) -> bool:
         return bool(self._due(channel))
 

@@ -11,12 +11,8 @@ from planwarden.storage.ports.sessions import KEPT_S, InboxSession, PairingCode
 class MemorySessions:
     """Implements `SessionStore` for one process."""
 
-    def __init__(
-        self, audit: Callable[[Sequence[AuditEntry]], Awaitable[None]], ended: Callable[[str | None], None]
-    ) -> None:
-        """`ended` is called with a session that ends, and with None when all do."""
+    def __init__(self, audit: Callable[[Sequence[AuditEntry]], Awaitable[None]]) -> None:
         self._audit = audit
-        self._ended = ended
         self._codes: dict[str, PairingCode] = {}
         self._sessions: dict[str, InboxSession] = {}
         self._refusals: list[float] = []
@@ -66,10 +62,6 @@ class MemorySessions:
         return sum(known > since for known in self._refusals)
 
     async def session(self, session_hash: str, now: float) -> InboxSession | None:
-        return self.find_open(session_hash, now)
-
-    def find_open(self, session_hash: str, now: float) -> InboxSession | None:
-        """As `session`, without waiting."""
         found = self._sessions.get(session_hash)
         return found if found is not None and found.expires_at > now else None
 
@@ -78,7 +70,6 @@ class MemorySessions:
         if found is not None:
             await self._audit((entry,))
             del self._sessions[session_hash]
-            self._ended(session_hash)
         return found is not None
 
     async def end_all(self, now: float, entry: AuditEntry) -> int:
@@ -86,7 +77,6 @@ class MemorySessions:
         open_sessions = sum(known.expires_at > now for known in self._sessions.values())
         self._sessions.clear()
         self._codes.clear()
-        self._ended(None)
         return open_sessions
 
     async def open_inbox(self, owner: str, url: str, at: float) -> None:

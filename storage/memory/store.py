@@ -54,7 +54,6 @@ from planwarden.agent.ports.store import (
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import encode_events
 from planwarden.storage.holdings import project_holdings
-from planwarden.storage.memory.browsers import MemoryBrowsers
 from planwarden.storage.memory.holdings import MemoryHoldings
 from planwarden.storage.memory.keys import MemoryKeys
 from planwarden.storage.memory.listing import ListedRow, list_page
@@ -111,8 +110,7 @@ class MemoryStore:
         )
         self._changes = 0
         self._tokens = MemoryTokens(self.audit)
-        self._sessions = MemorySessions(self.audit, lambda session: self._browsers.end(session))
-        self._browsers = MemoryBrowsers(self.audit, self._sessions.find_open, self._notifications.drop_channel)
+        self._sessions = MemorySessions(self.audit)
         self._keys = MemoryKeys(self.audit)
         self._schedules = MemorySchedules(self.audit)
 
@@ -131,10 +129,6 @@ class MemoryStore:
     @property
     def notifications(self) -> MemoryNotifications:
         return self._notifications
-
-    @property
-    def browsers(self) -> MemoryBrowsers:
-        return self._browsers
 
     @property
     def schedules(self) -> MemorySchedules:

@@ -169,9 +169,8 @@ TABLES = (
         real="created_at paused_at due_at",
     ),
 )
-LEFT = ("inboxes", "owners", "secrets", "secret_locks", "browsers")
+LEFT = ("inboxes", "owners", "secrets", "secret_locks")
 """Tables about processes that run now, of which there are none while a store moves; and secrets, which with SQLite are
-in files of the home: open forms are asked again, people log in to servers and set the passphrase again. Browsers take
-notifications only from the home whose key they know, which is such a secret, so people choose them again."""
+in files of the home: open forms are asked again, people log in to servers and set the passphrase again."""
 MERGED = ("audit_unsealed", "audit_state")
 """Tables of PostgreSQL whose rows go into `audit`, and its end."""

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Protocol
 
 from planwarden.agent.ports.store import Store
-from planwarden.storage.ports.browsers import HasBrowsers
 from planwarden.storage.ports.keys import HasKeys
 from planwarden.storage.ports.notifications import HasNotifications
 from planwarden.storage.ports.schedules import HasSchedules
@@ -12,8 +11,8 @@ from planwarden.storage.ports.sessions import HasSessions
 from planwarden.storage.ports.tokens import HasTokens
 
 
-class CompleteStore(Store, HasTokens, HasSessions, HasNotifications, HasBrowsers, HasKeys, HasSchedules, Protocol):
-    """Executions, tokens, sessions, notifications, browsers, signing keys and schedules in one place."""
+class CompleteStore(Store, HasTokens, HasSessions, HasNotifications, HasKeys, HasSchedules, Protocol):
+    """Executions, tokens, sessions, notifications, signing keys and schedules in one place."""
 
     async def count_prunable(self, before: float) -> tuple[int, float | None]:
         """How many executions `prune` would delete, and when the oldest of them last changed."""

@@ -46,7 +46,6 @@ from planwarden.storage.postgres.writer import AppendRequest, Operation, Postgre
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.audit import read_row
-from planwarden.storage.sql.browsers import SqlBrowsers
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.lookups import SqlLookups
@@ -112,7 +111,6 @@ class PostgresStore(SqlLookups):
         self._tokens = SqlTokens(self._database)
         self._sessions = SqlSessions(self._database, self._liveness)
         self._notifications = SqlNotifications(self._database, self._clock)
-        self._browsers = SqlBrowsers(self._database)
         self._keys = SqlKeys(self._database)
         self._schedules = SqlSchedules(self._database, self._clock, self._processes)
         self._secrets = SqlSecrets(self._database)
@@ -178,11 +176,6 @@ class PostgresStore(SqlLookups):
     @property
     def notifications(self) -> SqlNotifications:
         return self._notifications
-
-    @property
-    def browsers(self) -> SqlBrowsers:
-        """Browsers in which people are notified."""
-        return self._browsers
 
     @property
     def schedules(self) -> SqlSchedules:

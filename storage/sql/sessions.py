@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.sessions import KEPT_S, InboxSession, PairingCode
-from planwarden.storage.sql.browsers import end_browsers
 from planwarden.storage.sql.database import Database, Liveness, SqlTransaction
 
 
@@ -87,7 +86,6 @@ class SqlSessions:
         def end(transaction: SqlTransaction) -> bool:
             if transaction.execute("end_session", (now, session_hash, now)).rowcount == 0:
                 return False
-            end_browsers(transaction, session_hash)
             transaction.add_audit((entry,), now)
             return True
 
@@ -97,7 +95,6 @@ class SqlSessions:
         def end(transaction: SqlTransaction) -> int:
             ended = transaction.execute("end_sessions", (now, now)).rowcount
             transaction.execute("void_codes", (now,))
-            end_browsers(transaction, None)
             transaction.add_audit((entry,), now)
             return ended
 

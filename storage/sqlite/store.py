@@ -43,7 +43,6 @@ from planwarden.storage.sqlite.writer import Writer
 if TYPE_CHECKING:
     from planwarden.storage.ports.keys import KeyStore
     from planwarden.storage.ports.sessions import SessionStore
-    from planwarden.storage.sql.browsers import SqlBrowsers
     from planwarden.storage.sql.schedules import SqlSchedules
     from planwarden.storage.sql.tokens import SqlTokens
 
@@ -117,13 +116,6 @@ class SqliteStore(SqlLookups):
     @property
     def notifications(self) -> SqlNotifications:
         return self._notifications
-
-    @property
-    def browsers(self) -> "SqlBrowsers":
-        """Browsers in which people are notified."""
-        from planwarden.storage.sql.browsers import SqlBrowsers
-
-        return SqlBrowsers(self._database)
 
     @property
     def schedules(self) -> "SqlSchedules":

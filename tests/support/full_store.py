@@ -15,7 +15,6 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.agent.ports.store import Append, Notification, StartRequest
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.ports.browsers import NotifiedBrowser
 from planwarden.storage.ports.complete import CompleteStore
 from planwarden.storage.ports.keys import SigningKey, SigningNonce
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
@@ -32,7 +31,7 @@ UNNUMBERED = {"artifacts", "keys"}
 """Tables that have no column of numbers in one of the databases."""
 PROCESSES = {
     *("inboxes", "owners", "audit_unsealed", "audit_state", "schema_versions", "move_mark", "sqlite_sequence"),
-    *("secrets", "secret_locks", "browsers"),
+    *("secrets", "secret_locks"),
 }
 
 
@@ -136,18 +135,6 @@ async def _add_access(store: CompleteStore, tag: str, now: float) -> None:
         await store.sessions.add_codes([code], entry)
     session = InboxSession(hash=f"cookie{tag}", principal="ann", created_at=now, expires_at=now + 600)
     assert await store.sessions.redeem(f"link{tag}", session, entry)
-    browser = NotifiedBrowser(
-        browser_id=f"browser{tag}",
-        principal="ann",
-        session=session.hash,
-        endpoint="https://push.example/1",
-        p256dh="key",
-        auth="secret",
-        label="Firefox on Linux",
-        created_at=now,
-        expires_at=now + 1e6,
-    )
-    assert await store.browsers.add(browser, entry)
     await store.sessions.refuse(now, 0.0, entry)
     for name in ("k2", "k1"):
         key = SigningKey(

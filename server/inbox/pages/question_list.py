@@ -10,7 +10,6 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
 from planwarden.server.inbox.decision import record_decision
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.pages.browsers import BrowserSection, build_browser_section
 from planwarden.server.inbox.question_view import QuestionView
 from planwarden.server.inbox.questions import build_views, find_question, list_decided, list_waiting
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
@@ -41,7 +40,7 @@ def build_list_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def show_waiting(request: InboxRequest) -> Response:
-    return await _render_waiting(request, "waiting.html", section=await build_browser_section(request))
+    return await _render_waiting(request, "waiting.html")
 
 
 async def show_waiting_part(request: InboxRequest) -> Response:
@@ -120,9 +119,7 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
     )
 
 
-async def _render_waiting(
-    request: InboxRequest, template: str, *, seen: str | None = None, section: BrowserSection | None = None
-) -> Response:
+async def _render_waiting(request: InboxRequest, template: str, *, seen: str | None = None) -> Response:
     listed = await list_waiting(request.service, _read_cursor(request))
     token = listed.build_token()
     if seen == token:
@@ -136,7 +133,6 @@ async def _render_waiting(
         notices=notices,
         after=_read_cursor(request),
         seen=token,
-        section=section,
     )
 
 

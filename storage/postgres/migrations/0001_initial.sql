@@ -234,20 +234,6 @@ CREATE TABLE inboxes (
     started_at  double precision NOT NULL
 );
 
-CREATE TABLE browsers (
-    number      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    browser_id  text NOT NULL UNIQUE,
-    principal   text NOT NULL,
-    session     text NOT NULL,
-    endpoint    text NOT NULL,
-    p256dh      text NOT NULL,
-    auth        text NOT NULL,
-    label       text NOT NULL,
-    created_at  double precision NOT NULL,
-    expires_at  double precision NOT NULL,
-    failures    bigint NOT NULL
-);
-
 CREATE TABLE keys (
     number         bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
     key_id         text PRIMARY KEY,

@@ -38,8 +38,6 @@
 -- sessions          One row per browser that was let in, by the hash of its cookie. Inserted, updated and deleted as codes.
 -- pairing_refusals  When a code was wrong, for the lockout; a few rows at most.
 -- inboxes           Where the inboxes of this home listen now; valid while the liveness file of `owner` is locked.
--- browsers          One row per person's browser that is notified when no page is open: its address at a push service and its
---                   keys. Deleted with its session, by its person, and when its push service no longer knows it.
 -- keys              One row per person's key: the public half of a WebAuthn credential. Inserted, then only updated, never
 --                   deleted: signatures in the audit are verified with it.
 -- nonces            One row per challenge that waits to be signed. Inserted; deleted when it is used or has expired.
@@ -268,20 +266,6 @@ CREATE TABLE inboxes (
     owner       TEXT PRIMARY KEY,
     url         TEXT NOT NULL,
     started_at  REAL NOT NULL
-) STRICT;
-
-CREATE TABLE browsers (
-    number      INTEGER PRIMARY KEY,
-    browser_id  TEXT NOT NULL UNIQUE,
-    principal   TEXT NOT NULL,
-    session     TEXT NOT NULL,
-    endpoint    TEXT NOT NULL,
-    p256dh      TEXT NOT NULL,
-    auth        TEXT NOT NULL,
-    label       TEXT NOT NULL,
-    created_at  REAL NOT NULL,
-    expires_at  REAL NOT NULL,
-    failures    INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE keys (

@@ -194,7 +194,7 @@ def test_plans_questions_signatures_and_the_audit_go_on_at_the_other_place_and_b
     said = cli.main("--store", url, "move", "--to", back)
     assert said.code == 0, said.err
     assert f"Set PLANWARDEN_STORE={back}, or [store] url, before you start anything." in said.out
-    assert "Logins to servers, the passphrase of the inbox and browsers to notify are not moved" in said.out
+    assert "Logins to servers and the passphrase of the inbox are not moved" in said.out
     assert "executions: 2, " in said.out and head in said.out and "hidden" not in said.out
     assert cli.main("--store", back, "audit", "verify", "--json").json["head"] == head
 

@@ -46,7 +46,6 @@ NOT_PAGES = {
     "/": "leads to the inbox",
     "/inbox/": "is the same page without its slash",
     "/inbox/static/{name}": "a file",
-    "/sw.js": "a file",
     "/inbox/waiting": "a part of a page",
     "/inbox/plans/list": "a part of a page",
     "/inbox/suspensions/{suspension_id}/standing": "a part of a page",

@@ -39,6 +39,13 @@ async def test_every_question_says_how_many_others_wait() -> None:
         assert "3 waiting" in (await browser.open_question(asked[0])).words
 
 
+@requirement("notification:page")
+async def test_the_page_of_what_waits_offers_notifications_and_says_that_they_need_a_script() -> None:
+    async with visit() as (_, browser):
+        page = await browser.open("/inbox")
+        assert "Notify me in this browser" in page.words and "Notifications need JavaScript" in page.words
+
+
 @requirement("inbox:facts-first")
 async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what_the_agent_says() -> None:
     steps = (

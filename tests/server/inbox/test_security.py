@@ -27,7 +27,7 @@ from tests.support.wardens import warden
 pytestmark = pytest.mark.anyio
 
 PUBLIC = "https://plans.example"
-OPEN = {"/", "/sw.js", "/inbox/static/{name}", "/inbox/pair"}
+OPEN = {"/", "/inbox/static/{name}", "/inbox/pair"}
 """The routes that need no session."""
 
 
