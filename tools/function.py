@@ -77,7 +77,7 @@ def tool(
     `risk="read"`, otherwise `effect` by default. `capabilities` are words for the catalogue. `timeout_s` limits the
     call (60 s by default); for a blocking tool it limits the wait for the answer (no limit by default), and
     `on_timeout` says what happens then. `on_resume(payload, decision)` turns the `Decision` on a blocking call into
-    its result.
+    its result. A stopped call is cancelled wherever it waits: cleaning up needs `anyio.CancelScope(shield=True)`.
 
     Raises:
         UsageError: a word, a limit or the signature is not usable; the message names file and line.

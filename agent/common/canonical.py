@@ -7,7 +7,6 @@ Keys are sorted; there is no white space, only ASCII, and no NaN. Readers refuse
 import hashlib
 import json
 import math
-from _json import make_encoder
 from collections import Counter
 from itertools import chain
 from typing import Any
@@ -30,19 +29,12 @@ _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset)
 _ENCODER = msgspec.json.Encoder()
 _SORTING = msgspec.json.Encoder(order="sorted")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-_WRITE = make_encoder(
-    None, _CANONICAL.default, json.encoder.encode_basestring_ascii, None, ":", ",", _CANONICAL.sort_keys, False, False
-)
-"""What `_CANONICAL` makes anew for each text, without its look for circles, which end in a `RecursionError`."""
 
 
 def canonical_json(value: JsonValue) -> str:
     """Returns the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
     try:
-        try:
-            return "".join(_WRITE(value, 0))
-        except RecursionError:
-            return _CANONICAL.encode(value)
+        return _CANONICAL.encode(value)
     except ValueError as error:
         raise InvalidArguments(
             "the value is not JSON: it contains NaN, Infinity or a number with thousands of digits"

@@ -5,10 +5,8 @@ scheduler does what needs no caller. Executions live in the engine's task group,
 waiting only stops watching.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
@@ -54,7 +52,6 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
-from planwarden.agent.runtime.job_tasks import JobTasks
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.perform import Performer
@@ -151,8 +148,9 @@ class Engine:
         self._all_done = anyio.Event()
         """Set when the engine closes and nothing runs."""
         self._tasks: TaskGroup | None = None
-        """Of the scheduler, and of what brings the engine down."""
-        self._jobs = JobTasks(self._raise_fault)
+        """Of the scheduler and of what hosts the runs."""
+        self._jobs: TaskGroup | None = None
+        """Of the runs."""
         self._context: RunContext | None = None
 
     async def __aenter__(self) -> Self:
@@ -160,13 +158,14 @@ class Engine:
         await self.refresh_grants()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        self._jobs = jobs = await self._tasks.start(self._host_jobs)
         self._context = RunContext(
             store=self.store,
             transactions=self._transactions,
             performer=self._performer,
             find_earlier=self.find_earlier,
             parse_large=self.parse_large,
-            tasks=self._jobs,
+            tasks=jobs,
             owner=self.owner,
             policy=self._policy_digest,
             outbox=self._outbox,
@@ -187,20 +186,18 @@ class Engine:
 
         Raises `StoreReplaced` when that ended the engine.
         """
-        assert self._tasks is not None
+        assert self._tasks is not None and self._jobs is not None
         self._is_closing = True
         # What brought a task down has cancelled the others: none of them will say that it is done.
         is_wrecked = self._tasks.cancel_scope.cancel_called
         with anyio.move_on_after(self._grace_s, shield=True):
             if not is_wrecked and self._known.is_busy:
                 await self._all_done.wait()
+        self._jobs.cancel_scope.cancel()
         try:
-            try:
-                with anyio.CancelScope(shield=True):
-                    await self._jobs.end()
-            finally:
-                await cancel_tasks(self._tasks, error)
+            await cancel_tasks(self._tasks, error)
         finally:
+            self._context = None
             with anyio.CancelScope(shield=True):
                 for run in self._known.runs.values():
                     if run.lease is not None:
@@ -209,23 +206,23 @@ class Engine:
                 raise self._lost_store
 
     async def _run_scheduler(self) -> None:
-        assert self._tasks is not None
+        assert self._tasks is not None and self._jobs is not None
         try:
             await self._scheduler.run()
         except StoreReplaced as error:
             self._lost_store = error
-            self._jobs.cancel()
+            self._jobs.cancel_scope.cancel()
             self._tasks.cancel_scope.cancel()
 
-    def _raise_fault(self, fault: BaseException) -> None:
-        """What no run can handle ends the engine, in the task that entered it."""
+    async def _host_jobs(self, *, task_status: TaskStatus[TaskGroup]) -> None:
+        """Host the tasks of the runs. What cancels the engine's user does not reach them: calls may end first.
 
-        async def fail() -> None:
-            raise fault
-
-        assert self._tasks is not None
-        self._jobs.cancel()
-        self._tasks.start_soon(fail)
+        What no run can handle ends the engine, in the task that entered it.
+        """
+        async with anyio.create_task_group() as jobs:
+            jobs.cancel_scope.shield = True
+            task_status.started(jobs)
+            await anyio.sleep_forever()
 
     async def create(
         self,
@@ -463,18 +460,16 @@ class Engine:
         execution = await self._latest(execution)
         if execution.status != "running":
             return execution
-        # Every call waits, and a scope of anyio costs three times as much.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while execution.status == "running":
-                    # Watch before reading the state again, so that no commit is missed between the two.
-                    watch = self._watches.watch_stop(execution.execution_id)
+        with anyio.move_on_after(seconds):
+            while execution.status == "running":
+                # Watch before reading the state again, so that no commit is missed between the two.
+                watch = self._watches.watch_stop(execution.execution_id)
+                execution = await self._latest(execution)
+                if execution.status == "running":
+                    await watch.wait()
                     execution = await self._latest(execution)
-                    if execution.status == "running":
-                        await watch.wait()
-                        execution = await self._latest(execution)
-                        self.check_recording(execution)
-                return execution
+                    self.check_recording(execution)
+            return execution
         self.check_recording(execution, failing_s=0.0)
         return await self.find(execution.execution_id)
 
@@ -595,7 +590,7 @@ class Engine:
 
     def _run(self, execution: ExecutionState) -> Run:
         run = self._known.runs.get(execution.execution_id)
-        if run is None or run.is_foreign:
+        if run is None or run.is_foreign or self._context is None:
             if self._context is None or self._is_closing:
                 raise StoreError("the engine is not running; enter it with `async with`")
             run = Run(self._context, execution, seems_foreign=self._known.seems_elsewhere(execution.execution_id))

@@ -8,6 +8,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
+import anyio
+import anyio.lowlevel
 import msgspec
 from msgspec.structs import replace
 
@@ -41,7 +43,6 @@ from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
-from planwarden.agent.runtime.job_scope import JobScope
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Performer:
         self,
         execution: ExecutionState,
         job: CallJob,
-        scope: JobScope,
+        scope: anyio.CancelScope,
         confirm_lease: Callable[[], Coroutine[object, object, None]],
     ) -> CallOutcome:
         """How the call ended. Cancelling `scope` stops the call and is recorded.
@@ -88,21 +89,19 @@ class Performer:
         `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
         """
         call = job.call
-        outcome = await scope.run(self._attempt(execution, job, confirm_lease))
-        if outcome is not None:
+        limit_s = QUESTION_TIMEOUT_S if job.definition.is_blocking else job.definition.timeout_s
+        time_limit = anyio.move_on_after(limit_s)
+        with scope, time_limit:
+            outcome = await self._attempt(execution, job, confirm_lease)
             if execution.options.rehearse and isinstance(outcome.event, ev.Suspended):
                 # What reads may still ask in the middle of its call.
                 return CallOutcome(rehearse_question(execution, call, outcome.event.question))
             return outcome
-        is_late = scope.is_late
-        why = f"gave no result within {self.limit_s(job):g} s" if is_late else "was cancelled while running"
+        is_late = time_limit.cancelled_caught
+        why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
             return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
         return _fail(call, "timeout" if is_late else "cancelled", f"{call.tool_name} {why}")
-
-    def limit_s(self, job: CallJob) -> float | None:
-        """Seconds that the call may take, or None."""
-        return QUESTION_TIMEOUT_S if job.definition.is_blocking else job.definition.timeout_s
 
     async def _attempt(
         self, execution: ExecutionState, job: CallJob, confirm_lease: Callable[[], Coroutine[object, object, None]]
@@ -141,6 +140,8 @@ class Performer:
         except PlanwardenError as error:
             return _fail(call, error.code, error.message)
         except asyncio.CancelledError:
+            # Raises where the call was cancelled, also if the tool goes on and ends like this later.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise

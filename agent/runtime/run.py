@@ -17,6 +17,7 @@ from functools import partial
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from planwarden.agent.approval.once import OnceNeeded
@@ -47,8 +48,6 @@ from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
-from planwarden.agent.runtime.job_scope import JobScope
-from planwarden.agent.runtime.job_tasks import JobTasks
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction import (
     Command,
@@ -87,7 +86,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
     """What the thread's earlier executions have for the references of an execution's plan."""
     parse_large: Callable[[ParsingNeeded], Awaitable[None]]
-    tasks: JobTasks
+    tasks: TaskGroup
     owner: str
     policy: str
     """Digest of the policy, for the audit."""
@@ -137,7 +136,7 @@ class Run:
         """Steady seconds of a moment when the lease was certainly this process's."""
         self._waiting: list[JobOutcome | Command] = []
         self._is_committing = False
-        self._inflight: dict[str, JobScope] = {}
+        self._inflight: dict[str, anyio.CancelScope] = {}
         """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
         self._unstored: list[JobOutcome] = []
         """Outcomes that could not be stored; `_retry` brings them again."""
@@ -165,7 +164,7 @@ class Run:
             self._waiting.append(fact)
         if not self._is_committing:
             self._is_committing = True
-            self._context.tasks.start(self._work(None))
+            self._context.tasks.start_soon(self._work, None)
 
     def refresh(self) -> None:
         """Read what another process appended, and continue from there."""
@@ -190,7 +189,7 @@ class Run:
                     self._is_committing = True
                 jobs = await self._commit_waiting()
                 for other in jobs[1:]:
-                    self._context.tasks.start(self._work(other))
+                    self._context.tasks.start_soon(self._work, other)
                 job = jobs[0] if jobs else None
                 if job is None:
                     return
@@ -255,7 +254,7 @@ class Run:
                 if not self._waiting:
                     return jobs
                 for job in jobs:
-                    self._context.tasks.start(self._work(job))
+                    self._context.tasks.start_soon(self._work, job)
         finally:
             self._is_committing = False
             self._context.on_commit(self)
@@ -413,16 +412,12 @@ class Run:
         if self._context.observer is not None and transaction.recorded:
             self._context.observer.committed(self.execution, transaction.recorded, owned=not self.is_foreign)
         for job in transaction.jobs:
-            self._inflight[job.key] = self._build_scope(job)
+            self._inflight[job.key] = anyio.CancelScope()
         if self.execution.cancel_requested:
             for scope in self._inflight.values():
                 scope.cancel()
         for command in transaction.commands:
             command.settle()
-
-    def _build_scope(self, job: Job) -> JobScope:
-        """The scope that stops the job. Its time limit runs from its announcement."""
-        return JobScope(self._context.performer.limit_s(job) if isinstance(job, CallJob) else None)
 
     def _build_append(self, transaction: Transaction, *, follows: bool, is_over: bool) -> Append:
         """With `is_over` this process gives the execution up, because others must continue it."""
@@ -465,7 +460,7 @@ class Run:
                 self.lease = Lease(header.execution_id, self._context.owner, header.fence)
         self._apply_commit(doubt.transaction)
         for job in doubt.transaction.jobs:
-            self._context.tasks.start(self._work(job))
+            self._context.tasks.start_soon(self._work, job)
         return facts
 
     def _may_acquire(self, *, follows: bool) -> bool:
@@ -577,7 +572,7 @@ class Run:
         self.failure = error
         if not self._is_retrying:
             self._is_retrying = True
-            self._context.tasks.start(self._retry())
+            self._context.tasks.start_soon(self._retry)
 
     async def _leave(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
         """Give the execution to a process that can read it, once the calls that run here are over.

@@ -16,7 +16,7 @@ _EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--versi
 def everywhere() -> str:
     """Flags of many commands."""
     makers = (build_parser(), *(made for words, made in _leaves(build_parser(), ()) if words == ("list",)))
-    found = {flag: action for made in makers for action in _actions(made) for flag in action.option_strings}
+    found = {flag: action for made in makers for action in made.actions for flag in action.option_strings}
     return table(("flag", "meaning"), ((_spelled(found[flag]), _meaning(found[flag])) for flag in _EVERYWHERE))
 
 
@@ -31,14 +31,9 @@ def exit_codes() -> str:
     return table(("code", "meaning"), ((f"`{code}`", meaning) for code, meaning in lines))
 
 
-def _actions(made: Parser) -> list[argparse.Action]:
-    # argparse has no public way to look at what was added.
-    return list(made._actions)  # pyright: ignore[reportPrivateUsage]
-
-
 def _leaves(made: Parser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Parser]]:
     """Yields every command that does something, with the words that call it."""
-    groups = [action for action in _actions(made) if action.nargs == argparse.PARSER]
+    groups = [action for action in made.actions if action.nargs == argparse.PARSER]
     if not groups or (words and made.get_default("handler") is not None):
         yield words, made
     for group in groups:
@@ -49,7 +44,7 @@ def _leaves(made: Parser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 def _section(words: tuple[str, ...], made: Parser) -> str:
     own = [
         action
-        for action in _actions(made)
+        for action in made.actions
         if not set(action.option_strings) & set(_EVERYWHERE) and action.nargs != argparse.PARSER
     ]
     usage = " ".join([f"planwarden {' '.join(words)}", *map(_in_usage, own)])
@@ -58,7 +53,7 @@ def _section(words: tuple[str, ...], made: Parser) -> str:
     if own:
         rows = ((_spelled(action), _default(action), _meaning(action)) for action in own)
         parts.append(table(("argument", "default", "meaning"), rows))
-    if any("--json" in action.option_strings for action in _actions(made)):
+    if any("--json" in action.option_strings for action in made.actions):
         parts.append("Takes `--json`.")
     return "\n\n".join(parts)
 

@@ -61,8 +61,7 @@ class CommandWords(msgspec.Struct, frozen=True):
 
 def collect_words(parser: Parser, path: tuple[str, ...] = ()) -> Iterator[CommandWords]:
     """Yields every command after the one that it belongs to."""
-    # argparse has no public way to look at what was added.
-    actions = list(parser._actions)  # pyright: ignore[reportPrivateUsage]
+    actions = parser.actions
     groups = [action for action in actions if action.nargs == argparse.PARSER]
     children = {name: child for group in groups for name, child in cast("Mapping[str, Parser]", group.choices).items()}
     positional = [action for action in actions if not action.option_strings and action not in groups]

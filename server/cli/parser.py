@@ -201,7 +201,7 @@ def _add_executions(commands: CommandGroup) -> None:
         "--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id"
     )
     listing.add_argument(
-        "--state", type=lambda state: FORMER.get(state, state), choices=tuple(STATUSES), help="only those in this state"
+        "--state", type=_read_state, choices=tuple(STATUSES), help="only those in this state"
     )
     listing.add_argument("--tool", metavar="TOOL", help="only those that name this tool")
     listing.add_argument("--host", metavar="NAME", help="only those that this program asked for, as it names itself")
@@ -236,6 +236,10 @@ def _add_executions(commands: CommandGroup) -> None:
     show.add_argument(
         "--artifact", metavar="ID", help="instead write one large result, complete and unchanged, to standard output"
     )
+
+
+def _read_state(word: str) -> str:
+    return FORMER.get(word, word)
 
 
 def _add_plans(commands: CommandGroup) -> None:
@@ -325,13 +329,12 @@ def _add_decisions(commands: CommandGroup) -> None:
     )
     inbox.add_argument("--no-open", action="store_true", help="only print the link and the code")
     other = inbox.add_mutually_exclusive_group()
-    other.add_argument("--end-sessions", action="store_true", help="log every browser out and void every code")
-    other.add_argument(
-        "--set-passphrase", action="store_true", help="ask for the passphrase of [inbox] and store its hash"
-    )
-    other.add_argument(
-        "--forget-passphrase", action="store_true", help="delete the hash that --set-passphrase wrote into PostgreSQL"
-    )
+    for flag, meaning in (
+        ("--end-sessions", "log every browser out and void every code"),
+        ("--set-passphrase", "ask for the passphrase of [inbox] and store its hash"),
+        ("--forget-passphrase", "delete the hash that --set-passphrase wrote into PostgreSQL"),
+    ):
+        inbox.note(other.add_argument(flag, action="store_true", help=meaning))
 
 
 def _add_approvals(commands: CommandGroup) -> None:

@@ -10,8 +10,9 @@ and, if a browser sends it, in `Origin`, so that no web page can reach it by reb
 import logging
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from types import FrameType
 
 import anyio
 import h11
@@ -260,13 +261,13 @@ class _HttpServer(uvicorn.Server):
         self._end_streams()
         await super().shutdown(sockets)
 
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Stops on SIGINT and SIGTERM. The second one is not raised again, as uvicorn does: it would end the process
-        before running calls are recorded and executions released."""
-        with super().capture_signals():
-            yield
-            self._captured_signals = [number for number in self._captured_signals if number != signal.SIGTERM]
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop on SIGINT and SIGTERM. uvicorn would raise SIGTERM again when it has stopped, which would end the
+        process before running calls are recorded and executions released."""
+        if sig == signal.SIGTERM:
+            self.should_exit = True
+        else:
+            super().handle_exit(sig, frame)
 
 
 async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:

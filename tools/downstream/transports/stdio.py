@@ -6,11 +6,13 @@ The child gets the SDK's few safe variables and the configured ones, never ours.
 and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
 
+import asyncio
 import logging
 import math
 import os
 import signal
 import subprocess
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -19,7 +21,6 @@ from typing import Any, Self
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Transport
 from mcp.client.stdio import get_default_environment
@@ -51,6 +52,7 @@ BURST, PAUSE_S = 100, 0.01
 """The reader pauses after this many unsolicited messages, so that the event loop can do other work."""
 MAX_SERVER_REQUESTS = 16
 """Requests of the server that may wait for our answer at the same time."""
+READ_BYTES = 64 * 1024
 GRACE_S = 1.0
 WATCH_S = 0.25
 END_S = 2.0
@@ -69,6 +71,7 @@ class _Child(msgspec.Struct):
 
     config: ServerConfig
     process: Process
+    transport: asyncio.SubprocessTransport
     log: ServerLog
     on_lost: OnLost
     on_tools_changed: Callable[[], None]
@@ -86,8 +89,8 @@ class _Child(msgspec.Struct):
         assert self.process.stdout is not None
         lines = LineReader(MAX_LINE_BYTES)
         async with self.inbox:
-            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
-                async for chunk in self.process.stdout:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                while chunk := await self.process.stdout.read(READ_BYTES):
                     for line in lines.feed(chunk):
                         if not await self._handle_line(line):
                             return
@@ -161,8 +164,9 @@ class _Child(msgspec.Struct):
                     elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
                         self.server_requests.discard(message.id)
                     data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-                    await self.process.stdin.send(data)
-            except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                    self.process.stdin.write(data)
+                    await self.process.stdin.drain()
+            except OSError:
                 await self._report_loss("it closed its input")
                 await self.inbox.aclose()
 
@@ -181,11 +185,10 @@ class _Child(msgspec.Struct):
         return True
 
     async def keep_log(self) -> None:
-        stream: ByteReceiveStream | None = self.process.stderr
+        assert self.process.stderr is not None
         lines = LineReader(MAX_LOG_LINE_BYTES)
-        assert stream is not None
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
-            async for chunk in stream:
+        with suppress(OSError):
+            while chunk := await self.process.stderr.read(READ_BYTES):
                 for line in lines.feed(chunk):
                     self.log.write(line if isinstance(line, bytes) else line.head + b"...")
                 # A child that writes nothing but errors must not keep the event loop busy.
@@ -202,19 +205,16 @@ class _Child(msgspec.Struct):
     async def stop(self) -> None:
         """Close its input, wait, and end its process group, in bounded time."""
         assert self.process.stdin is not None
-        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self.process.stdin.aclose()
+        self.process.stdin.close()
         if not await self._ends_within(GRACE_S):
             self._signal(signal.SIGTERM)
             await self._ends_within(GRACE_S)
         # Also ends children of a server that has ended.
         self._signal(signal.SIGKILL)
         await self._ends_within(GRACE_S)
-        # No public API closes the pipes of a child whose own children hold them open; the SDK does the same.
-        transport = getattr(getattr(self.process, "_process", None), "_transport", None)
-        if transport is not None:
-            with suppress(PermissionError):
-                transport.close()
+        # Its own children may hold its pipes open.
+        with suppress(PermissionError):
+            self.transport.close()
 
     async def _ends_within(self, seconds: float, every_s: float = 0.01) -> bool:
         """Polls, because `wait()` also waits for the pipes, which a grandchild may hold open."""
@@ -270,11 +270,11 @@ class _Outbox:
 async def _connect(
     config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Any]:
-    process = await _spawn(config)
+    process, transport = await _spawn(config)
     # No await between here and the task group: a cancellation would leave the child behind.
     inbox, received = anyio.create_memory_object_stream[Item](0)
     sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
-    child = _Child(config, process, log, on_lost, on_tools_changed, inbox, outbox)
+    child = _Child(config, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
     async with anyio.create_task_group() as tasks:
         for task in (child.read, child.write, child.keep_log, child.watch):
             tasks.start_soon(task)
@@ -298,12 +298,16 @@ def stdio_transport(
     return _connect(config, log, on_lost, on_tools_changed)
 
 
-async def _spawn(config: ServerConfig) -> Process:
+async def _spawn(config: ServerConfig) -> tuple[Process, asyncio.SubprocessTransport]:
+    """Do what `asyncio.create_subprocess_exec` does, and return the transport too, which closes the pipes."""
     assert config.command is not None
+    loop = asyncio.get_running_loop()
     environment = {**get_default_environment(), **config.env}
     try:
-        return await anyio.open_process(
-            [config.command, *config.args],
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(limit=READ_BYTES, loop=loop),
+            config.command,
+            *config.args,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -311,6 +315,7 @@ async def _spawn(config: ServerConfig) -> Process:
             env=environment,
             start_new_session=True,
         )
+        return Process(transport, protocol, loop), transport
     except FileNotFoundError as error:
         what = "working directory" if config.cwd is not None and not config.cwd.is_dir() else "command"
         raise ToolError(f"its {what} {str(error.filename)!r} was not found") from None
