@@ -198,7 +198,7 @@ REQUIREMENTS: dict[str, str] = {
     "notification:discreet": (
         "A notification holds no argument, no text of the agent, no secret; no log, row or representation holds one."
     ),
-    "push:laws": "The laws of `BrowserStore` hold in memory, on SQLite and on PostgreSQL.",
+    "push:laws": "The laws of `BrowserStore` hold on SQLite and on PostgreSQL.",
     "push:sealed": "Only the chosen browser can read a message; its push service learns no more than that one came.",
     "push:key": "A home signs what it sends with one key, which is kept as its other secrets are.",
     "push:discreet": "A notice in a browser holds no argument and no text of the agent, and decides nothing.",

@@ -12,8 +12,8 @@ from planwarden.server.notifications import subscribing
 from planwarden.server.notifications.subscribing import MAX_ENDPOINT_CHARS
 from planwarden.server.notifications.web_push import KEY_NAME, encode_public_key
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.browsers import MAX_BROWSERS, NotifiedBrowser
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Fields, Inbox, Page, inbox
 from tests.support.push_service import BrowserDouble, encode

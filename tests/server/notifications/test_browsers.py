@@ -43,11 +43,11 @@ from planwarden.server.notifications.web_push import (
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.browsers import MemoryBrowsers
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.browsers import NotifiedBrowser
 from planwarden.storage.ports.sessions import InboxSession, PairingCode
 from planwarden.storage.secret_files import SecretFiles
+from planwarden.storage.sql.browsers import SqlBrowsers
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.web.access import AddressPolicy, WebAccess
 from tests.requirements import requirement
 from tests.server.notifications.test_outbox import unwatched
@@ -133,7 +133,7 @@ class StoreWithBrowsers(WatchedStore):
     """Has browsers, but no sender of its own delivers to them."""
 
     @property
-    def browsers(self) -> MemoryBrowsers:
+    def browsers(self) -> SqlBrowsers:
         assert isinstance(self.inner, MemoryStore)
         return self.inner.browsers
 
