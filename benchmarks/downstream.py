@@ -31,7 +31,7 @@ from benchmarks.catalogue import catalogue
 from benchmarks.startup import SERVER_COMMAND
 from planwarden.agent.core.tool import CallContext
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 
 SERVERS, TOOLS = 5, 40
 STARTS, SEARCHES, ROUNDS, CALLS = 15, 400, 30, 20

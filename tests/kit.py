@@ -14,7 +14,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.support.wardens import (
     Ledger,

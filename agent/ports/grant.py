@@ -5,7 +5,6 @@ calendar days in UTC, every other one counts once for all.
 """
 
 import msgspec
-from msgspec.structs import replace
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
@@ -67,18 +66,6 @@ def count_uses_left(grant: Grant, now: float) -> int:
     if grant.used_on < day_of(now):
         return grant.uses
     return max(0, grant.uses - (grant.used - grant.used_before))
-
-
-def count_use(grant: Grant, now: float) -> Grant:
-    """Returns the grant after one more use."""
-    day = day_of(now)
-    is_later = grant.used_on < day
-    return replace(
-        grant,
-        used=grant.used + 1,
-        used_on=day if is_later else grant.used_on,
-        used_before=grant.used if is_later else grant.used_before,
-    )
 
 
 def is_open(grant: Grant, now: float) -> bool:

@@ -92,7 +92,7 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
 
     def build_catalogue_service(self) -> Service:
         """Returns a service for operations that need no stored executions, such as searching for tools."""
-        from planwarden.storage.memory.store import MemoryStore
+        from planwarden.storage.sqlite.memory import MemoryStore
 
         return self._build_service(self._build_engine(MemoryStore()))
 

@@ -93,7 +93,7 @@ class ReadingContext(msgspec.Struct, frozen=True):
         if self.settings.store.is_made:
             found = open_at_once(self.settings.store)
         else:
-            from planwarden.storage.memory.store import MemoryStore
+            from planwarden.storage.sqlite.memory import MemoryStore
 
             found = MemoryStore()
         if found is None:
@@ -116,7 +116,7 @@ class ReadingContext(msgspec.Struct, frozen=True):
             if self.settings.store.is_made:
                 yield await stack.enter_async_context(open_lookups(self.settings.store))
             else:
-                from planwarden.storage.memory.store import MemoryStore
+                from planwarden.storage.sqlite.memory import MemoryStore
 
                 yield MemoryStore()
 

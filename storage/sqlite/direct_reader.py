@@ -3,6 +3,7 @@
 It needs no thread, and leaves none behind. A process that serves has `reader.py`.
 """
 
+import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,9 +20,9 @@ from planwarden.storage.sqlite.statements import SQL
 class DirectReader:
     """Reads by the name of a statement and its parameters. Raises `StoreError` when the medium fails."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
         self._path = path
-        self._connection = connect(path, readonly=True)
 
     def read_version(self) -> int:
         """Returns the version of the schema."""
@@ -44,6 +45,9 @@ class DirectReader:
         finally:
             if self._connection.in_transaction:
                 self._execute("COMMIT")
+
+    async def copy_into(self, target: sqlite3.Connection) -> None:
+        self._connection.backup(target)
 
     def _read(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         return self._execute(SQL[name], parameters)
@@ -78,7 +82,7 @@ def open_lookups(path: Path) -> SqlLookups | None:
         StoreError: the file must not or cannot be used; it was left as it was.
     """
     prepare(path)
-    reader = DirectReader(path)
+    reader = DirectReader(connect(path, readonly=True), path)
     if reader.read_version() == latest_version():
         return SqlLookups(reader, SystemClock())
     reader.close_now()

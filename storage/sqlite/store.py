@@ -36,7 +36,14 @@ from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.append import PreparedAppend
 from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.transaction import FileAttendance, FileLiveness, SqliteDatabase, SqliteTransaction
+from planwarden.storage.sqlite.transaction import (
+    OwnerLiveness,
+    Owners,
+    SqliteDatabase,
+    SqliteReads,
+    SqliteTransaction,
+    SqliteWrites,
+)
 from planwarden.storage.sqlite.writer import Writer
 
 # What else the file holds is imported when it is asked for: a command that decides waits for every import.
@@ -56,18 +63,19 @@ class SqliteStore(SqlLookups):
     def __init__(
         self,
         path: Path,
-        writer: Writer,
-        reader: Reader,
-        life: LivenessFile,
-        lock: WriteLock,
+        writer: SqliteWrites,
+        reader: SqliteReads,
+        owners: Owners,
         clock: Clock,
         lease_s: float,
+        *,
+        lock: WriteLock | None = None,
     ) -> None:
         super().__init__(reader, clock)
         self.path = path
         self._writer = writer
         self._reader = reader
-        self._liveness = life
+        self._owners = owners
         self._lock = lock
         self._lease_s = lease_s
         self._database = SqliteDatabase(writer, reader)
@@ -97,8 +105,8 @@ class SqliteStore(SqlLookups):
         check = database.FileIdentity(path).check
         writer = Writer(connection, path, check=check, lock=lock if database.needs_write_lock() else None)
         reader = Reader(lookups, path, check)
-        life = LivenessFile(path.parent / "owners")
-        return cls(path, writer, reader, life, lock, clock or SystemClock(), lease_s)
+        owners = LivenessFile(path.parent / "owners")
+        return cls(path, writer, reader, owners, clock or SystemClock(), lease_s, lock=lock)
 
     @property
     def tokens(self) -> "SqlTokens":
@@ -111,7 +119,7 @@ class SqliteStore(SqlLookups):
         """Codes and sessions of the inbox, in the same file."""
         from planwarden.storage.sql.sessions import SqlSessions
 
-        return SqlSessions(self._database, FileLiveness(self._liveness))
+        return SqlSessions(self._database, OwnerLiveness(self._owners))
 
     @property
     def notifications(self) -> SqlNotifications:
@@ -122,7 +130,7 @@ class SqliteStore(SqlLookups):
         """Schedules of saved plans."""
         from planwarden.storage.sql.schedules import SqlSchedules
 
-        return SqlSchedules(self._database, self._clock, FileAttendance(self._liveness))
+        return SqlSchedules(self._database, self._clock, OwnerLiveness(self._owners))
 
     @property
     def signing_keys(self) -> "KeyStore":
@@ -134,7 +142,7 @@ class SqliteStore(SqlLookups):
     def append(self, append: Append) -> "CoroutineType[Any, Any, Lease | None]":
         # Not a coroutine of its own, which would be one more object for as long as the commit takes.
         if append.acquire:
-            self._liveness.announce(append.owner)
+            self._owners.announce(append.owner)
         body = encode_events([recorded.event for recorded in append.recorded])
         prepared = PreparedAppend(
             append,
@@ -148,7 +156,7 @@ class SqliteStore(SqlLookups):
         return self._writer.run(prepared.write, is_large=bool(append.artifacts) or len(body) > LARGE_CHARS)
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
-        self._liveness.announce(owner)
+        self._owners.announce(owner)
 
         def take(connection: sqlite3.Connection) -> Lease | None:
             held = connection.execute(SQL["header"], (execution_id,)).fetchone()
@@ -165,7 +173,7 @@ class SqliteStore(SqlLookups):
         return await self._writer.run(take)
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
-        self._liveness.announce(owner)
+        self._owners.announce(owner)
         chosen = (json.dumps([*skip]), limit)
         if not await self._reader.fetch("unowned", chosen):
             return ()
@@ -188,7 +196,7 @@ class SqliteStore(SqlLookups):
 
     async def expire_dead(self) -> None:
         owners = [str(row[0]) for row in await self._reader.fetch("owners")]
-        dead = [owner for owner in owners if self._liveness.is_dead(owner)]
+        dead = [owner for owner in owners if self._owners.is_dead(owner)]
         if dead:
             await self._writer.run(
                 lambda connection: connection.executemany(SQL["expire_owner"], [(owner,) for owner in dead]).rowcount
@@ -321,8 +329,9 @@ class SqliteStore(SqlLookups):
     async def close(self) -> None:
         await self._reader.close()
         await self._writer.close()
-        self._liveness.retire()
-        self._lock.close()
+        self._owners.retire()
+        if self._lock is not None:
+            self._lock.close()
 
 
 def _connect_and_migrate(path: Path) -> sqlite3.Connection:

@@ -3,20 +3,61 @@
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.storage.locks import LivenessFile
 from planwarden.storage.sql.database import Rows
+from planwarden.storage.sql.lookups import Reads
 from planwarden.storage.sqlite.audit import add_entries
-from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.writer import Writer
+from planwarden.storage.sqlite.writer import Operation
 
 Result = TypeVar("Result")
 
 TICKER = "ticker-"
 """The beginning of the names of processes that start what is due."""
+
+
+class SqliteReads(Reads, Protocol):
+    """Reads of one SQLite database."""
+
+    async def copy_into(self, target: sqlite3.Connection) -> None:
+        """Copy the database as of one moment, while others go on writing."""
+        ...
+
+
+class SqliteWrites(Protocol):
+    """Writes of one SQLite database."""
+
+    async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
+        """Return the operation's result once it is committed. Raises `StoreError` when the medium fails."""
+        ...
+
+    def read_foreign_changes(self) -> int:
+        """Return a number that differs once somebody else has written."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Owners(Protocol):
+    """The owners of executions, by name."""
+
+    def announce(self, owner: str) -> None:
+        """Record that `owner` lives in this process."""
+        ...
+
+    def is_dead(self, owner: str) -> bool:
+        """Return True only when `owner` is certainly dead."""
+        ...
+
+    def is_anyone_alive(self, prefix: str) -> bool:
+        """Return whether an owner whose name begins so lives."""
+        ...
+
+    def retire(self) -> None:
+        """Forget the owners of this process."""
+        ...
 
 
 class SqliteTransaction:
@@ -40,7 +81,7 @@ class SqliteTransaction:
 class SqliteDatabase:
     """Implements `Database` over the store's writer and reader."""
 
-    def __init__(self, writer: Writer, reader: Reader) -> None:
+    def __init__(self, writer: SqliteWrites, reader: SqliteReads) -> None:
         self._writer = writer
         self._reader = reader
 
@@ -51,28 +92,21 @@ class SqliteDatabase:
         return await self._reader.fetch(name, parameters)
 
 
-class FileLiveness:
-    """Implements `Liveness` over the files of the home's processes."""
+class OwnerLiveness:
+    """Implements `Liveness` and `Attendance` over the owners that are known here."""
 
-    def __init__(self, files: LivenessFile) -> None:
-        self._files = files
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._ticker = f"{TICKER}{secrets.token_hex(8)}"
 
     async def announce(self, owner: str) -> None:
-        self._files.announce(owner)
+        self._owners.announce(owner)
 
     async def is_dead(self, owner: str) -> bool:
-        return self._files.is_dead(owner)
-
-
-class FileAttendance:
-    """Implements `Attendance` over the same files."""
-
-    def __init__(self, files: LivenessFile) -> None:
-        self._files = files
-        self._name = f"{TICKER}{secrets.token_hex(8)}"
+        return self._owners.is_dead(owner)
 
     async def attend(self) -> None:
-        self._files.announce(self._name)
+        self._owners.announce(self._ticker)
 
     async def is_attended(self) -> bool:
-        return self._files.is_anyone_alive(TICKER)
+        return self._owners.is_anyone_alive(TICKER)

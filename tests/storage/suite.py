@@ -22,10 +22,10 @@ from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite import database, pace
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.support.pooler import shared_pooler
 from tests.support.postgres import shared_server
@@ -57,7 +57,7 @@ class BackEnd(Protocol):
 
 
 class Memory:
-    """All connections are the same object, as all processes share one file."""
+    """SQLite in memory: all connections are the same object, as all processes share one file."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -152,10 +152,14 @@ BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {
     "postgres": Postgres,
     "postgres, pooled": PooledPostgres,
 }
-_LANES = {"postgres, pooled": pytest.mark.postgres, "sqlite, slow": pytest.mark.exhaustive}
+_LANES = {
+    "memory": pytest.mark.exhaustive,
+    "postgres, pooled": pytest.mark.postgres,
+    "sqlite, slow": pytest.mark.exhaustive,
+}
 BACK_END_NAMES = [pytest.param(name, marks=_LANES.get(name, ())) for name in sorted(BACK_ENDS)]
-"""As parameters of a fixture. What needs a package of Debian runs only with `make postgres`. That a slow disk changes
-nothing above the laws of the store is seen only with `make exhaustive`."""
+"""As parameters of a fixture. What needs a package of Debian runs only with `make postgres`. That a slow disk or none
+changes nothing above the laws of the store is seen only with `make exhaustive`."""
 
 
 def mainly(*names: str) -> list[ParameterSet]:

@@ -242,7 +242,7 @@ async def test_keys_and_budgets_outlive_the_execution_and_go_away_when_they_are_
 @requirement("rules:budget")
 async def test_a_budget_counts_a_limited_number_of_calls(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_SHARES == 10_000
-    for module in ("storage.sql.holdings", "storage.memory.holdings", "storage.postgres.append"):
+    for module in ("storage.sql.holdings", "storage.postgres.append"):
         monkeypatch.setattr(f"planwarden.{module}.MAX_SHARES", 2)
     found = [await attempt(store, f"e{n}", intend(share(0.0))) for n in range(3)]
     assert found == ["stored", "stored", "spent"]

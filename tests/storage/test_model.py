@@ -35,8 +35,8 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S

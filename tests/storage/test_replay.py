@@ -13,9 +13,9 @@ from planwarden.agent.ports.store import Header
 from planwarden.server.api.replay import MAX_FAULTS, PAGE, replay_logs
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.codec import encode_events
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.postgres import connection as postgres
 from planwarden.storage.sql.rows import checksum_of
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Postgres, Scribe, Sqlite
 from tests.storage.test_sqlite import edit

@@ -10,10 +10,10 @@ from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports import schedules as port
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd
 from tests.support.fakes import WatchedStore
@@ -128,8 +128,7 @@ async def test_a_removed_schedule_is_gone_and_stays_so(store: Store) -> None:
 
 @requirement("store:schedules")
 async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("memory", "sql"):
-        monkeypatch.setattr(f"planwarden.storage.{module}.schedules.MAX_SCHEDULES", 2)
+    monkeypatch.setattr("planwarden.storage.sql.schedules.MAX_SCHEDULES", 2)
     monkeypatch.setattr(port, "MAX_SCHEDULES", 2)
     schedules = schedules_of(store)
     for name in ("s1", "s2"):

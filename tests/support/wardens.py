@@ -16,7 +16,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 
 HUMAN = Authority(assurance="human", channel="test", principal="ann")
 YES = Decision(approved=True)

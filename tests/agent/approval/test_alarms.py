@@ -14,7 +14,7 @@ from planwarden.agent.core.alarms import Schedule
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import YES, Ledger, PausingTool, by, confirm, decide, governed, plan, requirement, tool_step, warden
 from tests.storage.suite import BackEnd
 from tests.support.fakes import StoreCall, WatchedStore

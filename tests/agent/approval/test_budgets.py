@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, Tool
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import Decision, decide, governed, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio

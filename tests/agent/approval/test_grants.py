@@ -15,7 +15,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
 from tests.support.wardens import HUMAN, Ledger, plan, statuses, tool_step, warden

@@ -13,7 +13,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import NOWHERE, Ledger, by, decide, governed, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio

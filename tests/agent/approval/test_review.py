@@ -9,7 +9,7 @@ from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.state import new_execution
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import YES, Decision, by, decide, requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, statuses, tool_step, warden
 

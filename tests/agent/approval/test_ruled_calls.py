@@ -17,7 +17,7 @@ from planwarden.server.mcp.elicitation.compact_message import build_compact_mess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.voices import build_voices
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import Decision, by, decide, governed, requirement
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, statuses, tool_step, warden
 

@@ -14,7 +14,7 @@ from planwarden.agent.core.thread_effects import list_thread_effects
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import Ledger, governed, plan, requirement, tool_step, warden
 from tests.server.mcp.support import ids_of, ok, question_of, served
 

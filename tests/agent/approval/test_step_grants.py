@@ -20,7 +20,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import Decision, by, decide, requirement
 from tests.support.wardens import Ledger, calls, model_step, pass_time, plan, says, statuses, tool_step, warden
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, ThreadBusy
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import NO, decide, requirement
 from tests.support.loop_time import pass_time
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden

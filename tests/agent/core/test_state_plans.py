@@ -24,7 +24,7 @@ from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry

@@ -15,7 +15,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.references import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry

@@ -10,7 +10,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import ToolError
 from planwarden.server.api.replay import replay_logs
 from planwarden.server.views.execution import Execution
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.support.wardens import decide, plan, tool_step, warden
 

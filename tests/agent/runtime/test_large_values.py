@@ -23,7 +23,7 @@ from planwarden.agent.core.pointers import (
 )
 from planwarden.agent.core.references import MAX_REFERENCES
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.requirements import requirement
 from tests.support.fakes import recording_tool

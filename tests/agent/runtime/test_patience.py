@@ -11,7 +11,7 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.runtime import scheduler
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd
 from tests.support.fakes import UnreachableModel

@@ -15,7 +15,7 @@ from planwarden.agent.core.tool import ExecutionMode
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.support.wardens import (
     HUMAN,

@@ -23,7 +23,7 @@ from planwarden.agent.runtime.known import MAX_IDLE, MAX_IDLE_BYTES, KnownExecut
 from planwarden.agent.runtime.scheduler import AT_ONCE, CLAIMED_AT_ONCE, MAX_ROWS, Scheduler
 from planwarden.agent.runtime.watches import Watches
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 from tests.storage.suite import Scribe

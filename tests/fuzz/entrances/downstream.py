@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup, TaskStatus
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.fuzz.corpus import PLANS
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.mutation import Mutator

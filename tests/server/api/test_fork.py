@@ -10,7 +10,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, NotRetryable
 from planwarden.agent.core import takeover
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 

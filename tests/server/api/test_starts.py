@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, ThreadBusy
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import Decision, Ledger, PausingTool, confirm, decide, plan, requirement, says, tool_step, warden
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash, StoreCall, WatchedStore

@@ -13,8 +13,8 @@ from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.waiting import describe_missing
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.processes import ProcessFacts
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger

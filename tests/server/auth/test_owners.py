@@ -17,7 +17,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.proof import OAUTH_CHANNEL
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.delegate.chain import CHAIN
 from tests.requirements import requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for

@@ -19,7 +19,7 @@ from planwarden.server.guard.guard import HostGuard
 from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 
 
 @dataclass(frozen=True)

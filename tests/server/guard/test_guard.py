@@ -17,7 +17,7 @@ from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.views.voices import build_voices
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.guarded.hosts import OWN_TOOLS
 from tests.requirements import requirement
 from tests.server.guard.support import guarded

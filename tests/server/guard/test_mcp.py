@@ -19,7 +19,7 @@ from planwarden.server.mcp.handlers.guard import MODELS_ID
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import GUARD_TOOL, build_server
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Era
 

@@ -14,7 +14,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.tool import Risk
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Inbox, Page, open_inbox, visit
 from tests.support.wardens import Ledger, calls, model_step, tool_step, warden

@@ -13,7 +13,7 @@ from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.tools import TOOLS
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, define
 from tests.requirements import requirement
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit

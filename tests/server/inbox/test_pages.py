@@ -12,7 +12,7 @@ import planwarden
 from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import by, decide
 from tests.requirements import requirement
 from tests.server.inbox.support import CountingStore, inbox, visit

@@ -7,8 +7,8 @@ import pytest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.inbox.pages.plan_list import PAGE_SIZE
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.schedules import PlanSchedule
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import ERASE, CountingStore, Page, inbox, visit
 from tests.storage.suite import Scribe

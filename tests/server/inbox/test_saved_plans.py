@@ -18,7 +18,7 @@ from planwarden.server.inbox.forms import derive_key
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 from tests.support.wardens import Ledger

@@ -13,12 +13,12 @@ from planwarden.server.inbox.saved.list_page import PAGE_SIZE, SHOWN_SCHEDULES
 from planwarden.server.inbox.saved.start_page import SHOWN_SCHEDULES as SHOWN_ON_PLAN
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 from tests.server.inbox.test_saved_plans import NOTE, REMIND, field, write
-from tests.server.schedules.support import add_schedule
+from tests.server.schedules.support import ADDED, add_schedule
 from tests.support.wardens import Ledger, PausingTool
 
 pytestmark = pytest.mark.anyio
@@ -268,8 +268,7 @@ async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others
         gone = TickRecord(tick_at=2, outcome="started", execution_id="e" * 32, thread_id="t")
         assert await schedules.change(replace(made, recent=(ticked, gone)))
         await add_schedule(store, plan=nasty, schedule_id="s2", inputs={nasty: [nasty]})
-        odd = await add_schedule(store, plan="plain", schedule_id="s3")
-        assert await schedules.change(replace(odd, timezone="Gone/Zone"))
+        await schedules.add(replace(made, schedule_id="s3", timezone="Gone/Zone"), ADDED)
         for path in ("saved", "saved/plain", "schedules/s1", "schedules/s2", "schedules/s3"):
             page = await browser.open(f"/inbox/{path}")
             assert page.status == 200 and "<script>x" not in page.text and "\u202e" not in page.text, path

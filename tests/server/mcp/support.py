@@ -33,8 +33,8 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanSource, PlanwardenServer, build_server
 from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.secret_files import SecretFiles
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.support.wardens import Ledger
 
 Era = Literal["legacy", "auto"]

@@ -17,7 +17,7 @@ from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Document, Era, ids_of, ok, question_of, refused, served
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden

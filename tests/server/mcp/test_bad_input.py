@@ -17,7 +17,7 @@ from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.server.mcp.support import Desk, Era, approving, ids_of, open_desk, refused
 from tests.support.wardens import confirm, plan, tool_step
 

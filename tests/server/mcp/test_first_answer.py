@@ -20,8 +20,8 @@ from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer, build_server
 from planwarden.server.mcp.state_key import NAME, find_request_state_key, load_request_state_key
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.secret_files import SecretFiles
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.support import ok, refused
 

@@ -40,7 +40,7 @@ from planwarden.server.settings.tables import ToolSettings
 from planwarden.server.transports.http import serve_http
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.listening_support import Listener, subscribe, unsubscribe
 from tests.server.mcp.support import ERAS, Era, Served, ok, sender, served

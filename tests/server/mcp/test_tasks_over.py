@@ -8,7 +8,7 @@ from mcp.types import INVALID_PARAMS
 from pydantic import JsonValue
 
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.support import Desk, decide_on_page
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, run, take_tasks

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from planwarden.server.mcp.tasks import state as tasks_state
 from planwarden.server.mcp.tasks.state import PAGE_S
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.support import INBOX, Desk, Document, decide_on_page, ids_of, question_of
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, execution_of, run, take_tasks

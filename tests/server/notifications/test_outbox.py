@@ -31,7 +31,7 @@ from planwarden.server.notifications.settings import NotifySettings, build_chann
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.loop_time import pass_time

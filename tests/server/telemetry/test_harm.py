@@ -21,7 +21,7 @@ from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.execution_spans import MAX_OPEN
 from planwarden.server.telemetry.telemetry import Telemetry
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.downstream.request_observer import ObservedRequest
 from tests.requirements import requirement
 from tests.server.mcp.support import ok

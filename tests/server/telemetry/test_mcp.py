@@ -23,7 +23,7 @@ from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.server.telemetry.trace_context import read_trace_context
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, served

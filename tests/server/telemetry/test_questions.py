@@ -10,7 +10,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.server.telemetry.open_questions import OTHER, OpenQuestions
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.telemetry.support import Watching, attributes, parent_of, trace_of

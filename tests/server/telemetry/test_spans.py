@@ -15,7 +15,7 @@ import planwarden
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
@@ -169,7 +169,7 @@ async def test_outcomes_failures_rescues_and_waiting_times_are_counted_once() ->
 async def test_without_configuration_nothing_is_imported_or_stored() -> None:
     program = """
 import asyncio, sys, planwarden
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.server.settings.configuration import Settings
 from pathlib import Path
 async def main():

@@ -17,7 +17,7 @@ from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.standing import describe_state
 from planwarden.server.views.voices import build_label
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import decide
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, calls, plan, tool_step, warden

@@ -18,7 +18,7 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.silence import RENEW_S
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES

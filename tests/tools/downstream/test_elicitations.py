@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from tests.requirements import requirement
 from tests.support.paths import DOUBLES

@@ -7,7 +7,7 @@ import pytest
 from planwarden.agent.common.errors import LeaseLost
 from planwarden.agent.ports.store import Lease
 from planwarden.storage.clock import SystemClock
-from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.support.doubles.hostile_http import http_double
 from tests.support.slices import first_only
