@@ -3,15 +3,12 @@
 The pages of one question share it: that of a call, of a plan under review, of a form, and of the rows of a loop.
 """
 
-import json
 from typing import Any
 
 import msgspec
-from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.approval.assurance import can_decide, has_voted
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.tool import is_of_host
@@ -19,8 +16,19 @@ from planwarden.server.api.branches import find_branches
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
-from planwarden.server.inbox.forms import FilledForm, InputField, build_argument_fields, build_form_fields
-from planwarden.server.inbox.keys.signing import can_sign, find_signing_obstacle, take_signature
+from planwarden.server.inbox.forms import (
+    FilledForm,
+    InputField,
+    build_argument_fields,
+    build_form_fields,
+    format_editable_json,
+)
+from planwarden.server.inbox.keys.signing import (
+    can_sign,
+    find_counting_assurance,
+    find_signing_obstacle,
+    take_signature,
+)
 from planwarden.server.inbox.questions import QuestionRecord, build_question_token, find_next_waiting, find_question
 from planwarden.server.inbox.request import InboxRequest, http_status
 from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
@@ -62,9 +70,9 @@ async def render_question(
         fields=build_fields(request, record) if is_open else (),
         filled=filled,
         is_editing=filled is not None or plan is not None,
-        plan_text=_format_plan(record.view.plan) if plan is None else plan,
+        plan_text=format_editable_json(record.view.plan) if plan is None and record.view.plan else plan or "",
         is_form=record.suspension.question.form is not None,
-        can_approve=_can_approve(request, record),
+        can_approve=find_counting_assurance(request, record) == "human",
         can_sign=may_sign,
         obstacle=await find_signing_obstacle(request, record) if may_sign else None,
         missing=tuple(map(escape_text, find_missing_tools(request.service, record.execution))) if is_open else (),
@@ -107,14 +115,6 @@ async def build_status_values(request: InboxRequest, record: QuestionRecord) -> 
         "others": others,
         "allowed": await describe_allowed(request, record),
     }
-
-
-def _can_approve(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Whether this person's approval counts; if not, the page disables the button."""
-    policy, suspension, name = request.service.engine.grants.policy, record.suspension, request.session.principal
-    if suspension.question.undecidable or has_voted(policy, suspension, name):
-        return False
-    return can_decide(policy, record.execution, suspension.question.needs, name, "human") is not None
 
 
 async def record_answer(
@@ -164,11 +164,6 @@ def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputFi
     if definition is None or question.arguments is None or question.asker or is_of_host(definition.name):
         return ()
     return build_argument_fields(definition.input_schema, question.arguments)
-
-
-def _format_plan(plan: dict[str, JsonValue] | None) -> str:
-    """The plan as text for editing, with escapes for everything that an input would hide."""
-    return "" if plan is None else json.dumps(plan, indent=2)
 
 
 def read_reason(request: InboxRequest) -> str | None:

@@ -4,9 +4,6 @@ The inbox belongs to the operator, so it shows the questions of every principal.
 to the calling model raise the same error.
 """
 
-import hashlib
-from collections.abc import Iterable
-
 import msgspec
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
@@ -14,6 +11,7 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_first_revision
+from planwarden.server.inbox.request import build_token
 
 PAGE_SIZE = 25
 _UNKNOWN = "no question has this id, or the question is not for a person"
@@ -37,7 +35,7 @@ class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_token(self) -> str:
         """A token that changes whenever the page would look different."""
-        return _hash_parts([str(self.total), *(_describe(*found) for found in self.found)])
+        return build_token((self.total, [_describe(*found) for found in self.found]))
 
 
 async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
@@ -104,15 +102,10 @@ async def _build_view(service: Service, execution: ExecutionState, suspension: S
 
 def build_question_token(record: QuestionRecord) -> str:
     """A token that changes whenever the question or its execution changes."""
-    return _hash_parts(
-        [record.view.digest, str(record.view.is_open), record.execution.status, str(record.execution.version)]
-    )
+    execution = record.execution
+    return build_token((record.view.digest, record.view.is_open, execution.status, execution.version))
 
 
 def _describe(execution: ExecutionState, suspension: SuspensionState) -> str:
     is_open = suspension.is_open and not execution.is_finished
     return f"{suspension.question.suspension_id}{suspension.question.digest}{is_open}{len(suspension.endorsements)}"
-
-
-def _hash_parts(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -4,6 +4,7 @@ A page needs a session. A change needs a form that belongs to this session as we
 what happened.
 """
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from hmac import compare_digest
@@ -176,6 +177,11 @@ def render_error_page(error: PlanwardenError) -> Response:
 
 def http_status(error: PlanwardenError) -> int:
     return next((status for kind, status in _HTTP_STATUS.items() if isinstance(error, kind)), 500)
+
+
+def build_token(shown: object) -> str:
+    """Return a token that changes with the `repr` of what is shown, so that a page knows whether it is current."""
+    return hashlib.sha256(repr(shown).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 async def read_form(http: Request) -> dict[str, tuple[str, ...]]:

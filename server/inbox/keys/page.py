@@ -1,7 +1,7 @@
 """The page of a person's signing keys: it lists, adds and removes them."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 from starlette.responses import JSONResponse, Response
@@ -14,6 +14,7 @@ from planwarden.server.inbox.request import InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import to_utc
 from planwarden.storage.ports.keys import SigningKey
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
@@ -99,11 +100,7 @@ def _build_listed_key(key: SigningKey) -> ListedKey:
         key_id=key.key_id,
         label=escape_text(key.label),
         rp_id=key.rp_id,
-        created_at=datetime.fromtimestamp(key.created_at, UTC),
-        used_at=_to_datetime(key.used_at),
-        revoked_at=_to_datetime(key.revoked_at),
+        created_at=to_utc(key.created_at),
+        used_at=None if key.used_at is None else to_utc(key.used_at),
+        revoked_at=None if key.revoked_at is None else to_utc(key.revoked_at),
     )
-
-
-def _to_datetime(time: float | None) -> datetime | None:
-    return None if time is None else datetime.fromtimestamp(time, UTC)

@@ -13,6 +13,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.approval.assurance import can_decide, has_voted
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.core import events as ev
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
@@ -60,16 +61,21 @@ def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
     )
 
 
+def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev.Assurance | None:
+    """Return the least with which this person's approval counts; None if it does not count at all."""
+    policy, suspension, name = request.service.engine.grants.policy, record.suspension, request.session.principal
+    if suspension.question.undecidable or has_voted(policy, suspension, name):
+        return None
+    needs = suspension.question.needs
+    if can_decide(policy, record.execution, needs, name, "human") is not None:
+        return "human"
+    return None if can_decide(policy, record.execution, needs, name, "signed") is None else "signed"
+
+
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts only with a signature."""
-    policy, suspension, name = request.service.engine.grants.policy, record.suspension, request.session.principal
-    if not isinstance(request.service.engine.store, HasKeys) or suspension.question.undecidable:
-        return False
-    if not record.view.is_open or has_voted(policy, suspension, name):
-        return False
-    needs = suspension.question.needs
-    by_word, by_key = (can_decide(policy, record.execution, needs, name, worth) for worth in ("human", "signed"))
-    return by_word is None and by_key is not None
+    has_keys = isinstance(request.service.engine.store, HasKeys)
+    return has_keys and record.view.is_open and find_counting_assurance(request, record) == "signed"
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:

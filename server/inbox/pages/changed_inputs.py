@@ -21,6 +21,7 @@ from planwarden.server.inbox.pages.plan_actions import go_on
 from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
 from planwarden.server.inbox.saved.input_form import build_input_fields, read_given_inputs
+from planwarden.server.inbox.saved.start_page import build_fault_remark
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.graph.plan_graph import PlanGraph
@@ -36,7 +37,7 @@ def build_changed_inputs_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def show_inputs(request: InboxRequest) -> Response:
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     return await _render(request, execution)
 
 
@@ -45,14 +46,12 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     verdict = request.form_value("decision")
     if verdict not in ("check", "run"):
         raise BadForm
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     schema = None if execution.plan is None else execution.plan.inputs
     fields = build_input_fields(schema, execution.inputs)
     given = read_given_inputs(schema, fields, request.form_values())
     if not given.is_usable:
-        said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
-        remark = Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
-        return await _render(request, execution, remark, filled=given.filled, status=422)
+        return await _render(request, execution, build_fault_remark(given), filled=given.filled, status=422)
     if verdict == "check":
         remark = Remark(text="These inputs fit the plan; nothing was started.", tone="plain")
         return await _render(request, execution, remark, filled=given.filled)

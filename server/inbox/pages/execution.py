@@ -95,14 +95,14 @@ async def show_timeline(request: InboxRequest) -> Response:
 
 async def download_artifact(request: InboxRequest) -> Response:
     """The bytes of a large result, as a file: a browser must not run what a tool returned."""
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     artifact_id = request.http.path_params["artifact_id"]
     return _send_file((await request.service.read_artifact(execution.thread_id, artifact_id, principal=None)).data)
 
 
 async def download_call(request: InboxRequest) -> Response:
     """What a call was given and what it returned, as a JSON file."""
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     try:
         call = execution.call(request.http.path_params["call_id"])
     except IllegalTransition:
@@ -115,8 +115,9 @@ def _send_file(data: bytes) -> Response:
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-async def find_execution(request: InboxRequest, execution_id: str) -> ExecutionState:
-    """Raises `NotFound`."""
+async def find_execution(request: InboxRequest) -> ExecutionState:
+    """Return the execution of the address. Raises `NotFound`."""
+    execution_id = request.http.path_params["execution_id"]
     if await request.service.engine.store.header(execution_id) is None:
         raise NotFound("no execution has this id")
     return await request.service.engine.find(execution_id)
@@ -129,7 +130,7 @@ async def find_later(request: InboxRequest, execution: ExecutionState) -> str | 
 
 
 async def _render_execution(request: InboxRequest, template: str, seen: str | None = None) -> Response:
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     if seen == str(execution.version):
         return Response(status_code=204)
     store = request.service.engine.store

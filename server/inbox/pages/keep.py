@@ -132,7 +132,7 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
 
 async def _find_keepable(request: InboxRequest) -> ExecutionState:
     """The finished run of the address. Raises `UsageError` where this process has no home of the person to write to."""
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     check_keepable(execution)
     if request.site.is_shared:
         raise UsageError(

@@ -36,7 +36,7 @@ def build_plan_action_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def cancel_execution(request: InboxRequest) -> Response:
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     await request.service.engine.cancel(execution, f"cancelled in the inbox by {request.session.principal}")
     return request.redirect(f"/executions/{execution.execution_id}")
 
@@ -55,7 +55,7 @@ async def go_on(
     request: InboxRequest, from_step: str | None, inputs: Mapping[str, JsonValue] | None = None
 ) -> Response:
     """Start what goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     store, key = request.service.engine.store, _read_key(request)
     later = await find_later(request, execution)
     # The same form sent again is answered with what it started.
@@ -74,7 +74,7 @@ async def go_on(
 
 async def rehearse_plan(request: InboxRequest) -> Response:
     """Run the same plan on its own, without an effect."""
-    execution = await find_execution(request, request.http.path_params["execution_id"])
+    execution = await find_execution(request)
     if execution.plan is None:
         raise InvalidArguments("this execution has no plan yet")
     view = await request.service.execute_plan(

@@ -3,7 +3,6 @@
 The inbox belongs to the operator, so it lists the executions of every principal. No log is read for a list.
 """
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import urlencode
@@ -15,11 +14,11 @@ from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.synopsis import MAX_WORD_CHARS, NAME_CHARS
-from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
+from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.question_view import format_age
-from planwarden.server.inbox.request import BadForm, InboxRequest, page_route
+from planwarden.server.inbox.request import BadForm, InboxRequest, build_token, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.instants import to_utc
@@ -134,7 +133,8 @@ async def _render(
         cursor=after,
     )
     next_runs = await _list_next_runs(store) if wanted.is_empty and after is None else ()
-    token = _build_token(listed, next_runs)
+    # The time that passes is no news.
+    token = build_token((listed, next_runs))
     if seen == token:
         return Response(status_code=204)
     now = store.clock.now()
@@ -209,8 +209,3 @@ async def _list_next_runs(store: Store) -> tuple[NextRun, ...]:
         NextRun(plan=_shorten(plan), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
         for next_at, plan in waiting[:MAX_NEXT_RUNS]
     )
-
-
-def _build_token(listed: ListedPage, next_runs: Sequence[NextRun]) -> str:
-    """A token that changes whenever the page would look different, but for the time that passes."""
-    return hashlib.sha256(repr((listed, next_runs)).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,6 +1,5 @@
 """The list of saved plans, with the schedules of each, and the files that cannot be used."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.request import InboxRequest, page_route
+from planwarden.server.inbox.request import InboxRequest, build_token, page_route
 from planwarden.server.inbox.saved.plan_view import (
     BrokenPlan,
     SavedPlanCard,
@@ -73,7 +72,7 @@ async def show_saved_plans(request: InboxRequest) -> Response:
         "folder": escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         "fault": fault,
     }
-    seen = hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    seen = build_token(values)
     if asked.get("part") == "yes":
         is_news = asked.get("seen") != seen
         return request.render_page("_saved_list.html", seen=seen, **values) if is_news else Response(status_code=204)

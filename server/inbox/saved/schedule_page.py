@@ -4,7 +4,6 @@ After a button the page says what that did. It says so only of what is so now: t
 opened by anybody, at any time.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 from starlette.responses import Response
@@ -13,7 +12,7 @@ from starlette.routing import BaseRoute
 from planwarden.agent.common.errors import StaleRevision
 from planwarden.server.inbox.answering import Remark
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
+from planwarden.server.inbox.request import BadForm, InboxRequest, build_token, form_route, page_route
 from planwarden.server.inbox.saved.schedule_view import (
     RunLine,
     ScheduleCard,
@@ -48,9 +47,9 @@ async def show_schedule(request: InboxRequest) -> Response:
 async def show_runs(request: InboxRequest) -> Response:
     """The part of the page that changes; 204 if the page already shows it so."""
     card = await _load_card(request)
-    if request.http.query_params.get("seen") == _build_token(card):
+    if request.http.query_params.get("seen") == build_token(card):
         return Response(status_code=204)
-    return request.render_page("_schedule.html", schedule=card, seen=_build_token(card))
+    return request.render_page("_schedule.html", schedule=card, seen=build_token(card))
 
 
 async def pause_schedule(request: InboxRequest) -> Response:
@@ -98,7 +97,7 @@ async def _load_card(request: InboxRequest) -> ScheduleCard:
 def _render_schedule(
     request: InboxRequest, card: ScheduleCard, remark: Remark | None = None, *, status: int = 200
 ) -> Response:
-    return request.render_page("schedule.html", status=status, schedule=card, remark=remark, seen=_build_token(card))
+    return request.render_page("schedule.html", status=status, schedule=card, remark=remark, seen=build_token(card))
 
 
 def _describe_done(request: InboxRequest, card: ScheduleCard) -> Remark | None:
@@ -123,9 +122,3 @@ def _describe_run(run: RunLine) -> Remark:
     if run.execution_id is None:
         return Remark(text=f"Nothing was started: {run.reason or run.words}.", tone="bad")
     return Remark(text=f"Started: the run {run.words}.", tone="good")
-
-
-def _build_token(card: ScheduleCard) -> str:
-    """A token that changes whenever the page would look different."""
-    parts = [str(card.version), *(run.words for run in card.runs)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
