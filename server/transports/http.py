@@ -109,7 +109,6 @@ async def serve_http(
                 key,
                 plans=PlanSource.of_warden(warden),
                 auth=auth,
-                observer=warden.observer,
                 guard_settings=settings,
             )
             app = build_http_app(server, names, clock=store.clock, check=check)
