@@ -256,7 +256,7 @@ REQUIREMENTS: dict[str, str] = {
     "move:empty-target": "A target that holds anything is refused and left as it was.",
     "move:marked": "The source says where it went, and serves nobody afterwards.",
     "move:alone": "Nothing moves while a process uses the source or the target.",
-    "move:crash": "Killed at any moment, never both stores can be used, and the next run finishes the move.",
+    "move:crash": "Killed at any moment, never both stores can be used, and the next run does the whole move.",
     "state:total": "apply never reaches an undeclared state; an illegal event changes nothing.",
     "state:fold": "The fold of the stored log is the state that was kept while it was written.",
     "codec:round-trip": "Every event decodes to what was encoded; what does not fit is StoreError.",
