@@ -9,11 +9,9 @@ from planwarden.server.api.service import Service
 from planwarden.server.guard.guard import HostGuard
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.own_things import OwnThings
-from planwarden.server.notifications.browsers import BrowserChannels
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.opening import open_store
 from planwarden.tools.registry import Registry
 
@@ -43,15 +41,13 @@ async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[Ho
         StoreError: the store cannot be used.
     """
     async with open_store(settings.store) as store:
-        browsers = BrowserChannels(store.browsers, store.clock, settings.policy, find_secrets(settings, store))
-        await browsers.refresh()
         engine = Engine(
             store,
             Registry(),
             CallerModel(),
             settings.policy,
             adopts=False,
-            outbox=build_outbox(settings.channels, browsers),
+            outbox=build_outbox(settings.channels),
         )
         async with engine:
             yield HostGuard(engine, build_judge(settings), lambda: inbox, build_command_prefix(settings.home, None))
