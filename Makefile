@@ -68,9 +68,10 @@ format: $(READY) ## Format the code
 check: $(READY) ## Lint, types, imports and the fast lane of tests; run it before every commit
 	@$(MAKE) --no-print-directory -j 2 $(OUTPUT_SYNC) types quick lint imports
 
-lint: $(READY) ## Check style and formatting
+lint: $(READY) ## Check style, formatting, and that every import is declared
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
+	@$(RUN) deptry agent tools storage server
 
 types: $(READY) ## Check types, strictly, in code and tests
 	@$(RUN) pyright

@@ -26,5 +26,5 @@ class MoveMark(msgspec.Struct, frozen=True):
             return f"{name} was moved to {self.place}; set PLANWARDEN_STORE to that"
         return (
             f"a move from {self.place} to {name} goes on or was broken off; run `planwarden --store URL move --to URL` "
-            "with these two again to finish it"
+            "with these two again"
         )

@@ -35,9 +35,9 @@ class Observer(Protocol):
         ...
 
     def performing(
-        self, execution: ExecutionState, key: str, prompt: Prompt | None, at: float
-    ) -> AbstractContextManager[object]:
-        """Entered around a prompt, or around the tool call with the id `key`, which starts at `at` at the latest."""
+        self, execution: ExecutionState, key: str, prompt: Prompt | None
+    ) -> AbstractContextManager[Callable[[Sequence[ev.Event]], None]]:
+        """Entered around a prompt, or around the tool call with the id `key`. What it yields takes the events."""
         ...
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:

@@ -211,9 +211,10 @@ class Run:
     async def _perform_observed(self, job: CallJob | PromptJob) -> JobOutcome:
         assert self._context.observer is not None
         prompt = None if isinstance(job, CallJob) else job.prompt
-        now = self._context.store.clock.now()
-        with self._context.observer.performing(self.execution, job.key, prompt, now):
-            return await self._perform_unobserved(job)
+        with self._context.observer.performing(self.execution, job.key, prompt) as report:
+            outcome = await self._perform_unobserved(job)
+            report(outcome.events)
+            return outcome
 
     def _perform_unobserved(self, job: CallJob | PromptJob) -> Coroutine[object, object, JobOutcome]:
         return self._call(job) if isinstance(job, CallJob) else self._prompt(job)

@@ -69,8 +69,6 @@ async def open_service(
         # An execution that is taken over may need tools of a server that has not listed them yet.
         await downstream.wait_until_all_listed()
     await stack.enter_async_context(close_at_end(observer))
-    if observer is not None:
-        downstream.observe_request = observer.observe_exchange
     registry = registry_of(store)
     peers = None
     if registry is not None:
@@ -94,8 +92,6 @@ async def open_service(
     if peers is not None:
         await stack.enter_async_context(peers.publish(engine.owner, role))
     await stack.enter_async_context(engine)
-    if observer is not None:
-        await stack.enter_async_context(observer.count_open_questions(store))
     service = Service(
         engine,
         settings.options,

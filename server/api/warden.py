@@ -91,9 +91,8 @@ class Warden:
         self._whole_process = whole_process
         self._role: ProcessRole = role
         self._concurrency = concurrency
-        # A server answers its first request while it opens, and that request needs a span too.
-        self.observer = self._build_observer() if whole_process else None
-        """Observes the requests of a server; None without telemetry, or when only the engine is observed."""
+        # A server answers its first request while it opens, and the span of that request needs the providers.
+        self._observer = self._build_observer() if whole_process else None
         self._stack = AsyncExitStack()
         self._service: Service | None = None
 
@@ -155,7 +154,7 @@ class Warden:
             downstream=self.downstream,
             library=self.library,
             model=self._model,
-            observer=self.observer or self._build_observer(),
+            observer=self._observer or self._build_observer(),
             role=self._role,
             concurrency=self._concurrency,
         )

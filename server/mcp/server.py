@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from planwarden.server.guard.guard import HostGuard
     from planwarden.server.plans.plan_file import SavedPlan
     from planwarden.server.settings.configuration import Settings
-    from planwarden.server.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -411,7 +410,6 @@ def build_server(
     extensions: Sequence[Extension] = (),
     plans: PlanSource | None = None,
     auth: BearerAuth | None = None,
-    observer: "Telemetry | None" = None,
     guard_settings: "Settings | None" = None,
 ) -> PlanwardenServer:
     """A server for the service that `opener` opens while it runs.
@@ -419,7 +417,7 @@ def build_server(
     The key seals request states and the nonces of views; without one, a key that lives as long as the server does.
 
     Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
-    `observer` records requests. By `guard_settings` it judges the calls of hosts, for `guard_call`.
+    By `guard_settings` it judges the calls of hosts, for `guard_call`.
     """
     tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
@@ -461,7 +459,8 @@ def build_server(
     for prompt in PROMPTS:
         server.add_prompt(prompt)
     server.register_methods()
-    _install_observer(server, observer)
+    # Before the SDK's own middleware for OpenTelemetry, which does nothing until a provider is set for the process.
+    server.middleware.insert(0, drop_malformed_trace_context)
     return server
 
 
@@ -482,15 +481,6 @@ def _announce_changing_lists(handlers: Server[LazyService]) -> None:
 
 async def _list_no_plans() -> "tuple[SavedPlan, ...]":
     return ()
-
-
-def _install_observer(server: PlanwardenServer, observer: "Telemetry | None") -> None:
-    """Puts our observer first. The SDK's own observer does nothing unless OpenTelemetry is set up."""
-    if observer is None:
-        server.middleware.insert(0, drop_malformed_trace_context)
-    else:
-        names = {"tools/call": frozenset(TOOLS_BY_NAME), "prompts/get": frozenset(prompt.name for prompt in PROMPTS)}
-        server.middleware[0] = observer.build_request_spans(names)
 
 
 def _build_state_security(key: bytes | None) -> RequestStateSecurity:

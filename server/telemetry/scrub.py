@@ -1,8 +1,8 @@
-"""Rewrites spans of the MCP SDK's client before they are sent: names by the conventions, and no error messages.
+"""Rewrites spans of the MCP SDK before they are sent: names by the conventions, bounded, and no error messages.
 
-The SDK names its spans of requests to downstream servers `MCP send METHOD TARGET` and records the text of errors, which
-can quote a server. The conventions expect `METHOD TARGET` and the class of the error. The SDK offers no other place for
-this until its dispatcher takes outbound middleware, which its source announces.
+The SDK names its spans of requests to downstream servers `MCP send METHOD TARGET`, puts any name that a client invents
+into its spans of requests to this server, and records the text of errors, which can quote a server. The conventions
+expect `METHOD TARGET` and the class of the error. The SDK offers no other place for this.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Status
-
-from planwarden.server.telemetry.attributes import Attributes
+from opentelemetry.util.types import AttributeValue
 
 SCOPE = "mcp-python-sdk"
 PREFIX = "MCP send "
-MAX_NAME = 200
+MAX_CHARS = 128
+"""Longest name, and longest text of an attribute."""
 TYPE = "exception.type"
 
 
@@ -36,19 +36,17 @@ class ScrubbingExporter(SpanExporter):
 
 
 def scrub_span(span: ReadableSpan) -> ReadableSpan:
-    """Returns a span of the SDK without error messages and with its conventional name; any other span unchanged."""
+    """Return a span of the SDK without error messages and with its conventional name; any other span unchanged."""
     if span.instrumentation_scope is None or span.instrumentation_scope.name != SCOPE:
         return span
-    attributes: Attributes = dict(span.attributes or {})
+    attributes: dict[str, AttributeValue] = {
+        name: value[:MAX_CHARS] if isinstance(value, str) else value for name, value in (span.attributes or {}).items()
+    }
     for event in span.events:
         if event.attributes and TYPE in event.attributes:
             attributes.setdefault("error.type", str(event.attributes[TYPE]))
-    name = span.name.removeprefix(PREFIX)[:MAX_NAME]
-    if attributes.get("mcp.method.name") == "tools/call":
-        attributes["gen_ai.operation.name"] = "execute_tool"
-        attributes.setdefault("gen_ai.tool.name", name.removeprefix("tools/call ").strip())
     return ReadableSpan(
-        name=name,
+        name=span.name.removeprefix(PREFIX)[:MAX_CHARS],
         context=span.context,
         parent=span.parent,
         resource=span.resource,

@@ -1,17 +1,14 @@
-"""Spans and metrics of what an engine commits and of MCP requests.
+"""Spans and counters of what an engine commits. Requests have the spans of the MCP SDK's own middleware.
 
 This module is imported only when the operator or an embedding program configures telemetry; without it the engine
-checks one `is None` per transaction and per call. An execution's first span starts below the span of its request, and a
-tool's span is current while the tool runs. The trace context in `_meta` follows SEP-414,
-https://modelcontextprotocol.io/seps/414-request-meta.
+checks one `is None` per transaction and per call. The process that commits an event counts it, so each counts once. No
+client or server can choose the value of a counter's attribute: there are no ids and no names of tools in them.
 """
 
-import logging
 import threading
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import anyio
 from opentelemetry import trace
@@ -20,28 +17,28 @@ from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.store import Store
-from planwarden.server.telemetry.attributes import SCHEMA, build_model_attributes, log_failures, use_span
-from planwarden.server.telemetry.exchanges import observe_exchange
-from planwarden.server.telemetry.execution_spans import ExecutionSpans
-from planwarden.server.telemetry.metrics import Metrics
-from planwarden.server.telemetry.open_questions import OpenQuestions
+from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.telemetry.settings import TelemetrySettings
-from planwarden.tools.downstream.request_observer import ObservedRequest, OnRequestEnd
+from planwarden.server.telemetry.spans import (
+    OUTCOMES,
+    Attributes,
+    ExecutionSpans,
+    describe_outcome,
+    find_call_error,
+    log_failures,
+)
 
-if TYPE_CHECKING:
-    # Importing the MCP SDK takes up to a second, which a program that does not serve should not spend.
-    from planwarden.server.telemetry.request_spans import RequestSpans
-
-logger = logging.getLogger(__name__)
-
+SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 FLUSH_S = 3.0
 """Seconds that closing waits for a collector that does not answer."""
+TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""Boundaries for takeovers: from a killed process to a silent one whose call may take long."""
+WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
+"""Boundaries for wake-ups: from a hint of the database to a process that nobody told."""
 
 
 class Telemetry:
-    """Implements the engine's `Observer` port with spans and metrics."""
+    """Implements the engine's `Observer` port with spans and counters."""
 
     def __init__(
         self,
@@ -53,14 +50,37 @@ class Telemetry:
         shutdown: Callable[[], None] | None = None,
     ) -> None:
         """`shutdown` sends what is left; None when the providers belong to the program."""
-        self.tracer_provider = tracer_provider or NoOpTracerProvider()
-        self.meter_provider = meter_provider or NoOpMeterProvider()
-        number, about = version("planwarden"), build_model_attributes(model)
-        self._tracer = self.tracer_provider.get_tracer("planwarden", number, SCHEMA)
-        self._meter = self.meter_provider.get_meter("planwarden", number, SCHEMA)
-        self._spans = ExecutionSpans(self._tracer, about, record_arguments=record_arguments)
-        self._metrics = Metrics(self._meter, about)
+        number = version("planwarden")
+        tracer = (tracer_provider or NoOpTracerProvider()).get_tracer("planwarden", number, SCHEMA)
+        meter = (meter_provider or NoOpMeterProvider()).get_meter("planwarden", number, SCHEMA)
+        self._spans = ExecutionSpans(tracer, model, record_arguments=record_arguments)
         self._shutdown = shutdown
+        self._executions = meter.create_counter(
+            "planwarden.executions", unit="{execution}", description="Executions that ended, by status."
+        )
+        self._calls = meter.create_counter(
+            "planwarden.tool.calls", unit="{call}", description="Tool calls that ended, by effect and error."
+        )
+        self._questions = meter.create_counter(
+            "planwarden.questions", unit="{question}", description="Questions that were asked, and how they ended."
+        )
+        self._unproven = meter.create_counter(
+            "planwarden.validation.failures",
+            unit="{failure}",
+            description="Times that the log did not prove a step: a required tool had no successful call.",
+        )
+        self._takeovers = meter.create_histogram(
+            "planwarden.takeover.delay",
+            unit="s",
+            description="Time from the last sign of life of a process to the takeover of its execution by this one.",
+            explicit_bucket_boundaries_advisory=TAKEOVER_S,
+        )
+        self._wakeups = meter.create_histogram(
+            "planwarden.wakeup.delay",
+            unit="s",
+            description="Time from a decision that another process stored until this one continues the execution.",
+            explicit_bucket_boundaries_advisory=WAKEUP_S,
+        )
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
         with log_failures("the first span of execution %s could not be made", execution_id):
@@ -69,53 +89,38 @@ class Telemetry:
 
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         for entry in recorded:
-            # One `try` each: a failing metric must not leave a span open. `log_failures` would be too slow here.
-            try:
-                self._metrics.count(execution, entry)
-            except Exception:
-                logger.exception("event %s of execution %s was not counted", entry.sequence, execution.execution_id)
-            try:
-                self._spans.record(execution, entry, owned=owned)
-            except Exception:
-                logger.exception("event %s of execution %s was not traced", entry.sequence, execution.execution_id)
+            # Apart from each other: a failing counter must not leave a span open.
+            with log_failures("event %s of %s was not counted", entry.sequence, execution.execution_id):
+                self._count(execution, entry.event, entry.at)
+            if owned:
+                with log_failures("event %s of %s was not traced", entry.sequence, execution.execution_id):
+                    self._spans.record(execution, entry.event)
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
         with log_failures("the takeover of execution %s was not counted", execution.execution_id):
-            self._metrics.count_takeover(after_s, is_silent=is_silent)
+            self._takeovers.record(after_s, {"planwarden.takeover.owner": "silent" if is_silent else "dead"})
 
     def woke(self, execution: ExecutionState, after_s: float) -> None:
         with log_failures("the wake-up of execution %s was not counted", execution.execution_id):
-            self._metrics.count_wakeup(after_s)
+            self._wakeups.record(after_s)
 
     @contextmanager
-    def performing(self, execution: ExecutionState, key: str, prompt: Prompt | None, at: float) -> Generator[None]:
+    def performing(
+        self, execution: ExecutionState, key: str, prompt: Prompt | None
+    ) -> Generator[Callable[[Sequence[ev.Event]], None]]:
         span = INVALID_SPAN
         with log_failures("%s of execution %s was not observed", key, execution.execution_id):
-            span = self._spans.start_job(execution, key, prompt, at)
-        timed = nullcontext() if prompt is None else self._metrics.time_prompt(execution.execution_id, key)
-        with timed, use_span(span):
-            yield
+            span = self._spans.start_job(execution, key, prompt)
 
-    def build_request_spans(self, names: Mapping[str, Container[str]]) -> "RequestSpans":
-        """Returns middleware for an MCP server; `names` are its tools and prompts by the method that uses them."""
-        from planwarden.server.telemetry.request_spans import RequestSpans
+        def report(events: Sequence[ev.Event]) -> None:
+            with log_failures("%s of execution %s was not observed", key, execution.execution_id):
+                describe_outcome(span, events)
 
-        return RequestSpans(self._tracer, self._metrics.server_durations, names)
-
-    def observe_exchange(self, exchange: ObservedRequest) -> AbstractContextManager[OnRequestEnd]:
-        """Observes a request to a downstream server while the block runs."""
-        return observe_exchange(self._metrics.client_durations, exchange)
-
-    def count_open_questions(self, store: Store) -> AbstractAsyncContextManager[object]:
-        """Reports the open questions of the store while the block runs."""
-        if isinstance(self.meter_provider, NoOpMeterProvider):
-            return nullcontext()
-        with log_failures("open questions cannot be counted"):
-            return OpenQuestions(self._meter, store)
-        return nullcontext()
+        with self._spans.run_job(span):
+            yield report
 
     async def aclose(self) -> None:
-        """Ends open spans and sends what is left, within `FLUSH_S` seconds."""
+        """End open spans and send what is left, within `FLUSH_S` seconds."""
         self._spans.close()
         if self._shutdown is None:
             return
@@ -129,6 +134,44 @@ class Telemetry:
         with log_failures("the last spans and metrics were not sent"):
             if self._shutdown is not None:
                 self._shutdown()
+
+    def _count(self, execution: ExecutionState, event: ev.Event, at: float) -> None:
+        match event:
+            case ev.ToolReturned() | ev.ToolFailed() | ev.ToolOutcomeUnknown():
+                error = find_call_error(event)
+                about: Attributes = {"planwarden.tool.effect": execution.call(event.call_id).effect}
+                self._calls.add(1, about if error is None else {**about, "error.type": error})
+            case ev.ValidationFailed():
+                self._unproven.add(
+                    1, {"planwarden.validation.mode": event.mode, "planwarden.validation.enforced": event.enforced}
+                )
+            case ev.Suspended(question=question):
+                self._count_question(execution.suspensions[question.suspension_id], "asked")
+            case ev.SuspensionDecided() | ev.SuspensionTimedOut() | ev.SuspensionWithdrawn():
+                suspension = execution.suspensions[event.suspension_id]
+                self._count_question(suspension, find_question_outcome(suspension))
+            case _ if isinstance(event, OUTCOMES):
+                self._executions.add(1, {"planwarden.execution.status": execution.status})
+                for suspension in execution.suspensions.values():
+                    if suspension.status == "withdrawn" and suspension.decided_at == at:
+                        self._count_question(suspension, "withdrawn")
+            case _:
+                pass
+
+    def _count_question(self, suspension: SuspensionState, outcome: str) -> None:
+        about: Attributes = {
+            "planwarden.suspension.kind": suspension.question.kind,
+            "planwarden.suspension.addressee": suspension.question.addressee,
+            "planwarden.suspension.outcome": outcome,
+        }
+        self._questions.add(1, about)
+
+
+def find_question_outcome(suspension: SuspensionState) -> str:
+    """Return how a question ended: one of a few words."""
+    if suspension.status == "decided" and suspension.decision is not None:
+        return "approved" if suspension.decision.approved else "rejected"
+    return suspension.status
 
 
 def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:

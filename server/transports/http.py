@@ -39,6 +39,7 @@ from planwarden.server.auth.network import (
     check_network,
     format_host,
 )
+from planwarden.server.auth.oauth import IssuerCheck
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.guard.listener import answering_hooks
@@ -109,7 +110,6 @@ async def serve_http(
                 key,
                 plans=PlanSource.of_warden(warden),
                 auth=auth,
-                observer=warden.observer,
                 guard_settings=settings,
             )
             app = build_http_app(server, names, clock=store.clock, check=check)
@@ -182,10 +182,6 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
 def _build_issuer_check(
     settings: HttpSettings, resource: str, tokens: TokenStore, clock: Clock, client: httpx2.AsyncClient
 ) -> TokenCheck:
-    try:
-        from planwarden.server.auth.oauth import IssuerCheck
-    except ImportError as error:
-        raise UsageError("[http] issuer needs `pip install 'planwarden[oauth]'`") from error
     issuer = IssuerCheck(settings, settings.audience or resource, clock, client)
     return TokenCheck(tokens, clock, scopes=settings.required_scopes, others=issuer)
 

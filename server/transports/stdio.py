@@ -59,7 +59,6 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
             opening,
             await _find_key(settings),
             plans=plans,
-            observer=warden.observer,
             guard_settings=settings,
         )
     async with anyio.create_task_group() as tasks:

@@ -1,25 +1,22 @@
-"""Moves a store: the order in which two databases change, so that never both can be used.
+"""Moves a store in one pass: copied and read back in one transaction of the target, then the source is marked.
 
-There is no commit over two databases, so there is a moment in which neither can be used, and running `move` again ends
-it:
+There is no commit over two databases, so the target is marked as unfinished until the source refuses to be used:
 
-    step         source      target
-    (start)      is used     empty
-    stored       is used     whole, marked as unfinished
-    verified     is used     whole, marked as unfinished
-    marked       marked      whole, marked as unfinished
-    (end)        marked      is used
+    committed          source      target
+    (start)            is used     empty
+    copied, verified   is used     whole, marked as unfinished
+    source marked      marked      whole, marked as unfinished
+    (end)              marked      is used
 
-Nobody else uses the two meanwhile. Broken off before `marked`, the next run empties the target and begins again,
-because the source may have changed. Broken off after it, the next run only ends what was begun.
+Nobody else uses the two in between, and never both can be used. A move that broke starts again: the same command takes
+the marks away, empties the target, and copies everything as it is then.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Literal
 
 import msgspec
 
@@ -28,9 +25,7 @@ from planwarden.storage.location import StoreLocation
 from planwarden.storage.mark import MoveMark
 from planwarden.storage.moving.side import StoreSide
 from planwarden.storage.moving.sqlite import open_sqlite_side
-from planwarden.storage.moving.tables import TABLES, MovedTable, Row
-
-Stage = Literal["copied", "stored", "verified", "marked"]
+from planwarden.storage.moving.tables import FIXED, OWNED, TABLES, Row
 
 
 class MoveReport(msgspec.Struct, frozen=True):
@@ -45,10 +40,8 @@ class MoveReport(msgspec.Struct, frozen=True):
     """As `planwarden audit verify` prints it, on both sides."""
 
 
-def move(source: StoreLocation, target: StoreLocation, reached: Callable[[Stage], None] = lambda _: None) -> MoveReport:
-    """Moves everything from one store into an empty one, or ends a move that was broken off. Blocks until it is done.
-
-    `reached` is called after each step.
+def move(source: StoreLocation, target: StoreLocation) -> MoveReport:
+    """Move everything from one store into an empty one. Blocks until it is done.
 
     Raises:
         InvalidArguments: both are the same store.
@@ -60,24 +53,23 @@ def move(source: StoreLocation, target: StoreLocation, reached: Callable[[Stage]
     if source.safe_url == target.safe_url or _is_same_file(source, target):
         raise InvalidArguments(f"the store is at {source} already; name another place with --to")
     with _open_side(source) as old, _open_side(target) as new:
-        tables = [table.drop(old.lacks | new.lacks) for table in TABLES]
-        mark = old.read_mark()
-        if mark is None:
-            _make_room(new, old.place)
-            mark, sums = _copy(old, new, tables, reached)
-            with _saying_again():
-                old.write_mark(mark)
-                old.commit()
-                reached("marked")
-        else:
-            _check_unfinished(old, new, mark)
-            sums = {table.name: RowSum.of(old.read(table)) for table in tables}
-            _verify(old, new, tables, sums)
-        _, head = new.read_audit_end()
-        with _saying_again():
+        _prepare(old, new)
+        rows = {table: _copy(old, new, table) for table in TABLES}
+        end = old.read_audit_end()
+        new.write_audit_end(end[0])
+        if new.read_audit_end() != end:
+            raise _describe_difference(old, new, "end of the audit")
+        move_id = token_hex(8)
+        new.write_mark(MoveMark(move_id, is_source=False, place=old.place))
+        new.commit()
+        try:
+            old.write_mark(MoveMark(move_id, is_source=True, place=new.place))
+            old.commit()
             new.clear_mark()
             new.commit()
-        return MoveReport(old.place, new.place, {name: found.count for name, found in sums.items()}, head)
+        except StoreError as error:
+            raise StoreError(f"{error.message}; run the same move again") from error
+        return MoveReport(old.place, new.place, rows, end[1])
 
 
 def _is_same_file(source: StoreLocation, target: StoreLocation) -> bool:
@@ -101,64 +93,41 @@ def _open_side(location: StoreLocation) -> Generator[StoreSide]:
         yield side
 
 
-@contextmanager
-def _saying_again() -> Generator[None]:
-    try:
-        yield
-    except StoreError as error:
-        raise StoreError(f"{error.message}; everything is copied, run the same move again to finish it") from error
-
-
-def _make_room(new: StoreSide, old_place: str) -> None:
-    """Refuses a target that holds anything; deletes what an unfinished move of the same source left there."""
-    mark = new.read_mark()
-    if mark is not None and mark.is_source:
-        raise StoreError(f"{new.name} still holds what was moved to {mark.place}; name a new file or an empty database")
-    if mark is not None and mark.place != old_place:
-        raise StoreError(mark.explain(new.name))
-    if mark is not None:
+def _prepare(old: StoreSide, new: StoreSide) -> None:
+    """Undo what a move that broke left in both. Raises `StoreError` when the target holds anything else."""
+    moved, unfinished = old.read_mark(), new.read_mark()
+    if moved is not None:
+        if not moved.is_source or unfinished is None or unfinished.move_id != moved.move_id:
+            raise StoreError(moved.explain(old.name))
+        old.clear_mark()
+    if unfinished is not None:
+        if unfinished.is_source:
+            raise StoreError(
+                f"{new.name} still holds what was moved to {unfinished.place}; name a new file or an empty database"
+            )
+        if unfinished.place != old.place:
+            raise StoreError(unfinished.explain(new.name))
         new.clear_mark()
         new.clear()
-    held = [f"{table.noun}: {count}" for table in TABLES if (count := new.count(table))]
+    held = [f"{noun}: {count}" for table, noun in TABLES.items() if (count := new.count(table))]
     if held:
         raise StoreError(f"{new.name} is not empty ({', '.join(held)}); name a new file or an empty database")
 
 
-def _copy(
-    old: StoreSide, new: StoreSide, tables: Iterable[MovedTable], reached: Callable[[Stage], None]
-) -> tuple[MoveMark, dict[str, "RowSum"]]:
-    """Stores everything at the target, which is marked as unfinished, and reads it back; returns the source's mark."""
-    move_id, sums = token_hex(8), dict[str, RowSum]()
-    for table in tables:
-        sums[table.name] = RowSum()
-        new.write(table, sums[table.name].pass_on(old.read(table)))
-    new.write_audit_end(old.read_audit_end()[0])
-    new.write_mark(MoveMark(move_id, is_source=False, place=old.place))
-    reached("copied")
-    new.commit()
-    reached("stored")
-    new.begin()
-    _verify(old, new, tables, sums)
-    reached("verified")
-    return MoveMark(move_id, is_source=True, place=new.place), sums
+def _copy(old: StoreSide, new: StoreSide, table: str) -> int:
+    """Copy a table and read it back; return the number of rows."""
+    there = new.columns(table)
+    columns = [name for name in old.columns(table) if name in there and f"{table}.{name}" not in OWNED]
+    fixed = {name: FIXED[f"{table}.{name}"] for name in there if name not in columns and f"{table}.{name}" in FIXED}
+    sent, values = RowSum(), tuple(fixed.values())
+    new.write(table, [*columns, *fixed], ((*row, *values) for row in sent.pass_on(old.read(table, columns))))
+    if RowSum.of(new.read(table, columns)) != sent:
+        raise _describe_difference(old, new, TABLES[table])
+    return sent.count
 
 
-def _check_unfinished(old: StoreSide, new: StoreSide, mark: MoveMark) -> None:
-    """Raises `StoreError` unless only the last step is missing: the same move has marked both."""
-    found = new.read_mark()
-    if not mark.is_source or found is None or found.move_id != mark.move_id:
-        raise StoreError(mark.explain(old.name))
-
-
-def _verify(old: StoreSide, new: StoreSide, tables: Iterable[MovedTable], sums: dict[str, "RowSum"]) -> None:
-    """Raises `StoreError` when the target does not hold the same rows, and the audit with the same end."""
-    wrong = [table.noun for table in tables if RowSum.of(new.read(table)) != sums[table.name]]
-    if old.read_audit_end() != new.read_audit_end():
-        wrong.append("end of the audit")
-    if wrong:
-        raise StoreError(
-            f"read back from {new.name}, the {', '.join(wrong)} differ from {old.name}, which is as it was"
-        )
+def _describe_difference(old: StoreSide, new: StoreSide, what: str) -> StoreError:
+    return StoreError(f"read back from {new.name}, the {what} differ from {old.name}, which is as it was")
 
 
 @dataclass
@@ -170,13 +139,13 @@ class RowSum:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> "RowSum":
-        found = cls()
-        for _ in found.pass_on(rows):
+        total = cls()
+        for _ in total.pass_on(rows):
             pass
-        return found
+        return total
 
     def pass_on(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yields the rows and counts them."""
+        """Yield the rows and count them."""
         for row in rows:
             self.count += 1
             hashed = hashlib.sha256(msgspec.msgpack.encode(row)).digest()

@@ -1,35 +1,35 @@
 """A SQLite file as one side of a move, which holds the file for itself alone.
 
 A process that has the file open shares a lock of it as long as it lives, also when it does nothing. So the lock that
-admits nobody else proves that there is no such process. Who opens the file meanwhile waits for `WriteLock`.
+admits nobody else proves that there is no such process. A process that opens the file later waits for `WriteLock`.
 """
 
-import os
 import sqlite3
-import struct
-import sys
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import ClassVar
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.mark import MoveMark
-from planwarden.storage.moving.tables import TABLES, MovedTable, Row
+from planwarden.storage.moving.tables import TABLES, Row
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.mark import clear_mark, read_mark, write_mark
 from planwarden.storage.sqlite.statements import SQL
 
-_SHARED = (0x4000_0002, 510)
-"""Where in a file SQLite has the locks of those who have it open: https://sqlite.org/src/doc/trunk/src/os.h"""
+_SETTINGS = (
+    "locking_mode = EXCLUSIVE",
+    "synchronous = EXTRA",
+    "fullfsync = ON",
+    "trusted_schema = OFF",
+)
 
 
 @contextmanager
 def open_sqlite_side(location: StoreLocation) -> "Generator[SqliteSide]":
-    """Yields the store in the file. Raises `StoreError` when another process uses it, or nobody may."""
+    """Yield the store in the file. Raises `StoreError` when another process uses it, or nobody may."""
     assert location.path is not None
     database.prepare(location.path)
     lock = WriteLock(location.path.with_name(location.path.name + ".lock"))
@@ -40,55 +40,32 @@ def open_sqlite_side(location: StoreLocation) -> "Generator[SqliteSide]":
 class SqliteSide:
     """Implements `StoreSide`."""
 
-    lacks: ClassVar[frozenset[str]] = frozenset({"events.token"})
-
     def __init__(self, place: str, path: Path) -> None:
         self.place = place
         self.name = repr(str(path))
         self._path = path
-        self._connection = self._open()
-
-    def _open(self) -> sqlite3.Connection:
         with self._translating():
-            connection = sqlite3.connect(self._path, isolation_level=None)
+            self._connection = sqlite3.connect(path, isolation_level=None)
             try:
-                if read_mark(connection) is None:
-                    database.migrate(connection, self._path)
+                if read_mark(self._connection) is None:
+                    database.migrate(self._connection, path)
                 # A commit is in the file then, with its mark in the header, and a copy of the file is the whole store.
-                if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
+                if self._connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
                     raise self._describe_use()
-                connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
-                connection.execute("PRAGMA synchronous = EXTRA")
-                connection.execute("PRAGMA fullfsync = ON")
-                connection.execute("PRAGMA trusted_schema = OFF")
-                connection.execute("BEGIN EXCLUSIVE")
+                for setting in _SETTINGS:
+                    self._connection.execute(f"PRAGMA {setting}").fetchall()
+                self._connection.execute("BEGIN EXCLUSIVE")
             except BaseException as error:
-                # The locks of this process would hide those of others.
-                connection.close()
+                self._connection.close()
                 if isinstance(error, sqlite3.Error) and database.is_busy(error):
                     raise self._describe_use() from error
                 raise
-            return connection
 
     def _describe_use(self) -> StoreError:
-        who = self._find_user()
-        process = "another process" if who is None else f"process {who}"
         return StoreError(
-            f"{process} has {self.name} open; end every planwarden process that uses it, then run move again; "
+            f"another process has {self.name} open; end every planwarden process that uses it, then run move again; "
             "nothing was moved"
         )
-
-    def _find_user(self) -> int | None:
-        """The id of a process that has the file open, where the system tells."""
-        if sys.platform != "linux":
-            return None
-        import fcntl
-
-        asked = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, *_SHARED, 0)
-        with suppress(OSError), self._path.open("r+b") as file:
-            kind, *_, process = struct.unpack("hhqqi", fcntl.fcntl(file, fcntl.F_GETLK, asked))
-            return process if kind != fcntl.F_UNLCK and process > 0 else None
-        return None
 
     @contextmanager
     def _translating(self) -> Generator[None]:
@@ -109,34 +86,33 @@ class SqliteSide:
         with self._translating():
             clear_mark(self._connection)
 
-    def count(self, table: MovedTable) -> int:
+    def columns(self, table: str) -> Sequence[str]:
         with self._translating():
-            return int(self._connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0])
+            names = [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({table})")]
+        return [*names, "number"] if table == "keys" else names
 
-    def read(self, table: MovedTable) -> Iterator[Row]:
-        names, order = (_name_columns(table, columns) for columns in (table.columns, table.order))
-        flags = [place for place, kind in enumerate(table.columns.values()) if kind == "flag"]
+    def count(self, table: str) -> int:
         with self._translating():
-            for row in self._connection.execute(f"SELECT {names} FROM {table.name} ORDER BY {order}"):
-                if flags:
-                    row = tuple(bool(value) if place in flags else value for place, value in enumerate(row))
+            return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
+        with self._translating():
+            # `yield from` would close the cursor of a move that failed, after its connection.
+            for row in self._connection.execute(f"SELECT {_name_columns(table, columns)} FROM {table}"):  # noqa: UP028
                 yield row
 
-    def write(self, table: MovedTable, rows: Iterable[Row]) -> None:
-        fixed = {name: value for name, value in table.fixed.items() if f"{table.name}.{name}" not in self.lacks}
-        names = _name_columns(table, (*table.columns, *fixed))
-        places = ", ".join("?" * (len(table.columns) + len(fixed)))
-        values = tuple(fixed.values())
+    def write(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        places = ", ".join("?" * len(columns))
         with self._translating():
             self._connection.executemany(
-                f"INSERT INTO {table.name} ({names}) VALUES ({places})", ((*row, *values) for row in rows)
+                f"INSERT INTO {table} ({_name_columns(table, columns)}) VALUES ({places})", rows
             )
 
     def read_audit_end(self) -> tuple[int, str]:
         with self._translating():
             number = int(self._connection.execute(SQL["audit_end"]).fetchone()[0])
-            found = self._connection.execute(SQL["last_audit"]).fetchone()
-        sequence, hash_ = (0, GENESIS) if found is None else (int(found[0]), bytes(found[1]))
+            last = self._connection.execute(SQL["last_audit"]).fetchone()
+        sequence, hash_ = (0, GENESIS) if last is None else (int(last[0]), bytes(last[1]))
         return number, f"{sequence}:{hash_.hex()}"
 
     def write_audit_end(self, number: int) -> None:
@@ -147,21 +123,17 @@ class SqliteSide:
     def clear(self) -> None:
         with self._translating():
             for table in TABLES:
-                self._connection.execute(f"DELETE FROM {table.name}")
+                self._connection.execute(f"DELETE FROM {table}")
 
     def commit(self) -> None:
         with self._translating():
             self._connection.execute("COMMIT")
-
-    def begin(self) -> None:
-        # A connection of its own has nothing in memory of what was written.
-        self._connection.close()
-        self._connection = self._open()
+            self._connection.execute("BEGIN EXCLUSIVE")
 
     def close(self) -> None:
         self._connection.close()
 
 
-def _name_columns(table: MovedTable, columns: Iterable[str]) -> str:
-    """The columns in SQL; `keys` has its number as the hidden one of each row."""
-    return ", ".join("rowid" if (table.name, column) == ("keys", "number") else column for column in columns)
+def _name_columns(table: str, columns: Iterable[str]) -> str:
+    """Return the columns in SQL; `keys` has its number as the hidden one of each row."""
+    return ", ".join("rowid" if (table, column) == ("keys", "number") else column for column in columns)

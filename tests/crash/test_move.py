@@ -1,4 +1,4 @@
-"""A move that is killed: at every moment at most one of the two stores can be used, and the next run finishes it."""
+"""A move that is killed: at every moment at most one of the two stores can be used, and the next run starts again."""
 
 import signal
 import subprocess
@@ -24,37 +24,47 @@ PROGRAM = """
 import os, signal, sys
 from planwarden.storage.location import read_location
 from planwarden.storage.moving import move as moving
+from planwarden.storage.moving.postgres import PostgresSide
+from planwarden.storage.moving.sqlite import SqliteSide
 
 source, target, moment = sys.argv[1:]
-
-pass_on, doing, passed = moving.RowSum.pass_on, "copying", 0
+pass_on, commits, passed = moving.RowSum.pass_on, 0, 0
 
 def die(reached):
-    global doing, passed
     if reached == moment:
         os.kill(os.getpid(), signal.SIGKILL)
-    if reached == "stored":
-        doing, passed = "verifying", 0
 
 def count(self, rows):
     global passed
     for row in pass_on(self, rows):
         passed += 1
-        die(f"{doing} row {passed}")
+        die(f"row {passed}")
         yield row
 
+def counting(commit):
+    def count_commit(self):
+        global commits
+        commits += 1
+        die(f"before commit {commits}")
+        commit(self)
+        die(f"after commit {commits}")
+    return count_commit
+
 moving.RowSum.pass_on = count
-moving.move(read_location(source), read_location(target), die)
+for side in (PostgresSide, SqliteSide):
+    side.commit = counting(side.commit)
+moving.move(read_location(source), read_location(target))
 """
 MOMENTS = {
     # The moment, then what can be used after it: the source, the target as an empty store, or neither.
-    "copying row 1": "both",
-    "copying row 20": "both",
-    "copied": "both",
-    "stored": "source",
-    "verifying row 20": "source",
-    "verified": "source",
-    "marked": "neither",
+    "row 1": "both",
+    "row 30": "both",
+    "row 80": "both",
+    "before commit 1": "both",
+    "after commit 1": "source",
+    "before commit 2": "source",
+    "after commit 2": "neither",
+    "before commit 3": "neither",
 }
 
 
@@ -80,7 +90,7 @@ async def is_usable(location: StoreLocation) -> bool:
 
 @requirement("move:crash")
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_killed_move_leaves_no_two_stores_and_the_next_run_finishes_it(places: list[str], moment: str) -> None:
+async def test_a_killed_move_leaves_no_two_stores_and_the_next_run_starts_again(places: list[str], moment: str) -> None:
     source, target = map(read_location, places)
     async with open_store(source) as store:
         await fill(store)
@@ -109,7 +119,7 @@ async def test_only_the_same_source_empties_what_a_killed_move_left(places: list
     source, target = map(read_location, places)
     async with open_store(source) as store:
         await fill(store)
-    subprocess.run([sys.executable, "-c", PROGRAM, *places, "marked"], cwd=ROOT, check=False)  # noqa: ASYNC221
+    subprocess.run([sys.executable, "-c", PROGRAM, *places, "after commit 2"], cwd=ROOT, check=False)  # noqa: ASYNC221
     other = StoreLocation(path=tmp_path / "other.db")
     async with open_store(other) as store:
         await fill(store)

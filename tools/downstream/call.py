@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -28,7 +27,6 @@ from planwarden.tools.downstream.call_round import CallRound
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.in_flight_calls import InFlightCall
-from planwarden.tools.downstream.request_observer import ObservedRequest, RequestObserver
 from planwarden.tools.downstream.results import build_result, read_error_text
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
 from planwarden.tools.downstream.transports.send_check import NOT_SENT, checked
@@ -88,7 +86,6 @@ class DownstreamCall(msgspec.Struct, frozen=True):
     """With the operator's settings and the digest."""
     find_definition: Callable[[str], ToolDefinition | None]
     on_progress: OnProgress
-    observe_request: RequestObserver
 
     async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
         """Returns the result as JSON, or the question that the server asks first.
@@ -164,7 +161,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         self, session: Any, call_round: CallRound, context: CallContext
     ) -> "CallToolResult | InputRequiredResult":
         from mcp.shared.exceptions import MCPError
-        from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ElicitResult
+        from mcp.types import CallToolRequest, CallToolRequestParams, ElicitResult
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             text = None if message is None else one_line(message, 200)
@@ -182,29 +179,12 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         )
         request = CallToolRequest(params=params)
         try:
-            with (
-                checked(context.confirm_lease),
-                self.observe_request(self._describe_request(session.protocol_version)) as report_end,
-            ):
-                answer = await session.send_request(request, call_result_adapter(), progress_callback=report)
-                report_end(isinstance(answer, CallToolResult) and bool(answer.is_error))
-                return answer
+            with checked(context.confirm_lease):
+                return await session.send_request(request, call_result_adapter(), progress_callback=report)
         except MCPError as error:
             raise self._translate_error(error.code, error.message) from None
         except ValidationError:
             raise self._unknown_outcome("answered with something that is not a tool's result") from None
-
-    def _describe_request(self, protocol_version: str | None) -> ObservedRequest:
-        parts = urlsplit(self.connection.config.url or "")
-        return ObservedRequest(
-            server=self.connection.config.name,
-            method="tools/call",
-            catalogue_name=self.definition.name,
-            tool_name=self.tool.remote_name,
-            protocol_version=protocol_version,
-            address=parts.hostname,
-            port=parts.port or {"http": 80, "https": 443}.get(parts.scheme),
-        )
 
     def _translate_error(self, code: int, message: str) -> ToolError:
         """Returns what an error of the protocol means for the call."""

@@ -9,7 +9,6 @@ import logging
 import shlex
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -27,12 +26,6 @@ from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.request_observer import (
-    ObservedRequest,
-    OnRequestEnd,
-    RequestObserver,
-    ignore_request,
-)
 from planwarden.tools.registry import Registry
 
 # Most homes have no servers, and everybody who starts an engine waits for every import.
@@ -81,8 +74,6 @@ class DownstreamServers:
         self._on_progress = on_progress
         self.secrets: LoginSecrets | None = None
         """Keeps logins; set before the servers start."""
-        self.observe_request: RequestObserver = ignore_request
-        """Called for each request of a tool's call."""
         self._timing = timing
         self._program = program
         self._folder = None if home is None else home / FOLDER
@@ -319,7 +310,7 @@ class DownstreamServers:
                 continue
             if config.problem is None and connection.state == "down":
                 definition = replace(definition, unavailable=connection.reason)
-            call = DownstreamCall(connection, tool, definition, self._registry.get, on_progress, self._observe_request)
+            call = DownstreamCall(connection, tool, definition, self._registry.get, on_progress)
             tools[definition.name] = Tool(definition, call, call.resume, schema=tool.input)
         self._registry.replace_group(config.name, tools.values())
         self._listed.add(config.name)
@@ -327,10 +318,6 @@ class DownstreamServers:
             for text in notes[:10]:
                 logger.warning("server %r: %s", config.name, text)
         self._notes[config.name] = tuple(notes)
-
-    def _observe_request(self, request: ObservedRequest) -> AbstractContextManager[OnRequestEnd]:
-        # The observer may be set after the tools were built.
-        return self.observe_request(request)
 
     def _load_listing(self, config: "ServerConfig") -> list[JsonValue] | None:
         from planwarden.tools.downstream.listing_cache import ListingCache

@@ -10,25 +10,14 @@ from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location
-from planwarden.storage.moving.move import MoveReport, Stage, move
+from planwarden.storage.moving.move import MoveReport, move
 from planwarden.storage.moving.tables import TABLES
-
-_SAID: dict[Stage, str] = {
-    "stored": "Copied; reading it back.",
-    "verified": "Everything is there.",
-    "marked": "The old store refuses to be used from now on.",
-}
 
 
 def handle_move(arguments: Namespace) -> int:
-    terminal = build_terminal(arguments)
-
-    def say(stage: Stage) -> None:
-        if stage in _SAID:
-            terminal.say(_SAID[stage])
-
-    target = read_location(arguments.to)
-    report = move(read_settings(arguments).store, target, say)
+    source, target = read_settings(arguments).store, read_location(arguments.to)
+    build_terminal(arguments).say(f"Moving {source} to {target}.")
+    report = move(source, target)
     document: dict[str, JsonValue] = {
         "from": report.source,
         "to": report.target,
@@ -40,9 +29,8 @@ def handle_move(arguments: Namespace) -> int:
 
 
 def draw_report(terminal: Terminal, report: MoveReport, *, has_password: bool) -> None:
-    nouns = {table.name: table.noun for table in TABLES}
-    counts = ", ".join(f"{nouns[name]}: {count}" for name, count in report.rows.items() if count)
-    terminal.say(f"Moved from {report.source} to {report.target}.")
+    counts = ", ".join(f"{TABLES[name]}: {count}" for name, count in report.rows.items() if count)
+    terminal.say(f"Moved from {report.source} to {report.target}, read back; the old store refuses to be used.")
     terminal.say(counts or "It was empty.")
     terminal.say(f"head of the audit: {report.audit_head}")
     if not all(place.startswith(SQLITE) for place in (report.source, report.target)):

@@ -60,6 +60,10 @@ class Watching:
                         found.append((dict(point.attributes or {}), value))
         return found
 
+    def values(self, name: str) -> dict[str, float]:
+        """The value of each series of a metric, by its attributes' values."""
+        return {" ".join(map(str, about.values())): value for about, value in self.points(name)}
+
     def histograms(self, name: str) -> list[HistogramDataPoint]:
         """Each series of a histogram."""
         data = self.reader.get_metrics_data()
@@ -75,10 +79,6 @@ class Watching:
     def counts(self, name: str) -> list[int]:
         """How many values each series of a histogram has."""
         return [point.count for point in self.histograms(name)]
-
-    def boundaries(self, name: str) -> tuple[float, ...]:
-        """Of the first series of a histogram."""
-        return tuple(self.histograms(name)[0].explicit_bounds)
 
     @asynccontextmanager
     async def warden(

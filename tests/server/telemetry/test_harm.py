@@ -6,9 +6,6 @@ from typing import Any, NoReturn
 
 import anyio
 import pytest
-from mcp import Client
-from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS
 from opentelemetry.metrics import MeterProvider, NoOpCounter, NoOpHistogram, NoOpMeter
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, NoOpTracer, NoOpTracerProvider, TracerProvider
 from pydantic import JsonValue
@@ -16,25 +13,17 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import ThreadBusy
 from planwarden.agent.models.scripted import ScriptedModel
-from planwarden.server.mcp.lazy_service import build_service_opener
-from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.telemetry.execution_spans import MAX_OPEN
+from planwarden.server.telemetry.spans import MAX_OPEN
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.storage.sqlite.memory import MemoryStore
-from planwarden.tools.downstream.request_observer import ObservedRequest
 from tests.requirements import requirement
-from tests.server.mcp.support import ok
-from tests.server.mcp.tasks_support import code_of
 from tests.server.telemetry.support import Watching, attributes
 from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, plan, says, statuses, tool_step
 
 pytestmark = pytest.mark.anyio
 
-HOOKS = (
-    *("start_span", "get_span_context", "is_recording", "set_attribute", "set_attributes", "set_status", "end", "add"),
-    *("record", "create_observable_gauge"),
-)
+HOOKS = (*("start_span", "get_span_context", "is_recording", "set_attribute", "set_status", "end", "add", "record"),)
 
 
 class Broken:
@@ -103,22 +92,7 @@ async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
             done = await w.resume_execution(asked.thread_id, question.suspension_id, yes, wait_seconds=60)
             assert statuses(done)["d"] == "completed"
     assert ledger.lines == ["note x", "note y", "erase [1]"]
-    assert broken.times or hook in ("set_attributes", "is_recording")
-
-
-@requirement("telemetry:harmless")
-@pytest.mark.parametrize("hook", HOOKS)
-async def test_a_failing_observer_changes_no_request(tmp_path: Path, hook: str) -> None:
-    broken = Broken(hook)
-    observer = Telemetry(*break_providers(broken))
-    warden = planwarden.Warden(settings=Settings(home=tmp_path), tools=Ledger().tools(), store=MemoryStore())
-    server = build_server(build_service_opener(warden), observer=observer)
-    with anyio.fail_after(60):
-        async with Client(server, mode="auto") as client:
-            done = await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "x"})))
-            assert done["status"] == "completed"
-            assert (await client.call_tool("no such tool", {})).is_error
-            assert await code_of(client.read_resource("planwarden://suspensions/none")) == INVALID_PARAMS
+    assert broken.times or hook in ("is_recording", "record")
 
 
 @requirement("telemetry:harmless")
@@ -147,20 +121,6 @@ async def test_a_failing_shutdown_raises_nothing() -> None:
     with anyio.fail_after(60):
         await observer.aclose()
     assert broken.times == 1
-
-
-@requirement("telemetry:hostile")
-async def test_invented_error_codes_share_one_label() -> None:
-    seen = Watching()
-    observer = Telemetry(seen.traces, seen.meters)
-    exchange = ObservedRequest(
-        server="d", catalogue_name="d_echo", tool_name="echo", method="tools/call", protocol_version=None
-    )
-    for code in (INVALID_PARAMS, *range(-32_768, -31_999, 7), 0, 1, 10**30):
-        with pytest.raises(MCPError), observer.observe_exchange(exchange):
-            raise MCPError(code=code, message="no")
-    labels = {about["error.type"] for about, _ in seen.points("mcp.client.operation.duration")}
-    assert {"_OTHER", str(INVALID_PARAMS)} <= labels and len(labels) < 12
 
 
 @requirement("telemetry:hostile")

@@ -8,29 +8,19 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.types import RequestParamsMeta
 
 from tests.requirements import requirement
 from tests.server.mcp.support import ok
-from tests.server.telemetry.tree import BEGIN, END, PAGE, TRACE, killed_twice, tree, written
+from tests.server.telemetry.support import spans_of
 from tests.support.receiver import Manner, never_reply, reply_with, send_garbage, serve_receiver
 from tests.support.slices import first_only
 from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 SECRET = "s3cr3t-key-of-the-collector"
 ARGUMENT = "40000+2"
-
-
-@requirement("telemetry:killed")
-@pytest.mark.exhaustive
-async def test_an_execution_whose_servers_are_killed_is_one_trace_as_the_page_shows(tmp_path: Path) -> None:
-    told = await killed_twice(tmp_path)
-    drawn, page = tree(told.trace), PAGE.read_text(encoding="utf-8")
-    assert page == written(page, drawn), f"run `python -m tests.server.telemetry.tree`; it is now\n{drawn}"
-    assert drawn.count("execute_tool send") == 1 and page.count(BEGIN) == page.count(END) == 1
-    assert "Traceback" not in told.errors
-    [client, executing] = [span for span in told.trace if span.name in ("tools/call meta", "execute_tool d_meta")]
-    assert {client.trace_id.hex(), executing.trace_id.hex()} == {TRACE} and client.parent_span_id == executing.span_id
 
 
 @requirement("telemetry:harmless")
@@ -68,7 +58,8 @@ async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
     assert SECRET not in said and ARGUMENT not in said
 
 
-async def test_log_lines_of_a_server_name_the_execution_and_its_span(tmp_path: Path) -> None:
+@requirement("telemetry:context")
+async def test_a_request_and_its_execution_are_in_the_trace_of_its_meta_and_so_are_log_lines(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "import logging, planwarden\n"
         "@planwarden.tool(risk='read')\n"
@@ -86,10 +77,16 @@ async def test_log_lines_of_a_server_name_the_execution_and_its_span(tmp_path: P
             server = StdioServerParameters(command=sys.executable, args=command, env=environment)
             async with Client(stdio_client(server, errlog=errors)) as client:
                 steps = plan(tool_step("a", "shout", {"words": "my secret"}), confirm("b"))
-                asked = await ok(client, "execute_plan", plan=steps)
+                meta = RequestParamsMeta(traceparent=f"00-{TRACE}-b7ad6b7169203331-01")
+                answer = await client.call_tool("execute_plan", {"plan": steps}, meta=meta)
+                asked = answer.structured_content
         errors.seek(0)
         lines = [json.loads(line) for line in errors.read().splitlines()]
     [line] = [line for line in lines if line["message"] == "shouting"]
     assert (line["execution_id"], line["thread_id"]) == (asked["executionId"], asked["threadId"])
-    assert len(line["trace_id"]) == 32 and len(line["span_id"]) == 16 and int(line["trace_flags"], 16) & 1
+    spans = {span.name: span for span in spans_of(receiver.received)}
+    request, execution = spans["tools/call execute_plan"], spans["invoke_workflow planwarden"]
+    assert request.parent_span_id.hex() == "b7ad6b7169203331" and execution.parent_span_id == request.span_id
+    assert {span.trace_id.hex() for span in (request, execution)} == {line["trace_id"]} == {TRACE}
+    assert len(line["span_id"]) == 16 and int(line["trace_flags"], 16) & 1
     assert "my secret" not in json.dumps(lines)

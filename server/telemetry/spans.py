@@ -1,0 +1,272 @@
+"""Spans of what this process runs, named by OpenTelemetry's GenAI conventions where there is a name.
+
+    invoke_workflow planwarden       from the start, or an answer, until the execution waits or ends
+      planwarden.step ID             until the step waits or ends
+        chat MODEL
+        execute_tool NAME            current while the tool runs, so that the tool's own spans come below it
+
+The store keeps the context of the first span with the execution. Any process that continues the execution, even months
+later, uses the same trace, below that span. Spans are sent when they end; a killed process loses its open ones.
+
+Names: https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/, in status "Development". Names
+that the conventions lack begin with `planwarden.`.
+"""
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.state import ExecutionState
+
+logger = logging.getLogger(__name__)
+
+MAX_OPEN = 2_048
+"""Executions with open spans; beyond this number the oldest end as interrupted."""
+MAX_STARTING = 256
+"""First spans of executions that are not committed yet; spans of refused executions are among them and are dropped."""
+MAX_ARGUMENTS_CHARS = 4_096
+MAX_TRACESTATE = 512
+"""Characters, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
+
+Attributes = dict[str, AttributeValue]
+OUTCOMES = (
+    ev.ExecutionCompleted,
+    ev.ExecutionRehearsed,
+    ev.ExecutionRejected,
+    ev.ExecutionFailed,
+    ev.ExecutionExhausted,
+    ev.ExecutionCancelled,
+)
+"""The events that end an execution."""
+STEP_ENDS: dict[type[ev.Event], str] = {
+    ev.StepCompleted: "completed",
+    ev.StepFailed: "failed",
+    ev.StepRejected: "rejected",
+    ev.StepRehearsed: "rehearsed",
+}
+_WORKFLOW = "invoke_workflow planwarden"
+_W3C = TraceContextTextMapPropagator()
+_PROVIDERS = {"openai-chat": "openai", "openai-responses": "openai", "google": "gcp.gemini"}
+
+
+class _OpenSpans(msgspec.Struct):
+    """The open spans of an execution that runs in this process."""
+
+    span: Span
+    steps: dict[str, Span] = msgspec.field(default_factory=dict[str, Span])
+
+
+class ExecutionSpans:
+    """Opens and ends spans as events are committed, and around calls and prompts."""
+
+    def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
+        """`model` is its name in the settings."""
+        self._tracer = tracer
+        self._model = build_model_attributes(model)
+        self._records_arguments = record_arguments
+        self._open: OrderedDict[str, _OpenSpans] = OrderedDict()
+        self._starting: OrderedDict[str, Span] = OrderedDict()
+
+    def start_execution(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
+        """Start an execution's first span below the current one; return its `traceparent` and `tracestate`."""
+        span = self._tracer.start_span(_WORKFLOW, attributes=_build_attributes(execution_id, thread_id))
+        self._starting[execution_id] = span
+        if len(self._starting) > MAX_STARTING:
+            self._starting.popitem(last=False)
+        carrier: dict[str, str] = {}
+        _W3C.inject(carrier, trace.set_span_in_context(span))
+        parent, state = carrier.get("traceparent"), carrier.get("tracestate")
+        return None if parent is None else (parent, state if state and len(state) <= MAX_TRACESTATE else None)
+
+    def record(self, execution: ExecutionState, event: ev.Event) -> None:
+        """Start and end the spans that the event starts and ends; `execution` is the state after its transaction."""
+        match event:
+            case ev.ExecutionCreated():
+                first = self._starting.pop(execution.execution_id, None)
+                if first is not None:
+                    self._remember(execution.execution_id, _OpenSpans(first))
+            case ev.StepStarted():
+                self._find_step(execution, event.step_id)
+            case ev.StepCompleted() | ev.StepFailed() | ev.StepRejected() | ev.StepRehearsed():
+                span = self._find_step(execution, event.step_id)
+                if isinstance(event, ev.StepCompleted):
+                    span.set_attribute("planwarden.step.validation", event.validation)
+                self._end_step(execution, event.step_id, STEP_ENDS[type(event)], _find_error(event))
+            case ev.Suspended(question=question):
+                self._end_step(execution, question.step_id or "", "suspended", None)
+            case ev.ExecutionSuspended() | ev.ExecutionPlanned():
+                self._end_execution(execution, None)
+            case _ if isinstance(event, OUTCOMES):
+                self._end_execution(execution, _find_error(event))
+            case _:
+                pass
+
+    @contextmanager
+    def run_job(self, span: Span) -> Generator[None]:
+        """Make the span current in the block, and end it; a block that raises was interrupted."""
+        # `trace.use_span` would ask the span when the block raises, and a span's code may be broken.
+        token, is_done = context.attach(trace.set_span_in_context(span)), False
+        try:
+            yield
+            is_done = True
+        finally:
+            context.detach(token)
+            with log_failures("a span could not be ended"):
+                if not is_done:
+                    span.set_attribute("planwarden.interrupted", True)
+                span.end()
+
+    def start_job(self, execution: ExecutionState, key: str, prompt: Prompt | None) -> Span:
+        """Return the span of the prompt, or of the call with this id."""
+        if prompt is not None:
+            about: Attributes = {**self._model, "planwarden.purpose": prompt.purpose}
+            name, step_id = f"chat {self._model.get('gen_ai.request.model', '')}".strip(), prompt.step_id
+        else:
+            call = execution.call(key)
+            about = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": call.tool_name,
+                "gen_ai.tool.call.id": key,
+                "gen_ai.tool.type": "function",
+                "planwarden.tool.effect": call.effect,
+            }
+            if self._records_arguments:
+                about["gen_ai.tool.call.arguments"] = json.dumps(call.arguments)[:MAX_ARGUMENTS_CHARS]
+            name, step_id = f"execute_tool {call.tool_name}", call.step_id
+        above = self._find_open(execution).span if step_id is None else self._find_step(execution, step_id)
+        return self._start_child(above, name, about)
+
+    def close(self) -> None:
+        """End the open spans as interrupted; a process that continues the execution starts new ones."""
+        while self._open:
+            self._abandon(self._open.popitem()[1])
+
+    def _remember(self, execution_id: str, spans: _OpenSpans) -> None:
+        self._open[execution_id] = spans
+        if len(self._open) > MAX_OPEN:
+            self._abandon(self._open.popitem(last=False)[1])
+
+    def _abandon(self, spans: _OpenSpans) -> None:
+        for span in (*spans.steps.values(), spans.span):
+            with log_failures("an open span could not be ended"):
+                span.set_attribute("planwarden.interrupted", True)
+                span.end()
+
+    def _find_open(self, execution: ExecutionState) -> _OpenSpans:
+        """Return the execution's spans; start one below its first if this process has none open."""
+        spans = self._open.get(execution.execution_id)
+        if spans is None:
+            about = _build_attributes(execution.execution_id, execution.thread_id)
+            about["planwarden.execution.resumed"] = True
+            spans = _OpenSpans(self._tracer.start_span(_WORKFLOW, read_stored_context(execution), attributes=about))
+            self._remember(execution.execution_id, spans)
+        return spans
+
+    def _find_step(self, execution: ExecutionState, step_id: str) -> Span:
+        spans = self._find_open(execution)
+        if step_id not in spans.steps:
+            about: Attributes = {"planwarden.step.id": step_id}
+            spans.steps[step_id] = self._start_child(spans.span, f"planwarden.step {step_id}", about)
+        return spans.steps[step_id]
+
+    def _start_child(self, above: Span, name: str, attributes: Attributes) -> Span:
+        return self._tracer.start_span(name, trace.set_span_in_context(above), attributes=attributes)
+
+    def _end_step(self, execution: ExecutionState, step_id: str, status: str, error: str | None) -> None:
+        spans = self._open.get(execution.execution_id)
+        span = spans.steps.pop(step_id, None) if spans else None
+        if span is not None:
+            span.set_attribute("planwarden.step.status", status)
+            set_error(span, error)
+            span.end()
+
+    def _end_execution(self, execution: ExecutionState, error: str | None) -> None:
+        spans = self._open.pop(execution.execution_id, None)
+        if spans is None:
+            return
+        for span in spans.steps.values():
+            span.end()
+        spans.span.set_attribute("planwarden.execution.status", execution.status)
+        set_error(spans.span, error)
+        spans.span.end()
+
+
+def describe_outcome(span: Span, events: Sequence[ev.Event]) -> None:
+    """Put into a job's span what came of it: the code of an error, the tokens of a prompt."""
+    for event in events:
+        match event:
+            case ev.ToolFailed() | ev.ToolOutcomeUnknown():
+                set_error(span, find_call_error(event))
+            case ev.ModelReplied() | ev.ModelFailed():
+                span.set_attribute("gen_ai.usage.input_tokens", event.input_tokens)
+                span.set_attribute("gen_ai.usage.output_tokens", event.output_tokens)
+                set_error(span, event.code if isinstance(event, ev.ModelFailed) else None)
+            case _:
+                pass
+
+
+def find_call_error(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> str | None:
+    """Return the error code of a call; None when the call succeeded."""
+    match event:
+        case ev.ToolReturned():
+            return None
+        case ev.ToolFailed():
+            return event.code
+        case ev.ToolOutcomeUnknown():
+            return "outcome_unknown"
+
+
+def set_error(span: Span, error: str | None) -> None:
+    """Mark the span as failed. Only the code of an error leaves, because messages may quote a tool's output."""
+    if error is not None:
+        span.set_attribute("error.type", error)
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def build_model_attributes(name: str) -> Attributes:
+    """Return the attributes of a model by its name in the settings; unknown providers keep their own name."""
+    kind, _, model = name.partition(":")
+    about: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _PROVIDERS.get(kind, kind)}
+    if model and kind != "scripted":
+        about["gen_ai.request.model"] = model
+    return about
+
+
+def read_stored_context(execution: ExecutionState) -> Context:
+    """Return the context of the execution's first span; empty if none is stored, so that a new trace begins."""
+    carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
+    return _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
+
+
+@contextmanager
+def log_failures(what: str, *about: object) -> Generator[None]:
+    """Log an exception of the block and continue after it: observing must not break what it observes."""
+    try:
+        yield
+    # Exporters, processors and samplers are third-party code.
+    except Exception:
+        logger.exception(what, *about)
+
+
+def _find_error(event: ev.Event) -> str | None:
+    return event.code if isinstance(event, ev.StepFailed | ev.ExecutionFailed) else None
+
+
+def _build_attributes(execution_id: str, thread_id: str) -> Attributes:
+    return {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": "planwarden",
+        "gen_ai.conversation.id": thread_id,
+        "planwarden.execution.id": execution_id,
+    }
