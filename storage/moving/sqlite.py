@@ -114,7 +114,7 @@ class SqliteSide:
             return int(self._connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0])
 
     def read(self, table: MovedTable) -> Iterator[Row]:
-        names, order = (_name_columns(table, columns) for columns in (table.columns, table.order))
+        names, order = ", ".join(table.columns), ", ".join(table.order)
         flags = [place for place, kind in enumerate(table.columns.values()) if kind == "flag"]
         with self._translating():
             for row in self._connection.execute(f"SELECT {names} FROM {table.name} ORDER BY {order}"):
@@ -124,7 +124,7 @@ class SqliteSide:
 
     def write(self, table: MovedTable, rows: Iterable[Row]) -> None:
         fixed = {name: value for name, value in table.fixed.items() if f"{table.name}.{name}" not in self.lacks}
-        names = _name_columns(table, (*table.columns, *fixed))
+        names = ", ".join((*table.columns, *fixed))
         places = ", ".join("?" * (len(table.columns) + len(fixed)))
         values = tuple(fixed.values())
         with self._translating():
@@ -160,8 +160,3 @@ class SqliteSide:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _name_columns(table: MovedTable, columns: Iterable[str]) -> str:
-    """The columns in SQL; `keys` has its number as the hidden one of each row."""
-    return ", ".join("rowid" if (table.name, column) == ("keys", "number") else column for column in columns)

@@ -144,7 +144,6 @@ TABLES = (
     ),
     _table("sessions", "hash", text="hash principal", real="created_at expires_at ended_at"),
     _table("pairing_refusals", "number", "refused codes", integer="number", real="at"),
-    # SQLite orders them by the number that each row of a table has.
     _table(
         "keys",
         "number",
