@@ -1,4 +1,4 @@
-"""A SQL database as the modules of this room use it: statements by name, each database with its own text for them."""
+"""A SQL database as the modules of this folder use it: statements by name, each database with its own text for them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar

@@ -16,12 +16,11 @@ from planwarden.agent.ports.store import Lease, SuspensionRow
 from planwarden.storage.ports.schedules import Attendance
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql import holdings as sql_holdings
-from planwarden.storage.sql.audit import read_row
 from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.lookups import Reads, SqlLookups
 from planwarden.storage.sql.notifications import SqlNotifications
-from planwarden.storage.sql.rows import read_suspension
+from planwarden.storage.sql.rows import read_audit_row, read_suspension
 from planwarden.storage.sql.schedules import SqlSchedules
 from planwarden.storage.sql.sessions import SqlSessions
 from planwarden.storage.sql.tokens import SqlTokens
@@ -178,10 +177,10 @@ class SqlStore(SqlLookups, ABC):
             rows = await self._read_audit("audit_rows", (after, limit))
         else:
             rows = await self._read_audit("audit_rows_of", (execution_id, after, limit))
-        return tuple(map(read_row, rows))
+        return tuple(map(read_audit_row, rows))
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        return tuple(map(read_row, await self._read_audit("task_rows", (execution_id, after, limit))))
+        return tuple(map(read_audit_row, await self._read_audit("task_rows", (execution_id, after, limit))))
 
     async def audit_end(self) -> int:
         return int((await self._read_audit("audit_end"))[0][0])

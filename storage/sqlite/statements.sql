@@ -174,3 +174,7 @@ PRAGMA quick_check(1);
 -- name: user_version
 -- The version of the schema.
 PRAGMA user_version;
+
+-- name: size
+-- The version of the schema, and the size of the database in bytes.
+SELECT user_version, page_count * page_size FROM pragma_user_version, pragma_page_count, pragma_page_size;

@@ -143,16 +143,16 @@ class SqliteStore(SqlStore):
     async def check(self) -> dict[str, int | str]:
         """Facts for a health report: `integrity` is `ok` or SQLite's first complaint; counts of rows; file version."""
 
-        names = ("totals", "quick_check", "user_version")
-        totals, integrity, schema = await self._reader.fetch_all_long(*((name, ()) for name in names))
-        executions, running, pending = totals[0]
+        names = ("totals", "quick_check", "size")
+        totals, integrity, sizes = await self._reader.fetch_all_long(*((name, ()) for name in names))
+        (executions, running, pending), (schema, size_bytes) = totals[0], sizes[0]
         return {
             "integrity": str(integrity[0][0]),
-            "schema": int(schema[0][0]),
+            "schema": int(schema),
             "executions": int(executions),
             "running": int(running),
             "pending": int(pending),
-            "size_bytes": self.path.stat().st_size,
+            "size_bytes": int(size_bytes),
         }
 
     async def close(self) -> None:
