@@ -158,6 +158,12 @@ SELECT least(s.alarm_at, s.expires_at) FROM suspensions AS s
 WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL
 ORDER BY least(s.alarm_at, s.expires_at) LIMIT 1;
 
+-- name: find_claimable
+-- A running execution whose lease nobody has, or ran out so many seconds ago. Others wait for what is found, and what is
+-- not found is not locked: giving a lock back waits for the disk.
+SELECT number, owner, leased_until FROM executions
+WHERE execution_id = $1 AND status = 'running' AND (owner IS NULL OR leased_until <= clock($2) - $3) FOR UPDATE;
+
 -- name: claim
 -- Take over what `find_claimable` found in the same transaction.
 UPDATE executions SET owner = $1, fence = fence + 1, leased_until = clock($2) + $3 WHERE number = $4
@@ -216,6 +222,10 @@ DELETE FROM starts WHERE execution IN (SELECT json_array_elements_text($1::json)
 -- name: prune_synopses
 -- What lists show of finished executions.
 DELETE FROM synopses WHERE execution IN (SELECT json_array_elements_text($1::json)::bigint);
+
+-- name: prune_executions
+-- The rows of finished executions.
+DELETE FROM executions WHERE number IN (SELECT json_array_elements_text($1::json)::bigint);
 
 -- name: totals
 -- For `planwarden doctor`.
@@ -521,13 +531,3 @@ DELETE FROM schedules WHERE schedule_id = $1;
 -- name: waiting_notifications
 -- How many wait for each channel.
 SELECT channel, count(*) FROM notifications GROUP BY channel ORDER BY channel COLLATE "C";
-
--- name: find_claimable
--- A running execution whose lease nobody has, or ran out so many seconds ago. Others wait for what is found, and what is
--- not found is not locked: giving a lock back waits for the disk.
-SELECT number, owner, leased_until FROM executions
-WHERE execution_id = $1 AND status = 'running' AND (owner IS NULL OR leased_until <= clock($2) - $3) FOR UPDATE;
-
--- name: prune_executions
--- The rows of finished executions.
-DELETE FROM executions WHERE number IN (SELECT json_array_elements_text($1::json)::bigint);
