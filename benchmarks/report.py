@@ -303,8 +303,8 @@ def _target_rows(summary: dict[str, Any]) -> Iterable[Row]:
     yield _target("share of the floor, one after the other", share, 0.3, "{:.2f}", at_least=True)
     yield _target("context switches, one after the other", side["switches"]["median"], 14, "{:.1f}")
     yield _target("commits per execution", side["commits"], 8, "{:g}")
-    yield _target("bytes per finished execution", side["finished_bytes"], 4096, "{:.0f}")
-    yield _target("bytes per suspended execution", side["suspended_bytes"], 3072, "{:.0f}")
+    yield _target("bytes per finished execution", side["finished_bytes"], 6144, "{:.0f}")
+    yield _target("bytes per suspended execution", side["suspended_bytes"], 5120, "{:.0f}")
     yield _target("cold resume among 10,000, ms", cold["seconds"]["median"] * 1000, 250, "{:.0f}")
     for name, spread in summary["commands"].items():
         yield _target(f"planwarden {name}, start to exit, ms", spread["median"] * 1000, 250, "{:.0f}")

@@ -4,16 +4,13 @@ The types in `planwarden.agent.core.events` define the JSON: a transaction is a 
 tag and its fields. Decoding checks every type, because a stored row is hostile input: what does not fit is a
 `LogUnreadable`, never a half-built event.
 
-Empty fields at the end of a list are left out, a tenth of the bytes; when they are read, they take their defaults. The
-text does not tell them from the end of a list in a tool's result, or from a string that looks like one. But encoding
-reads its own text back, so that nothing is stored which differs from what was written: where something else was left
-out, everything stays. What differs even so is left to the standard library: it writes lone surrogates (undecodable file
-names), which have no UTF-8, in ASCII, makes lists of tuples, and refuses numbers that are not finite. Decoding falls
-back to it for the same rows. What no reader of the log would accept is never written.
+Encoding reads its own text back, so that nothing is stored which differs from what was written. What differs is left to
+the standard library: it writes lone surrogates (undecodable file names), which have no UTF-8, in ASCII, makes lists of
+tuples, and refuses numbers that are not finite. Decoding falls back to it for the same rows. What no reader of the log
+would accept is never written. A row that has fewer fields than its event takes their defaults.
 """
 
 import json
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -28,12 +25,6 @@ Transaction = tuple[ev.Event, ...]
 
 _ENCODER = msgspec.json.Encoder(enc_hook=plain_value)
 _DECODER = msgspec.json.Decoder(Transaction)
-# With what nearly every step of a plan says of a rejection, its default.
-_EMPTY = rb',(?:null|false|""|\[\]|\{\}|"skip")'
-# Begins with a comma that is not repeated, for which `re` looks many times as quickly. No event has more fields.
-_EMPTY_END = re.compile(_EMPTY + b"(?:" + _EMPTY + rb"){0,30}+(?=\])")
-SHORTENED_BYTES = 16 * 1024
-"""Of text, up to which empty fields are left out; a tool's result may have thousands of what looks like them."""
 
 
 def encode_events(events: Iterable[ev.Event]) -> str:
@@ -53,8 +44,6 @@ def _encode(listed: Transaction) -> str:
         whole = _ENCODER.encode(listed)
     except UnicodeEncodeError:
         whole = b""
-    if len(whole) <= SHORTENED_BYTES and _reads_back(short := _EMPTY_END.sub(b"", whole), listed):
-        return short.decode()
     if _reads_back(whole, listed):
         return whole.decode()
     text = json.dumps(msgspec.to_builtins(listed, enc_hook=plain_value), separators=(",", ":"), allow_nan=False)

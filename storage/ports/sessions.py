@@ -52,7 +52,6 @@ class SessionStore(Protocol):
     * A code that was used, voided or has expired is not found, nor is a session that was ended or has expired.
     * A change that lets a person in, keeps a person out or ends a session is stored together with its row of the audit,
       or not at all.
-    * What belongs to a session, see `ports/browsers.py`, is deleted in the transaction that ends it.
     * Acknowledged means committed.
     """
 

@@ -6,7 +6,6 @@ transactions, so the others may go through a pooler such as PgBouncer.
 
 import re
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.storage.postgres.mark import REFUSED, read_mark
-from planwarden.storage.postgres.statements import SQL
+from planwarden.storage.postgres.statements import SQL, read_migrations
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Value = TypeVar("Value")
@@ -185,7 +184,7 @@ def migrate(connection: Connection, url: str) -> None:
         raise StoreError(f"{name_server(url)} has version {version}; planwarden needs {OLDEST} or newer")
     if connection.execute("SHOW transaction_read_only").fetchone() == ("on",):
         raise StoreError(f"{name_server(url)} {_READ_ONLY}")
-    steps = _read_migrations()
+    steps = read_migrations()
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATING,))
         known = connection.execute("SELECT to_regclass('schema_versions')").fetchone()
@@ -211,8 +210,3 @@ def migrate(connection: Connection, url: str) -> None:
             from planwarden.storage.sql.replay import refuse_unreplayable
 
             refuse_unreplayable(lambda name, given: run(connection, name, given).fetchall(), name_server(url))
-
-
-def _read_migrations() -> list[str]:
-    found = sorted(Path(__file__).with_name("migrations").glob("*.sql"))
-    return [path.read_text(encoding="utf-8") for path in found]

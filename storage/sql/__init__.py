@@ -1,1 +1,1 @@
-"""What every SQL database keeps in the same way: tokens, sessions, keys, grants, notifications; how rows are read."""
+"""What both databases share: the statements and the schema, the store above appends, how rows are read."""

@@ -1,4 +1,4 @@
-"""A SQL database as the modules of this room use it: statements by name, each database with its own text for them."""
+"""A SQL database as the modules of this folder use it: statements by name, each database with its own text for them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -49,12 +49,20 @@ class Liveness(Protocol):
         """True only when the owner's process is certainly gone."""
         ...
 
+    async def find_dead(self) -> list[str]:
+        """Return the owners of leases whose processes are certainly gone."""
+        ...
+
 
 class Database(Protocol):
     """Raises `StoreError` when the medium fails."""
 
-    async def write(self, operation: Callable[[SqlTransaction], Result]) -> Result:
-        """The operation's result, once it is committed."""
+    async def write(self, operation: Callable[[SqlTransaction], Result], *, is_large: bool = False) -> Result:
+        """The operation's result, once it is committed. A large one may take long."""
+        ...
+
+    async def execute(self, name: str, parameters: Sequence[object]) -> int:
+        """The number of rows that the statement `name` wrote, once it is committed."""
         ...
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:

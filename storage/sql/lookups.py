@@ -13,8 +13,7 @@ from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import FoundId, Header, Log, StartedExecution, SuspensionRow, SuspensionRowPage
 from planwarden.storage.sql.database import Rows
-from planwarden.storage.sql.rows import read_header, read_key, read_log, read_suspension
-from planwarden.storage.sql.starts import read_start
+from planwarden.storage.sql.rows import read_header, read_key, read_log, read_start, read_suspension
 from planwarden.storage.sql.synopses import list_parameters, read_page
 
 

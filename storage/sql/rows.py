@@ -10,9 +10,10 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, StoreError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.state import TRANSITIONS
 from planwarden.agent.ports.holdings import HeldKey
-from planwarden.agent.ports.store import Header, SuspensionRow
+from planwarden.agent.ports.store import Header, StartedExecution, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events
 
 _KEY_COLUMNS = ("key", "tool_name", "fields", "holder", "principal", "taken_at", "ends_at")
@@ -108,3 +109,18 @@ def read_key(row: tuple[Any, ...]) -> HeldKey:
         return msgspec.convert(found, HeldKey)
     except (ValueError, TypeError) as error:
         raise StoreError(f"the once key {found['key']!r} is damaged: {error}; restore a backup") from error
+
+
+def read_start(row: tuple[Any, ...]) -> StartedExecution:
+    """The execution that a row of `find_start` names."""
+    return StartedExecution(execution_id=row[0], thread_id=row[1], request=row[2])
+
+
+def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
+    """A row as stored; what is wrong with its content is found by its hash, not here."""
+    sequence, at, kind, execution_id, suspension_id, text, hash_ = row
+    try:
+        entry = AuditEntry(kind=kind, facts=read_object(text), execution_id=execution_id, suspension_id=suspension_id)
+        return AuditRow(sequence=sequence, at=float(at), entry=entry, hash=bytes(hash_))
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"row {sequence} of the audit is damaged: {error}; restore a backup") from error

@@ -13,12 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.storage.mark import MARKED
 from planwarden.storage.sqlite.mark import read_mark
-from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.statements import SQL, read_migrations
 
 APPLICATION_ID = 0x706C7764  # "plwd"
 WAL_RESET_FIXED = (3, 51, 3)
@@ -221,10 +222,10 @@ def latest_version() -> int:
     return len(migrations())
 
 
+@cache
 def migrations() -> list[str]:
-    """The scripts that bring a file from one schema to the next, oldest first."""
-    found = sorted(Path(__file__).with_name("migrations").glob("*.sql"))
-    return [path.read_text(encoding="utf-8") for path in found]
+    """Return the scripts that bring a file from one schema to the next, oldest first."""
+    return read_migrations()
 
 
 def _statements(script: str) -> list[str]:

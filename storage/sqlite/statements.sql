@@ -1,680 +1,167 @@
+-- The statements that only SQLite runs.
+
 -- name: create_execution
 -- A new execution; fails on the unique index when the thread has an unfinished one.
 INSERT INTO executions (execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence,
                         leased_until, plan_digest, step_count, steps_done)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?);
-
--- name: find_start
--- The execution that a principal started with a key.
-SELECT x.execution_id, x.thread_id, s.request FROM starts AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.principal = ? AND s.key = ?;
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $11, $12);
 
 -- name: thread_end
 -- The newest execution of a thread.
-SELECT execution_id, version FROM executions WHERE thread_id = ? ORDER BY number DESC LIMIT 1;
+SELECT execution_id, version FROM executions WHERE thread_id = $1 ORDER BY number DESC LIMIT 1;
 
 -- name: unfinished_plan
 -- The oldest unfinished execution of a plan, and a key that started it. `+` keeps SQLite from the index of principals,
 -- in which it would look at every execution of this one.
 SELECT x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
-FROM executions AS x WHERE x.plan_digest = ? AND +x.principal = ? ORDER BY x.number LIMIT 1;
+FROM executions AS x WHERE x.plan_digest = $1 AND +x.principal = $2 ORDER BY x.number LIMIT 1;
 
 -- name: add_start
 -- The key that started an execution, checked before in the same transaction.
-INSERT INTO starts (principal, key, execution, request) VALUES (?, ?, ?, ?);
+INSERT INTO starts (principal, key, execution, request) VALUES ($1, $2, $3, $4);
 
 -- name: end_execution
 -- An execution is finished: its thread may have another one, and its plan be started again without a warning. With NULL it
 -- goes on after it was finished, if it was.
-UPDATE executions SET ended_at = ?1, plan_digest = CASE WHEN ?1 IS NULL THEN plan_digest END
-WHERE number = ?2 AND ended_at IS NOT ?1;
+UPDATE executions SET ended_at = $1, plan_digest = CASE WHEN $1 IS NULL THEN plan_digest END
+WHERE number = $2 AND ended_at IS NOT $1;
 
 -- name: unfinished_of_thread
 -- The unfinished execution of a thread.
-SELECT execution_id FROM executions WHERE thread_id = ? AND ended_at IS NULL;
+SELECT execution_id FROM executions WHERE thread_id = $1 AND ended_at IS NULL;
 
 -- name: find_row
 -- The row of an execution, and who owns it.
-SELECT number, owner, fence, leased_until FROM executions WHERE execution_id = ?;
+SELECT number, owner, fence, leased_until FROM executions WHERE execution_id = $1;
 
 -- name: extend_running
 -- The owner's next version of an execution that goes on running. It sets nothing that an index has, because SQLite writes
 -- an index anew wherever one of its columns is set, changed or not.
-UPDATE executions SET version = ?, updated_at = ?, step_count = coalesce(?, step_count),
-    steps_done = coalesce(?, steps_done), leased_until = ?
-WHERE number = ? AND execution_id = ? AND version = ? AND owner = ? AND fence = ? AND status = 'running';
+UPDATE executions SET version = $1, updated_at = $2, step_count = coalesce($3, step_count),
+    steps_done = coalesce($4, steps_done), leased_until = $5
+WHERE number = $6 AND execution_id = $7 AND version = $8 AND owner = $9 AND fence = $10 AND status = 'running';
 
 -- name: extend_execution
 -- The next version, with who owns it from now on. Updates nothing unless owner, fence and version are still those.
-UPDATE executions SET version = ?, updated_at = ?, step_count = coalesce(?, step_count),
-    steps_done = coalesce(?, steps_done), leased_until = ?, status = ?, owner = ?, fence = ?
-WHERE number = ? AND execution_id = ? AND version = ? AND owner IS ? AND fence = ?;
+UPDATE executions SET version = $1, updated_at = $2, step_count = coalesce($3, step_count),
+    steps_done = coalesce($4, steps_done), leased_until = $5, status = $6, owner = $7, fence = $8
+WHERE number = $9 AND execution_id = $10 AND version = $11 AND owner IS $12 AND fence = $13;
 
 -- name: add_events
 -- One transaction's events.
-INSERT INTO events (execution, first, at, body, checksum) VALUES (?, ?, ?, ?, ?);
+INSERT INTO events (execution, first, at, body, checksum) VALUES ($1, $2, $3, $4, $5);
 
 -- name: write_synopsis
 -- What a list shows of an execution, from its creation on, and again when its plan changes.
-INSERT INTO synopses (execution, title, is_goal, host, saved_plan, tools, fault, search) VALUES (?, ?, ?, ?, ?, ?, '', ?)
+INSERT INTO synopses (execution, title, is_goal, host, saved_plan, tools, fault, search) VALUES ($1, $2, $3, $4, $5, $6, '', $7)
 ON CONFLICT (execution) DO UPDATE
 SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host, saved_plan = excluded.saved_plan,
     tools = excluded.tools, search = excluded.search;
 
 -- name: write_fault
 -- Why an execution was finished without success; nothing when it goes on.
-UPDATE synopses SET fault = ?1 WHERE execution = ?2 AND fault <> ?1;
+UPDATE synopses SET fault = $1 WHERE execution = $2 AND fault <> $1;
 
 -- name: add_artifact
 -- Content beside the log; the same content of an execution is stored once.
-INSERT INTO artifacts (execution, artifact_id, media_type, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
-
--- name: find_artifact
--- Content by its id, from any execution of the thread.
-SELECT a.media_type, a.data FROM executions AS x JOIN artifacts AS a ON a.execution = x.number
-WHERE x.thread_id = ? AND a.artifact_id = ? LIMIT 1;
+INSERT INTO artifacts (execution, artifact_id, media_type, data) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
 -- name: read_guarded
 -- The columns that a guard compares.
-SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = ?;
+SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = $1;
 
 -- name: open_suspension
 -- A new suspension.
 INSERT INTO suspensions (suspension_id, execution, addressee, risk_rank, status, digest, created_at, expires_at, alarm_at)
-VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?);
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8);
 
 -- name: revise_suspension
 -- A suspension was revised before it was answered.
-UPDATE suspensions SET digest = ?, risk_rank = ?, expires_at = ?, alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
+UPDATE suspensions SET digest = $1, risk_rank = $2, expires_at = $3, alarm_at = $4 WHERE suspension_id = $5 AND status = 'pending';
 
 -- name: remind_suspension
 -- An alarm fired: when the next one is due.
-UPDATE suspensions SET alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
+UPDATE suspensions SET alarm_at = $1 WHERE suspension_id = $2 AND status = 'pending';
 
 -- name: answer_suspension
 -- The answer. Updates nothing if the suspension has one already.
-UPDATE suspensions SET status = ?, closed_at = ? WHERE suspension_id = ? AND status = 'pending';
+UPDATE suspensions SET status = $1, closed_at = $2 WHERE suspension_id = $3 AND status = 'pending';
 
 -- name: withdraw_suspensions
 -- The pending suspensions of an execution that ended.
-UPDATE suspensions SET status = 'withdrawn', closed_at = ? WHERE execution = ? AND status = 'pending';
-
--- name: header
--- One execution's row.
-SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
-FROM executions WHERE execution_id = ?;
-
--- name: headers
--- Several executions' rows.
-SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
-FROM executions WHERE execution_id IN (SELECT value FROM json_each(?));
-
--- name: thread
--- A thread's executions, oldest first.
-SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
-FROM executions WHERE thread_id = ? ORDER BY number;
-
--- name: executions
--- The newest executions.
-SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
-FROM executions ORDER BY number DESC LIMIT ?;
-
--- name: executions_of
--- The newest executions of a principal.
-SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
-FROM executions WHERE principal = ? ORDER BY number DESC LIMIT ?;
-
--- name: list_executions
--- A page of executions, the newest activity first, below the position ?1, ?2. Unfinished ones are few enough to sort; the
--- others are in the order of an index. Without a word to look for, no text is read.
-SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, p.active_at, x.step_count,
-       x.steps_done, s.title, s.is_goal, s.host, s.saved_plan, s.fault,
-       (SELECT q.suspension_id FROM suspensions AS q
-        WHERE q.execution = x.number AND q.status = 'pending' AND q.addressee = 'human' ORDER BY q.number LIMIT 1),
-       (SELECT min(q.addressee) FROM suspensions AS q WHERE q.execution = x.number AND q.status = 'pending'),
-       x.number
-FROM (
-    SELECT * FROM (
-        SELECT x.number, x.updated_at AS active_at
-        FROM executions AS x INDEXED BY unfinished_executions CROSS JOIN synopses AS s ON s.execution = x.number
-        WHERE x.ended_at IS NULL AND (x.updated_at, x.number) < (?1, ?2)
-          AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
-          AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
-          AND (?8 = '' OR instr(s.search, ?8)) AND (?9 = '' OR instr(s.search, ?9))
-          AND (?10 = '' OR instr(s.search, ?10)) AND (?11 = '' OR instr(s.search, ?11))
-          AND (?12 = '' OR instr(s.search, ?12))
-        ORDER BY x.updated_at DESC, x.number DESC LIMIT ?13)
-    UNION ALL
-    SELECT * FROM (
-        SELECT x.number, x.ended_at
-        FROM executions AS x INDEXED BY finished_executions CROSS JOIN synopses AS s ON s.execution = x.number
-        WHERE x.ended_at IS NOT NULL AND (x.ended_at, x.number) < (?1, ?2)
-          AND (?3 IS NULL OR x.status = ?3) AND (?4 IS NULL OR s.host = ?4) AND (?5 IS NULL OR s.saved_plan = ?5)
-          AND (?6 IS NULL OR instr(s.tools, ?6)) AND (?7 IS NULL OR x.principal = ?7)
-          AND (?8 = '' OR instr(s.search, ?8)) AND (?9 = '' OR instr(s.search, ?9))
-          AND (?10 = '' OR instr(s.search, ?10)) AND (?11 = '' OR instr(s.search, ?11))
-          AND (?12 = '' OR instr(s.search, ?12))
-        ORDER BY x.ended_at DESC, x.number DESC LIMIT ?13)
-    ORDER BY 2 DESC, 1 DESC LIMIT ?13
-) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number
-ORDER BY p.active_at DESC, p.number DESC;
-
--- name: list_hosts
--- The hosts of the newest executions.
-SELECT DISTINCT host FROM (SELECT host FROM synopses ORDER BY execution DESC LIMIT ?) WHERE host <> '' ORDER BY host;
-
--- name: walk
--- Executions by id, a page after another.
-SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
-FROM executions WHERE execution_id > ? ORDER BY execution_id LIMIT ?;
-
--- name: log
--- One execution's row with its whole log.
-SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
-       x.leased_until, e.first, e.at, e.body, e.checksum
-FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number WHERE x.execution_id = ?1 ORDER BY e.first;
-
--- name: read_events
--- The log of an execution, starting with the transaction that contains the wanted sequence.
-SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number
-  AND e.first >= coalesce((SELECT max(f.first) FROM events AS f WHERE f.execution = x.number AND f.first <= ?2), 0)
-WHERE x.execution_id = ?1
-ORDER BY e.first;
-
--- name: find_suspension
--- One suspension.
-SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at, s.alarm_at
-FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = ?;
-
--- name: find_ids
--- Ids of each kind that begin so, with their threads. No such text is greater than the one that goes on with the last
--- character of all.
-SELECT * FROM (
-    SELECT 'execution', execution_id, thread_id FROM executions
-    WHERE execution_id >= ?1 AND execution_id < ?1 || char(1114111) ORDER BY execution_id LIMIT ?2)
-UNION ALL SELECT * FROM (
-    SELECT 'suspension', s.suspension_id, x.thread_id FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-    WHERE s.suspension_id >= ?1 AND s.suspension_id < ?1 || char(1114111) ORDER BY s.suspension_id LIMIT ?2)
-UNION ALL SELECT * FROM (
-    SELECT DISTINCT 'thread', thread_id, thread_id FROM executions
-    WHERE thread_id >= ?1 AND thread_id < ?1 || char(1114111) ORDER BY thread_id LIMIT ?2);
-
--- name: pending_suspensions
--- A page of pending suspensions that people and callers answer, oldest first.
-SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at, s.alarm_at
-FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status = 'pending' AND s.addressee <> 'clock' AND s.number > ?1
-  AND (?2 IS NULL OR x.principal = ?2) AND (?3 IS NULL OR x.thread_id = ?3) AND (?4 IS NULL OR s.addressee = ?4)
-ORDER BY s.number LIMIT ?5;
-
--- name: count_suspensions
--- The number of pending suspensions that match.
-SELECT count(*) FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status = 'pending' AND s.addressee <> 'clock'
-  AND (?1 IS NULL OR x.principal = ?1) AND (?2 IS NULL OR x.thread_id = ?2) AND (?3 IS NULL OR s.addressee = ?3);
-
--- name: count_open
--- The number of pending suspensions of all principals, without reading their executions.
-SELECT count(*) FROM suspensions WHERE status = 'pending' AND addressee <> 'clock' AND (?1 IS NULL OR addressee = ?1);
-
--- name: place_of_suspension
--- Where a page ended, in each order of pages. No row if the suspension does not belong to the principal.
-SELECT s.number, s.risk_rank, s.closed_at FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.suspension_id = ?1 AND (?2 IS NULL OR x.principal = ?2);
-
--- name: due_suspensions
--- Pending suspensions that have an alarm due or a passed deadline: the earliest of each principal, then the second, ...
-SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at, s.alarm_at
-FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
-  AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) <= ?1
-ORDER BY row_number() OVER (
-    PARTITION BY x.principal ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at))
-), min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT ?2;
-
--- name: next_deadline
--- The earliest alarm or deadline of a pending suspension.
-SELECT min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) FROM suspensions AS s
-WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
-ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT 1;
-
--- name: claim
--- Take over a running execution whose lease nobody has, or ran out before the given time.
-UPDATE executions SET owner = ?, fence = fence + 1, leased_until = ?
-WHERE execution_id = ? AND status = 'running' AND (owner IS NULL OR leased_until <= ?)
-RETURNING fence;
+UPDATE suspensions SET status = 'withdrawn', closed_at = $1 WHERE execution = $2 AND status = 'pending';
 
 -- name: unowned
 -- Running executions that nobody owns, except those in the JSON list.
-SELECT execution_id, leased_until FROM executions INDEXED BY unfinished_executions
-WHERE ended_at IS NULL AND status = 'running' AND owner IS NULL AND execution_id NOT IN (SELECT value FROM json_each(?))
-ORDER BY number LIMIT ?;
-
--- name: orphans
--- Running executions without a lease that is valid after the given time, those that are newer than the given one.
-SELECT execution_id FROM executions INDEXED BY unfinished_executions
-WHERE ended_at IS NULL AND status = 'running' AND (owner IS NULL OR leased_until <= ?)
-  AND number > coalesce((SELECT number FROM executions WHERE execution_id = ?), 0)
-ORDER BY number LIMIT ?;
+SELECT number, execution_id, leased_until FROM executions INDEXED BY unfinished_executions
+WHERE ended_at IS NULL AND status = 'running' AND owner IS NULL AND execution_id NOT IN (SELECT value FROM json_each($1))
+ORDER BY number LIMIT $2;
 
 -- name: owners
 -- The owners of leases, valid or not.
 SELECT DISTINCT owner FROM executions INDEXED BY unfinished_executions
 WHERE ended_at IS NULL AND status = 'running' AND owner IS NOT NULL;
 
--- name: expire_owner
--- End the leases of a process that is known to be dead. When they would have run out says how long ago it lived.
-UPDATE executions INDEXED BY unfinished_executions SET owner = NULL
-WHERE ended_at IS NULL AND status = 'running' AND owner = ?;
-
--- name: confirm
--- Extend one lease, if its holder still has it.
-UPDATE executions SET leased_until = ? WHERE execution_id = ? AND owner = ? AND fence = ?;
-
--- name: renew
--- Extend the leases of a living process on what runs there.
-UPDATE executions INDEXED BY unfinished_executions SET leased_until = ?
-WHERE ended_at IS NULL AND status = 'running' AND owner = ? AND execution_id IN (SELECT value FROM json_each(?));
-
--- name: release
--- Give up one lease.
-UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND owner = ? AND fence = ?;
-
--- name: prunable
--- Finished executions that have not changed since the given time.
-SELECT number, execution_id FROM executions WHERE ended_at < ? LIMIT 500;
-
--- name: count_prunable
--- How many executions `prunable` finds in all, and when the oldest of them last changed.
-SELECT count(*), min(ended_at) FROM executions WHERE ended_at < ?;
-
--- name: prune_events
--- The log of one finished execution.
-DELETE FROM events WHERE execution = ?;
-
--- name: prune_suspensions
--- The suspensions of one finished execution.
-DELETE FROM suspensions WHERE execution = ?;
-
--- name: prune_artifacts
--- The artifacts of one finished execution.
-DELETE FROM artifacts WHERE execution = ?;
-
--- name: prune_starts
--- The keys of one finished execution.
-DELETE FROM starts WHERE execution = ?;
-
--- name: prune_synopses
--- What lists show of one finished execution.
-DELETE FROM synopses WHERE execution = ?;
-
--- name: prune_execution
--- The row of one finished execution.
-DELETE FROM executions WHERE number = ?;
-
--- name: totals
--- For `planwarden doctor`.
-SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE ended_at IS NULL AND status = 'running'),
-       (SELECT count(*) FROM suspensions WHERE status = 'pending');
-
--- name: add_token
--- A new bearer token, known by the hash of its secret only. Nothing is stored when its id or its hash is taken.
-INSERT INTO tokens (token_id, secret_hash, principal, role, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING;
-
--- name: find_token
--- The token with that hash, whatever its state.
-SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens WHERE secret_hash = ?;
-
--- name: tokens
--- All tokens, oldest first.
-SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens ORDER BY number;
-
--- name: revoke_tokens
--- One token by its id, or all tokens of a principal. A token that was revoked before keeps its time.
-UPDATE tokens SET revoked_at = ?1 WHERE (token_id = ?2 OR principal = ?2) AND revoked_at IS NULL
-RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
-
--- name: waiting_suspensions
--- A page of pending suspensions to people, the most dangerous first; ?1 and ?2 are where the page before it ended.
-SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at, s.alarm_at
-FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status = 'pending' AND s.addressee = 'human' AND (s.risk_rank, s.number) > (?1, ?2)
-ORDER BY s.risk_rank, s.number LIMIT ?3;
-
--- name: decided_suspensions
--- A page of closed suspensions to people, the last decision first; ?1 and ?2 are where the page before it ended.
-SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at, s.alarm_at
-FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status <> 'pending' AND s.addressee = 'human' AND (?1 IS NULL OR (s.closed_at, s.number) < (?1, ?2))
-ORDER BY s.closed_at DESC, s.number DESC LIMIT ?3;
-
--- name: add_code
--- A new one-time code.
-INSERT INTO codes (hash, pairing, principal, is_typed, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?);
-
--- name: code
--- A code that can still be used.
-SELECT hash, pairing, principal, is_typed, created_at, expires_at, attempts FROM codes
-WHERE hash = ? AND used_at IS NULL AND expires_at > ?;
-
--- name: use_code
--- The use of a code. Updates nothing if the code was used, voided or has expired.
-UPDATE codes SET used_at = ? WHERE hash = ? AND used_at IS NULL AND expires_at > ? RETURNING pairing;
-
--- name: void_pairing
--- Void the other codes of a pairing when one of them was used.
-UPDATE codes SET used_at = ? WHERE pairing = ? AND used_at IS NULL;
-
--- name: count_attempt
--- A wrong passphrase. It counts for the whole pairing.
-UPDATE codes SET attempts = attempts + 1
-WHERE pairing = (SELECT pairing FROM codes WHERE hash = ?) AND used_at IS NULL AND expires_at > ?
-RETURNING pairing, attempts;
-
--- name: void_codes
--- Void every unused code.
-UPDATE codes SET used_at = ? WHERE used_at IS NULL;
-
--- name: forget_codes
--- Delete codes that expired before the given time.
-DELETE FROM codes WHERE expires_at < ?;
-
--- name: add_refusal
--- A code was wrong.
-INSERT INTO pairing_refusals (at) VALUES (?);
-
--- name: forget_refusals
--- Delete refusals that no longer count.
-DELETE FROM pairing_refusals WHERE at <= ?;
-
--- name: count_refusals
--- The number of wrong codes, for the lockout.
-SELECT count(*) FROM pairing_refusals WHERE at > ?;
-
--- name: add_session
--- A browser was let in.
-INSERT INTO sessions (hash, principal, created_at, expires_at) VALUES (?, ?, ?, ?);
-
--- name: session
--- A session that is still open.
-SELECT hash, principal, created_at, expires_at FROM sessions WHERE hash = ? AND ended_at IS NULL AND expires_at > ?;
-
--- name: end_session
--- Logging out.
-UPDATE sessions SET ended_at = ? WHERE hash = ? AND ended_at IS NULL AND expires_at > ?;
-
--- name: end_sessions
--- End every open session.
-UPDATE sessions SET ended_at = ? WHERE ended_at IS NULL AND expires_at > ?;
-
--- name: forget_sessions
--- Delete sessions that expired before the given time.
-DELETE FROM sessions WHERE expires_at < ?;
-
--- name: open_inbox
--- An inbox starts to listen.
-INSERT OR REPLACE INTO inboxes (owner, url, started_at) VALUES (?, ?, ?);
-
--- name: close_inbox
--- An inbox stops listening.
-DELETE FROM inboxes WHERE owner = ?;
-
--- name: inboxes
--- Where inboxes listen, newest first.
-SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
-
--- name: add_nonce
--- A challenge's nonce.
-INSERT INTO nonces (nonce, purpose, session, suspension_id, digest, content, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?);
-
--- name: take_nonce
--- Use a nonce up. Exactly one of racing calls gets the row.
-DELETE FROM nonces WHERE nonce = ? RETURNING nonce, purpose, session, suspension_id, digest, content, expires_at;
-
--- name: forget_nonces
--- Delete expired nonces.
-DELETE FROM nonces WHERE expires_at <= ?;
-
--- name: limit_nonces
--- Delete all but the newest nonces of a session.
-DELETE FROM nonces WHERE session = ?1
-    AND number NOT IN (SELECT number FROM nonces WHERE session = ?1 ORDER BY number DESC LIMIT ?2);
-
--- name: key
--- One key, revoked or not.
-SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
-WHERE key_id = ?;
-
--- name: keys
--- Keys of one principal or of all, oldest first.
-SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
-WHERE ? IS NULL OR principal = ? ORDER BY created_at, rowid;
-
--- name: count_keys
--- The number of a principal's keys that are not revoked.
-SELECT count(*) FROM keys WHERE principal = ? AND revoked_at IS NULL;
-
--- name: add_key
--- The public half of a person's key.
-INSERT INTO keys (key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: use_key
--- Count a signature. Updates nothing for a revoked or foreign key, or if its count has not grown.
-UPDATE keys SET sign_count = ?, used_at = ?
-WHERE key_id = ? AND principal = ? AND revoked_at IS NULL AND (sign_count < ? OR (sign_count = 0 AND ? = 0));
-
--- name: revoke_key
--- Revoke a key. Updates nothing if it was revoked before.
-UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL;
-
--- name: last_audit
--- The end of the chain, and the policy under which the newest rows were written.
-SELECT sequence, hash, (SELECT facts FROM audit WHERE kind = 'policy' ORDER BY sequence DESC LIMIT 1)
-FROM audit ORDER BY sequence DESC LIMIT 1;
-
 -- name: add_audit
 -- One row of the audit. The caller chooses the number, because the hash covers it.
-INSERT INTO audit (sequence, at, kind, execution_id, suspension_id, facts, hash) VALUES (?, ?, ?, ?, ?, ?, ?);
-
--- name: audit_rows
--- A page of the audit, oldest first.
-SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
-WHERE sequence > ? ORDER BY sequence LIMIT ?;
+INSERT INTO audit (sequence, at, kind, execution_id, suspension_id, facts, hash) VALUES ($1, $2, $3, $4, $5, $6, $7);
 
 -- name: audit_rows_of
 -- A page of what the audit says of one execution, oldest first. Without `+`, SQLite puts the id in for the column in the
 -- other condition, and then uses no index.
 SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
-WHERE substr(execution_id, 1, 8) = substr(?1, 1, 8) AND execution_id IS NOT NULL AND +execution_id = ?1 AND sequence > ?2
-ORDER BY sequence LIMIT ?3;
-
--- name: task_rows
--- A page of what the audit says of one execution as a task, oldest first; the condition is that of the index audit_of_tasks.
-SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
-WHERE (kind = 'form_closed' OR kind = 'link_answered' OR kind = 'task_ended') AND execution_id = ? AND sequence > ?
-ORDER BY sequence LIMIT ?;
+WHERE substr(execution_id, 1, 8) = substr($1, 1, 8) AND execution_id IS NOT NULL AND +execution_id = $1 AND sequence > $2
+ORDER BY sequence LIMIT $3;
 
 -- name: audit_end
 -- The highest number that a row ever had.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit';
 
--- name: add_grant
--- A standing approval.
-INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before,
-                    expires_at, owner, created_by, assurance, channel, created_at, revoked_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
 -- name: uses_left
 -- How often a grant can still be used, ?3 being the day; no row when it is over or revoked.
-SELECT uses - used + CASE WHEN step IS NULL THEN 0 WHEN used_on < ?3 THEN used ELSE used_before END
-FROM grants WHERE grant_id = ?1 AND expires_at > ?2 AND revoked_at IS NULL;
+SELECT uses - used + CASE WHEN step IS NULL THEN 0 WHEN used_on < $3 THEN used ELSE used_before END
+FROM grants WHERE grant_id = $1 AND expires_at > $2 AND revoked_at IS NULL;
 
 -- name: use_grant
 -- One use on the day ?2, checked before in the same transaction. All expressions see the row as it was.
-UPDATE grants SET used = used + 1, used_before = CASE WHEN used_on < ?2 THEN used ELSE used_before END,
-                  used_on = max(used_on, ?2)
-WHERE grant_id = ?1;
-
--- name: revoke_grant
--- The end of a grant: nothing is updated when it was revoked before.
-UPDATE grants SET revoked_at = ? WHERE grant_id = ? AND revoked_at IS NULL;
-
--- name: grants
--- Newest grants first; with ?1 only those that can still be used at that time.
-SELECT grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before, expires_at,
-       owner, created_by, assurance, channel, created_at, revoked_at FROM grants
-WHERE ?1 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > ?1)
-ORDER BY number DESC LIMIT ?2;
+UPDATE grants SET used = used + 1, used_before = CASE WHEN used_on < $2 THEN used ELSE used_before END,
+                  used_on = max(used_on, $2)
+WHERE grant_id = $1;
 
 -- name: find_once_key
 -- The business key, if it is held at that time.
-SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys WHERE key = ? AND ends_at > ?;
-
--- name: find_once_keys
--- Those of a JSON list that are held at that time.
-SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
-WHERE key IN (SELECT value FROM json_each(?)) AND ends_at > ? ORDER BY number;
-
--- name: once_keys
--- Those of calls that are held at the time ?1, of one tool or all, newest first.
-SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
-WHERE ends_at > ?1 AND tool_name <> '' AND (?2 IS NULL OR tool_name = ?2) ORDER BY number DESC LIMIT ?3;
-
--- name: take_once_key
--- A key for its new holder; with ?8, the time now, nothing is written when somebody holds it.
-INSERT INTO once_keys (key, tool_name, fields, holder, principal, taken_at, ends_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (key) DO UPDATE SET tool_name = excluded.tool_name, fields = excluded.fields, holder = excluded.holder,
-    principal = excluded.principal, taken_at = excluded.taken_at, ends_at = max(ends_at, excluded.ends_at)
-WHERE ?8 IS NULL OR ends_at <= ?8;
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys WHERE key = $1 AND ends_at > $2;
 
 -- name: free_once_keys
 -- What a call gives back.
-DELETE FROM once_keys WHERE holder = ?;
-
--- name: forget_once_key
--- A person means a second call.
-DELETE FROM once_keys WHERE key = ?;
-
--- name: sweep_once_keys
--- A few that ended before the given time.
-DELETE FROM once_keys WHERE number IN (SELECT number FROM once_keys WHERE ends_at <= ? ORDER BY ends_at LIMIT ?);
+DELETE FROM once_keys WHERE holder = $1;
 
 -- name: spent_shares
 -- What others took of a budget, and how many, at the time ?2; ?3 lists holders that do not count.
 SELECT total(amount), count(*) FROM budget_shares
-WHERE budget = ?1 AND ends_at > ?2 AND holder NOT IN (SELECT value FROM json_each(?3));
+WHERE budget = $1 AND ends_at > $2 AND holder NOT IN (SELECT value FROM json_each($3));
 
 -- name: shares_room_at
 -- When a budget has as much room as it lacks: ?4 in sum, ?5 in number; NULL if never.
 SELECT min(ends_at) FROM (
     SELECT ends_at, sum(amount) OVER ended AS amount, count(*) OVER ended AS count FROM budget_shares
-    WHERE budget = ?1 AND ends_at > ?2 AND holder NOT IN (SELECT value FROM json_each(?3))
+    WHERE budget = $1 AND ends_at > $2 AND holder NOT IN (SELECT value FROM json_each($3))
     WINDOW ended AS (ORDER BY ends_at, number)
-) WHERE amount >= ?4 AND count >= ?5;
+) WHERE amount >= $4 AND count >= $5;
 
 -- name: take_share
 -- A call's share of a budget; the same call again has it once.
-INSERT INTO budget_shares (budget, holder, amount, ends_at) VALUES (?, ?, ?, ?)
+INSERT INTO budget_shares (budget, holder, amount, ends_at) VALUES ($1, $2, $3, $4)
 ON CONFLICT (holder, budget) DO UPDATE SET amount = excluded.amount, ends_at = max(ends_at, excluded.ends_at);
 
 -- name: free_shares
 -- What a call gives back.
-DELETE FROM budget_shares WHERE holder = ?;
-
--- name: sweep_shares
--- A few that ended before the given time.
-DELETE FROM budget_shares WHERE number IN (SELECT number FROM budget_shares WHERE ends_at <= ? ORDER BY ends_at LIMIT ?);
+DELETE FROM budget_shares WHERE holder = $1;
 
 -- name: add_notification
 -- A message to one channel, due at once.
 INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts, next_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?7);
-
--- name: notifications_span
--- At most how many there are, without counting them.
-SELECT coalesce((SELECT max(number) FROM notifications) - (SELECT min(number) FROM notifications) + 1, 0);
-
--- name: drop_oldest_notifications
--- All but the newest.
-DELETE FROM notifications WHERE number <= (SELECT number FROM notifications ORDER BY number DESC LIMIT 1 OFFSET ?)
-RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
-
--- name: is_notification_due
--- Whether there is something to deliver to a channel.
-SELECT 1 FROM notifications WHERE channel = ? AND next_at <= ? LIMIT 1;
-
--- name: claim_notifications
--- The claimer's until ?1; nobody else finds them before.
-UPDATE notifications SET attempts = attempts + 1, next_at = ?1
-WHERE number IN (SELECT number FROM notifications WHERE channel = ?2 AND next_at <= ?3 ORDER BY next_at, number LIMIT ?4)
-RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
-
--- name: postpone_notification
--- Try again later; nothing is updated when somebody else has claimed it meanwhile.
-UPDATE notifications SET next_at = ? WHERE notification_id = ? AND attempts = ?;
-
--- name: delete_notification
--- It was delivered, by whomever.
-DELETE FROM notifications WHERE notification_id = ?;
-
--- name: give_up_notification
--- It will not be delivered; nothing is deleted when somebody else has claimed it meanwhile.
-DELETE FROM notifications WHERE notification_id = ? AND attempts = ?;
-
--- name: old_notifications
--- Messages of before ?1 to channels that are not in the JSON list ?2, and that nobody is delivering now.
-DELETE FROM notifications WHERE created_at < ?1 AND next_at <= ?3 AND channel NOT IN (SELECT value FROM json_each(?2))
-RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
-
--- name: count_schedules
--- How many there are.
-SELECT count(*) FROM schedules;
-
--- name: add_schedule
--- A schedule of a saved plan; nothing is inserted when the answer to the same request was lost.
-INSERT INTO schedules (schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at,
-                       next_at, starting_at, queued, last_execution, recent, due_at, version)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (schedule_id) DO NOTHING;
-
--- name: find_schedule
--- One schedule.
-SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
-       starting_at, queued, last_execution, recent, version
-FROM schedules WHERE schedule_id = ?;
-
--- name: schedules
--- All of them, oldest first.
-SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
-       starting_at, queued, last_execution, recent, version
-FROM schedules ORDER BY number;
-
--- name: due_schedules
--- Those that a process has to look at, earliest first.
-SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
-       starting_at, queued, last_execution, recent, version
-FROM schedules WHERE due_at <= ? ORDER BY due_at, number;
-
--- name: change_schedule
--- The next state; nothing is updated when the row has changed since it was read.
-UPDATE schedules SET paused_at = ?, next_at = ?, starting_at = ?, queued = ?, last_execution = ?, recent = ?,
-    due_at = ?, version = version + 1
-WHERE schedule_id = ? AND version = ?;
-
--- name: remove_schedule
--- The end of a schedule.
-DELETE FROM schedules WHERE schedule_id = ?;
-
--- name: waiting_notifications
--- How many wait for each channel.
-SELECT channel, count(*) FROM notifications GROUP BY channel ORDER BY channel;
+VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $7);
 
 -- name: data_version
 -- Changes whenever another connection has changed the file.
@@ -687,3 +174,7 @@ PRAGMA quick_check(1);
 -- name: user_version
 -- The version of the schema.
 PRAGMA user_version;
+
+-- name: size
+-- The version of the schema, and the size of the database in bytes.
+SELECT user_version, page_count * page_size FROM pragma_user_version, pragma_page_count, pragma_page_size;

@@ -85,8 +85,11 @@ class SqliteDatabase:
         self._writer = writer
         self._reader = reader
 
-    async def write(self, operation: Callable[[SqliteTransaction], Result]) -> Result:
-        return await self._writer.run(lambda connection: operation(SqliteTransaction(connection)))
+    async def write(self, operation: Callable[[SqliteTransaction], Result], *, is_large: bool = False) -> Result:
+        return await self._writer.run(lambda connection: operation(SqliteTransaction(connection)), is_large=is_large)
+
+    async def execute(self, name: str, parameters: Sequence[object]) -> int:
+        return await self._writer.run(lambda connection: connection.execute(SQL[name], parameters).rowcount)
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         return await self._reader.fetch(name, parameters)
@@ -95,8 +98,9 @@ class SqliteDatabase:
 class OwnerLiveness:
     """Implements `Liveness` and `Attendance` over the owners that are known here."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, owners: Owners, reads: Reads) -> None:
         self._owners = owners
+        self._reads = reads
         self._ticker = f"{TICKER}{secrets.token_hex(8)}"
 
     async def announce(self, owner: str) -> None:
@@ -104,6 +108,9 @@ class OwnerLiveness:
 
     async def is_dead(self, owner: str) -> bool:
         return self._owners.is_dead(owner)
+
+    async def find_dead(self) -> list[str]:
+        return [str(owner) for (owner,) in await self._reads.fetch("owners") if self._owners.is_dead(owner)]
 
     async def attend(self) -> None:
         self._owners.announce(self._ticker)

@@ -22,7 +22,7 @@ from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key
 from planwarden.storage.postgres.hints import EVERYTHING
 from planwarden.storage.postgres.store import PostgresStore
-from planwarden.storage.postgres.transaction import PostgresTransaction
+from planwarden.storage.sql.database import SqlTransaction
 from tests.storage.suite import Scribe
 from tests.storage.test_grants import make_grant
 from tests.support.certificates import make_certificate
@@ -159,14 +159,14 @@ async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStor
 async def test_an_operation_that_is_repeated_forgets_what_its_first_attempt_refused(store: PostgresStore) -> None:
     attempts = 0
 
-    def work(transaction: PostgresTransaction) -> int:
+    def work(transaction: SqlTransaction) -> int:
         nonlocal attempts
         attempts += 1
         if attempts == 1:
             raise InvalidArguments("not yet")
         return attempts
 
-    def fail_once(transaction: PostgresTransaction) -> None:
+    def fail_once(transaction: SqlTransaction) -> None:
         if attempts == 1:
             raise psycopg.errors.SerializationFailure("again")
 
@@ -178,7 +178,7 @@ async def test_an_operation_that_is_repeated_forgets_what_its_first_attempt_refu
 
     is_busy, may_go_on = threading.Event(), threading.Event()
 
-    def occupy(transaction: PostgresTransaction) -> bool:
+    def occupy(transaction: SqlTransaction) -> bool:
         is_busy.set()
         return may_go_on.wait()
 

@@ -122,10 +122,10 @@ async def test_an_upgrade_of_postgresql_is_rolled_back_as_well(tmp_path: Path, m
     for store in back_end.opened:
         await store.close()
     back_end.opened.clear()
-    known = postgres._read_migrations()  # pyright: ignore[reportPrivateUsage]
+    known = postgres.read_migrations()
     newer = [*known, "ALTER TABLE executions ADD COLUMN region text;"]
     with monkeypatch.context() as changed:
-        changed.setattr(postgres, "_read_migrations", lambda: newer)
+        changed.setattr(postgres, "read_migrations", lambda: newer)
         with pytest.raises(StoreError, match=r"cannot continue execution 'wrong' .* from event 4 \(StepCompleted\)"):
             back_end.connect()
     with closing(psycopg.connect(back_end.url)) as connection:

@@ -27,7 +27,7 @@ Dump = dict[str, list[dict[str, Any]]]
 
 OWN = {"position", "token", "owner", "leased_until"}
 """Columns that one database has for itself, or that belong to processes."""
-UNNUMBERED = {"artifacts", "keys"}
+UNNUMBERED = {"artifacts"}
 """Tables that have no column of numbers in one of the databases."""
 PROCESSES = {
     *("inboxes", "owners", "audit_unsealed", "audit_state", "schema_versions", "move_mark", "sqlite_sequence"),

@@ -1,0 +1,533 @@
+-- The statements that both databases run; DIALECT in the statements.py of each says in what it differs.
+
+-- name: find_start
+-- The execution that a principal started with a key.
+SELECT x.execution_id, x.thread_id, s.request FROM starts AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.principal = $1 AND s.key = $2;
+
+-- name: find_artifact
+-- Content by its id, from any execution of the thread.
+SELECT a.media_type, a.data FROM executions AS x JOIN artifacts AS a ON a.execution = x.number
+WHERE x.thread_id = $1 AND a.artifact_id = $2 LIMIT 1;
+
+-- name: header
+-- One execution's row.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE execution_id = $1;
+
+-- name: headers
+-- Several executions' rows.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE execution_id IN (SELECT json_array_elements_text($1::json));
+
+-- name: thread
+-- A thread's executions, oldest first.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE thread_id = $1 ORDER BY number;
+
+-- name: executions
+-- The newest executions.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions ORDER BY number DESC LIMIT $1;
+
+-- name: executions_of
+-- The newest executions of a principal.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE principal = $1 ORDER BY number DESC LIMIT $2;
+
+-- name: list_executions
+-- A page of executions, the newest activity first, below the position $1, $2. Unfinished ones are few enough to sort; the
+-- others are in the order of an index. Without a word to look for, no text is read.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, p.active_at, x.step_count,
+       x.steps_done, s.title, s.is_goal, s.host, s.saved_plan, s.fault,
+       (SELECT q.suspension_id FROM suspensions AS q
+        WHERE q.execution = x.number AND q.status = 'pending' AND q.addressee = 'human' ORDER BY q.number LIMIT 1),
+       (SELECT min(q.addressee) FROM suspensions AS q WHERE q.execution = x.number AND q.status = 'pending'),
+       x.number
+FROM (
+    SELECT * FROM (
+        SELECT x.number, x.updated_at AS active_at
+        FROM executions AS x INDEXED BY unfinished_executions CROSS JOIN synopses AS s ON s.execution = x.number
+        WHERE x.ended_at IS NULL AND (x.updated_at, x.number) < ($1::float8, $2::bigint)
+          AND ($3::text IS NULL OR x.status = $3) AND ($4::text IS NULL OR s.host = $4)
+          AND ($5::text IS NULL OR s.saved_plan = $5) AND ($6::text IS NULL OR strpos(s.tools, $6) > 0)
+          AND ($7::text IS NULL OR x.principal = $7)
+          AND ($8::text = '' OR strpos(s.search, $8) > 0) AND ($9::text = '' OR strpos(s.search, $9) > 0)
+          AND ($10::text = '' OR strpos(s.search, $10) > 0) AND ($11::text = '' OR strpos(s.search, $11) > 0)
+          AND ($12::text = '' OR strpos(s.search, $12) > 0)
+        ORDER BY x.updated_at DESC, x.number DESC LIMIT $13) AS unfinished
+    UNION ALL
+    SELECT * FROM (
+        SELECT x.number, x.ended_at
+        FROM executions AS x INDEXED BY finished_executions CROSS JOIN synopses AS s ON s.execution = x.number
+        WHERE x.ended_at IS NOT NULL AND (x.ended_at, x.number) < ($1::float8, $2::bigint)
+          AND ($3::text IS NULL OR x.status = $3) AND ($4::text IS NULL OR s.host = $4)
+          AND ($5::text IS NULL OR s.saved_plan = $5) AND ($6::text IS NULL OR strpos(s.tools, $6) > 0)
+          AND ($7::text IS NULL OR x.principal = $7)
+          AND ($8::text = '' OR strpos(s.search, $8) > 0) AND ($9::text = '' OR strpos(s.search, $9) > 0)
+          AND ($10::text = '' OR strpos(s.search, $10) > 0) AND ($11::text = '' OR strpos(s.search, $11) > 0)
+          AND ($12::text = '' OR strpos(s.search, $12) > 0)
+        ORDER BY x.ended_at DESC, x.number DESC LIMIT $13) AS finished
+    ORDER BY 2 DESC, 1 DESC LIMIT $13
+) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number
+ORDER BY p.active_at DESC, p.number DESC;
+
+-- name: list_hosts
+-- The hosts of the newest executions.
+SELECT DISTINCT host FROM (SELECT host FROM synopses ORDER BY execution DESC LIMIT $1) AS newest
+WHERE host <> '' ORDER BY host;
+
+-- name: walk
+-- Executions by id, a page after another.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE execution_id COLLATE "C" > $1 ORDER BY execution_id COLLATE "C" LIMIT $2;
+
+-- name: log
+-- One execution's row with its whole log.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until, e.first, e.at, e.body, e.checksum
+FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number WHERE x.execution_id = $1 ORDER BY e.first;
+
+-- name: read_events
+-- The log of an execution, starting with the transaction that contains the wanted sequence.
+SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number
+  AND e.first >= coalesce((SELECT max(f.first) FROM events AS f WHERE f.execution = x.number AND f.first <= $2), 0)
+WHERE x.execution_id = $1
+ORDER BY e.first;
+
+-- name: find_suspension
+-- One suspension.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = $1;
+
+-- name: find_ids
+-- Ids of each kind that begin so, with their threads. No such text is greater than the one that goes on with the last
+-- character of all.
+SELECT * FROM (
+    SELECT 'execution', execution_id, thread_id FROM executions
+    WHERE execution_id COLLATE "C" >= $1 AND execution_id COLLATE "C" < $1 || chr(1114111)
+    ORDER BY execution_id COLLATE "C" LIMIT $2) AS a
+UNION ALL SELECT * FROM (
+    SELECT 'suspension', s.suspension_id, x.thread_id FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+    WHERE s.suspension_id COLLATE "C" >= $1 AND s.suspension_id COLLATE "C" < $1 || chr(1114111)
+    ORDER BY s.suspension_id COLLATE "C" LIMIT $2) AS b
+UNION ALL SELECT * FROM (
+    SELECT 'thread', thread_id, thread_id FROM executions
+    WHERE thread_id COLLATE "C" >= $1 AND thread_id COLLATE "C" < $1 || chr(1114111)
+    GROUP BY thread_id ORDER BY thread_id COLLATE "C" LIMIT $2) AS c;
+
+-- name: pending_suspensions
+-- A page of pending suspensions that people and callers answer, oldest first.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee <> 'clock' AND s.number > $1
+  AND ($2::text IS NULL OR x.principal = $2) AND ($3::text IS NULL OR x.thread_id = $3)
+  AND ($4::text IS NULL OR s.addressee = $4)
+ORDER BY s.number LIMIT $5;
+
+-- name: count_suspensions
+-- The number of pending suspensions that match.
+SELECT count(*) FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee <> 'clock'
+  AND ($1::text IS NULL OR x.principal = $1) AND ($2::text IS NULL OR x.thread_id = $2)
+  AND ($3::text IS NULL OR s.addressee = $3);
+
+-- name: count_open
+-- The number of pending suspensions of all principals, without reading their executions.
+SELECT count(*) FROM suspensions WHERE status = 'pending' AND addressee <> 'clock' AND ($1::text IS NULL OR addressee = $1);
+
+-- name: place_of_suspension
+-- Where a page ended, in each order of pages. No row if the suspension does not belong to the principal.
+SELECT s.number, s.risk_rank, s.closed_at FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.suspension_id = $1 AND ($2::text IS NULL OR x.principal = $2);
+
+-- name: due_suspensions
+-- Pending suspensions that have an alarm due or a passed deadline: the earliest of each principal, then the second, ...
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL AND least(s.alarm_at, s.expires_at) <= clock($1)
+ORDER BY row_number() OVER (PARTITION BY x.principal ORDER BY least(s.alarm_at, s.expires_at)),
+    least(s.alarm_at, s.expires_at) LIMIT $2;
+
+-- name: next_deadline
+-- The earliest alarm or deadline of a pending suspension.
+SELECT least(s.alarm_at, s.expires_at) FROM suspensions AS s
+WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL
+ORDER BY least(s.alarm_at, s.expires_at) LIMIT 1;
+
+-- name: find_claimable
+-- A running execution whose lease nobody has, or ran out so many seconds ago. Others wait for what is found, and what is
+-- not found is not locked: giving a lock back waits for the disk.
+SELECT number, owner, leased_until FROM executions
+WHERE execution_id = $1 AND status = 'running' AND (owner IS NULL OR leased_until <= clock($2) - $3) FOR UPDATE;
+
+-- name: claim
+-- Take over what `find_claimable` found in the same transaction.
+UPDATE executions SET owner = $1, fence = fence + 1, leased_until = clock($2) + $3 WHERE number = $4
+RETURNING fence, leased_until;
+
+-- name: orphans
+-- Running executions without a lease that is valid in so many seconds, those that are newer than the given one.
+SELECT execution_id FROM executions INDEXED BY unfinished_executions
+WHERE ended_at IS NULL AND status = 'running' AND (owner IS NULL OR leased_until <= clock($1) + $2)
+  AND number > coalesce((SELECT number FROM executions WHERE execution_id = $3), 0)
+ORDER BY number LIMIT $4;
+
+-- name: expire_owner
+-- End the leases of a process that is known to be dead. When they would have run out says how long ago it lived.
+UPDATE executions INDEXED BY unfinished_executions SET owner = NULL
+WHERE ended_at IS NULL AND status = 'running' AND owner = $1;
+
+-- name: confirm
+-- Extend one lease, if its holder still has it.
+UPDATE executions SET leased_until = clock($1) + $2 WHERE execution_id = $3 AND owner = $4 AND fence = $5;
+
+-- name: renew
+-- Extend the leases of a living process on what runs there.
+UPDATE executions INDEXED BY unfinished_executions SET leased_until = clock($1) + $2
+WHERE ended_at IS NULL AND status = 'running' AND owner = $3
+  AND execution_id IN (SELECT json_array_elements_text($4::json));
+
+-- name: release
+-- Give up one lease.
+UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = $1 AND owner = $2 AND fence = $3;
+
+-- name: prunable
+-- Finished executions that have not changed since the given time.
+SELECT number, execution_id FROM executions WHERE ended_at < $1 ORDER BY ended_at, number LIMIT 500 FOR UPDATE SKIP LOCKED;
+
+-- name: count_prunable
+-- How many executions `prunable` finds in all, and when the oldest of them last changed.
+SELECT count(*), min(ended_at) FROM executions WHERE ended_at < $1;
+
+-- name: prune_events
+-- The logs of finished executions, by a JSON list of numbers.
+DELETE FROM events WHERE execution IN (SELECT json_array_elements_text($1::json)::bigint);
+
+-- name: prune_suspensions
+-- The suspensions of finished executions.
+DELETE FROM suspensions WHERE execution IN (SELECT json_array_elements_text($1::json)::bigint);
+
+-- name: prune_artifacts
+-- The artifacts of finished executions.
+DELETE FROM artifacts WHERE execution IN (SELECT json_array_elements_text($1::json)::bigint);
+
+-- name: prune_starts
+-- The keys of finished executions.
+DELETE FROM starts WHERE execution IN (SELECT json_array_elements_text($1::json)::bigint);
+
+-- name: prune_synopses
+-- What lists show of finished executions.
+DELETE FROM synopses WHERE execution IN (SELECT json_array_elements_text($1::json)::bigint);
+
+-- name: prune_executions
+-- The rows of finished executions.
+DELETE FROM executions WHERE number IN (SELECT json_array_elements_text($1::json)::bigint);
+
+-- name: totals
+-- For `planwarden doctor`.
+SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE ended_at IS NULL AND status = 'running'),
+       (SELECT count(*) FROM suspensions WHERE status = 'pending');
+
+-- name: add_token
+-- A new bearer token, known by the hash of its secret only. Nothing is stored when its id or its hash is taken.
+INSERT INTO tokens (token_id, secret_hash, principal, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT DO NOTHING;
+
+-- name: find_token
+-- The token with that hash, whatever its state.
+SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens WHERE secret_hash = $1;
+
+-- name: tokens
+-- All tokens, oldest first.
+SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens ORDER BY number;
+
+-- name: revoke_tokens
+-- One token by its id, or all tokens of a principal. A token that was revoked before keeps its time.
+UPDATE tokens SET revoked_at = $1 WHERE (token_id = $2 OR principal = $2) AND revoked_at IS NULL
+RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
+
+-- name: waiting_suspensions
+-- A page of pending suspensions to people, the most dangerous first; $1 and $2 are where the page before it ended.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee = 'human' AND (s.risk_rank, s.number) > ($1, $2)
+ORDER BY s.risk_rank, s.number LIMIT $3;
+
+-- name: decided_suspensions
+-- A page of closed suspensions to people, the last decision first; $1 and $2 are where the page before it ended.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status <> 'pending' AND s.addressee = 'human' AND ($1::float8 IS NULL OR (s.closed_at, s.number) < ($1, $2::bigint))
+ORDER BY s.closed_at DESC, s.number DESC LIMIT $3;
+
+-- name: add_code
+-- A new one-time code.
+INSERT INTO codes (hash, pairing, principal, is_typed, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: code
+-- A code that can still be used.
+SELECT hash, pairing, principal, is_typed, created_at, expires_at, attempts FROM codes
+WHERE hash = $1 AND used_at IS NULL AND expires_at > $2;
+
+-- name: use_code
+-- The use of a code. Updates nothing if the code was used, voided or has expired.
+UPDATE codes SET used_at = $1 WHERE hash = $2 AND used_at IS NULL AND expires_at > $3 RETURNING pairing;
+
+-- name: void_pairing
+-- Void the other codes of a pairing when one of them was used.
+UPDATE codes SET used_at = $1 WHERE pairing = $2 AND used_at IS NULL;
+
+-- name: count_attempt
+-- A wrong passphrase. It counts for the whole pairing.
+UPDATE codes SET attempts = attempts + 1
+WHERE pairing = (SELECT pairing FROM codes WHERE hash = $1) AND used_at IS NULL AND expires_at > $2
+RETURNING pairing, attempts;
+
+-- name: void_codes
+-- Void every unused code.
+UPDATE codes SET used_at = $1 WHERE used_at IS NULL;
+
+-- name: forget_codes
+-- Delete codes that expired before the given time.
+DELETE FROM codes WHERE expires_at < $1;
+
+-- name: add_refusal
+-- A code was wrong.
+INSERT INTO pairing_refusals (at) VALUES ($1);
+
+-- name: forget_refusals
+-- Delete refusals that no longer count.
+DELETE FROM pairing_refusals WHERE at <= $1;
+
+-- name: count_refusals
+-- The number of wrong codes, for the lockout.
+SELECT count(*) FROM pairing_refusals WHERE at > $1;
+
+-- name: add_session
+-- A browser was let in.
+INSERT INTO sessions (hash, principal, created_at, expires_at) VALUES ($1, $2, $3, $4);
+
+-- name: session
+-- A session that is still open.
+SELECT hash, principal, created_at, expires_at FROM sessions WHERE hash = $1 AND ended_at IS NULL AND expires_at > $2;
+
+-- name: end_session
+-- Logging out.
+UPDATE sessions SET ended_at = $1 WHERE hash = $2 AND ended_at IS NULL AND expires_at > $3;
+
+-- name: end_sessions
+-- End every open session.
+UPDATE sessions SET ended_at = $1 WHERE ended_at IS NULL AND expires_at > $2;
+
+-- name: forget_sessions
+-- Delete sessions that expired before the given time.
+DELETE FROM sessions WHERE expires_at < $1;
+
+-- name: open_inbox
+-- An inbox starts to listen.
+INSERT INTO inboxes (owner, url, started_at) VALUES ($1, $2, $3)
+ON CONFLICT (owner) DO UPDATE SET url = excluded.url, started_at = excluded.started_at;
+
+-- name: close_inbox
+-- An inbox stops listening.
+DELETE FROM inboxes WHERE owner = $1;
+
+-- name: inboxes
+-- Where inboxes listen, newest first.
+SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
+
+-- name: add_nonce
+-- A challenge's nonce.
+INSERT INTO nonces (nonce, purpose, session, suspension_id, digest, content, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7);
+
+-- name: take_nonce
+-- Use a nonce up. Exactly one of racing calls gets the row.
+DELETE FROM nonces WHERE nonce = $1 RETURNING nonce, purpose, session, suspension_id, digest, content, expires_at;
+
+-- name: forget_nonces
+-- Delete expired nonces.
+DELETE FROM nonces WHERE expires_at <= $1;
+
+-- name: limit_nonces
+-- Delete all but the newest nonces of a session.
+DELETE FROM nonces WHERE session = $1
+    AND number NOT IN (SELECT number FROM nonces WHERE session = $1 ORDER BY number DESC LIMIT $2);
+
+-- name: key
+-- One key, revoked or not.
+SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
+WHERE key_id = $1;
+
+-- name: keys
+-- Keys of one principal or of all, oldest first.
+SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
+WHERE $1::text IS NULL OR principal = $2 ORDER BY created_at, number;
+
+-- name: count_keys
+-- The number of a principal's keys that are not revoked.
+SELECT count(*) FROM keys WHERE principal = $1 AND revoked_at IS NULL;
+
+-- name: add_key
+-- The public half of a person's key.
+INSERT INTO keys (key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: use_key
+-- Count a signature. Updates nothing for a revoked or foreign key, or if its count has not grown.
+UPDATE keys SET sign_count = $1, used_at = $2
+WHERE key_id = $3 AND principal = $4 AND revoked_at IS NULL AND (sign_count < $5 OR (sign_count = 0 AND $6 = 0));
+
+-- name: revoke_key
+-- Revoke a key. Updates nothing if it was revoked before.
+UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
+
+-- name: last_audit
+-- The end of the chain, and the policy under which the newest rows were written.
+SELECT sequence, hash, (SELECT facts FROM audit WHERE kind = 'policy' ORDER BY sequence DESC LIMIT 1)
+FROM audit ORDER BY sequence DESC LIMIT 1;
+
+-- name: audit_rows
+-- A page of the audit, oldest first.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE sequence > $1 ORDER BY sequence LIMIT $2;
+
+-- name: task_rows
+-- A page of what the audit says of one execution as a task, oldest first; the condition is that of the index audit_of_tasks.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE (kind = 'form_closed' OR kind = 'link_answered' OR kind = 'task_ended') AND execution_id = $1 AND sequence > $2
+ORDER BY sequence LIMIT $3;
+
+-- name: add_grant
+-- A standing approval.
+INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before,
+                    expires_at, owner, created_by, assurance, channel, created_at, revoked_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+
+-- name: revoke_grant
+-- The end of a grant: nothing is updated when it was revoked before.
+UPDATE grants SET revoked_at = $1 WHERE grant_id = $2 AND revoked_at IS NULL;
+
+-- name: grants
+-- Newest grants first; with $1 only those that can still be used at that time.
+SELECT grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before, expires_at,
+       owner, created_by, assurance, channel, created_at, revoked_at FROM grants
+WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT NULL) AND expires_at > $1)
+ORDER BY number DESC LIMIT $2;
+
+-- name: find_once_keys
+-- Those of a JSON list that are held at that time.
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
+WHERE key IN (SELECT json_array_elements_text($1::json)) AND ends_at > $2 ORDER BY number;
+
+-- name: once_keys
+-- Those of calls that are held at the time $1, of one tool or all, newest first.
+SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
+WHERE ends_at > $1 AND tool_name <> '' AND ($2::text IS NULL OR tool_name = $2) ORDER BY number DESC LIMIT $3;
+
+-- name: take_once_key
+-- A key for its new holder; with $8, the time now, nothing is written when somebody holds it.
+INSERT INTO once_keys (key, tool_name, fields, holder, principal, taken_at, ends_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (key) DO UPDATE SET tool_name = excluded.tool_name, fields = excluded.fields, holder = excluded.holder,
+    principal = excluded.principal, taken_at = excluded.taken_at, ends_at = greatest(once_keys.ends_at, excluded.ends_at)
+WHERE $8::float8 IS NULL OR once_keys.ends_at <= $8;
+
+-- name: forget_once_key
+-- A person means a second call.
+DELETE FROM once_keys WHERE key = $1;
+
+-- name: sweep_once_keys
+-- A few that ended before the given time.
+DELETE FROM once_keys WHERE number IN (
+    SELECT number FROM once_keys WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 FOR UPDATE SKIP LOCKED);
+
+-- name: sweep_shares
+-- A few that ended before the given time.
+DELETE FROM budget_shares WHERE number IN (
+    SELECT number FROM budget_shares WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 FOR UPDATE SKIP LOCKED);
+
+-- name: notifications_span
+-- At most how many there are, without counting them.
+SELECT coalesce((SELECT max(number) FROM notifications) - (SELECT min(number) FROM notifications) + 1, 0);
+
+-- name: drop_oldest_notifications
+-- All but the newest.
+DELETE FROM notifications WHERE number <= (SELECT number FROM notifications ORDER BY number DESC LIMIT 1 OFFSET $1)
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: is_notification_due
+-- Whether there is something to deliver to a channel.
+SELECT 1 FROM notifications WHERE channel = $1 AND next_at <= $2 LIMIT 1;
+
+-- name: claim_notifications
+-- The claimer's until $1; nobody else finds them before.
+UPDATE notifications SET attempts = attempts + 1, next_at = $1
+WHERE number IN (SELECT number FROM notifications WHERE channel = $2 AND next_at <= $3
+                 ORDER BY next_at, number LIMIT $4 FOR UPDATE SKIP LOCKED)
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: postpone_notification
+-- Try again later; nothing is updated when somebody else has claimed it meanwhile.
+UPDATE notifications SET next_at = $1 WHERE notification_id = $2 AND attempts = $3;
+
+-- name: delete_notification
+-- It was delivered, by whomever.
+DELETE FROM notifications WHERE notification_id = $1;
+
+-- name: give_up_notification
+-- It will not be delivered; nothing is deleted when somebody else has claimed it meanwhile.
+DELETE FROM notifications WHERE notification_id = $1 AND attempts = $2;
+
+-- name: old_notifications
+-- Messages of before $1 to channels that are not in the JSON list $2, and that nobody is delivering now.
+DELETE FROM notifications WHERE created_at < $1 AND next_at <= $3
+    AND channel NOT IN (SELECT json_array_elements_text($2::json))
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: count_schedules
+-- How many there are.
+SELECT count(*) FROM schedules;
+
+-- name: add_schedule
+-- A schedule of a saved plan; nothing is inserted when the answer to the same request was lost.
+INSERT INTO schedules (schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at,
+                       next_at, starting_at, queued, last_execution, recent, due_at, version)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+ON CONFLICT (schedule_id) DO NOTHING;
+
+-- name: find_schedule
+-- One schedule.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules WHERE schedule_id = $1;
+
+-- name: schedules
+-- All of them, oldest first.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules ORDER BY number;
+
+-- name: due_schedules
+-- Those that a process has to look at, earliest first.
+SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
+       starting_at, queued, last_execution, recent, version
+FROM schedules WHERE due_at <= $1 ORDER BY due_at, number;
+
+-- name: change_schedule
+-- The next state; nothing is updated when the row has changed since it was read.
+UPDATE schedules SET paused_at = $1, next_at = $2, starting_at = $3, queued = $4, last_execution = $5, recent = $6,
+    due_at = $7, version = version + 1
+WHERE schedule_id = $8 AND version = $9;
+
+-- name: remove_schedule
+-- The end of a schedule.
+DELETE FROM schedules WHERE schedule_id = $1;
+
+-- name: waiting_notifications
+-- How many wait for each channel.
+SELECT channel, count(*) FROM notifications GROUP BY channel ORDER BY channel COLLATE "C";

@@ -1,0 +1,190 @@
+"""What both databases do in the same way beside appends: leases, grants, keys, the audit, and what else a store keeps.
+
+Every law of the port is a condition in SQL, checked inside the transaction that relies on it.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+
+from planwarden.agent.common.errors import LeaseLost
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry, AuditRow, build_pruned_entry
+from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.store import Lease, SuspensionRow
+from planwarden.storage.ports.schedules import Attendance
+from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql import holdings as sql_holdings
+from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
+from planwarden.storage.sql.keys import SqlKeys
+from planwarden.storage.sql.lookups import Reads, SqlLookups
+from planwarden.storage.sql.notifications import SqlNotifications
+from planwarden.storage.sql.rows import read_audit_row, read_suspension
+from planwarden.storage.sql.schedules import SqlSchedules
+from planwarden.storage.sql.sessions import SqlSessions
+from planwarden.storage.sql.tokens import SqlTokens
+
+PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "executions")
+
+
+class SqlStore(SqlLookups, ABC):
+    """The part of `CompleteStore` that needs nothing but statements by name."""
+
+    def __init__(
+        self,
+        reads: Reads,
+        database: Database,
+        clock: Clock,
+        lease_s: float,
+        *,
+        liveness: Liveness,
+        attendance: Attendance,
+    ) -> None:
+        super().__init__(reads, clock)
+        self._database = database
+        self._lease_s = lease_s
+        self._liveness = liveness
+        self.tokens = SqlTokens(database)
+        self.sessions = SqlSessions(database, liveness)
+        """Codes and sessions of the inbox."""
+        self.notifications = SqlNotifications(database, clock)
+        self.schedules = SqlSchedules(database, clock, attendance)
+        """Schedules of saved plans."""
+        self.signing_keys = SqlKeys(database)
+        """Keys with which people sign."""
+
+    @abstractmethod
+    def _find_times(self) -> tuple[float | None, float | None]:
+        """Return now and steady seconds; None where the database's own are used."""
+
+    def _change_grants(self, transaction: SqlTransaction) -> None:
+        """Do what other processes need in order to read their copy of the grants again."""
+
+    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
+        return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._find_times()[0], limit))))
+
+    async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
+        await self._liveness.announce(owner)
+        await self.expire_dead()
+
+        def take(transaction: SqlTransaction) -> Lease | None:
+            _, steady = self._find_times()
+            row = transaction.execute("find_claimable", (execution_id, steady, silent_s)).fetchone()
+            if row is None:
+                return None
+            number, former_owner, former_end = row
+            [(fence, end)] = transaction.execute("claim", (owner, steady, self._lease_s, number)).fetchall()
+            left_s = end - former_end if former_end else None
+            return Lease(execution_id, owner, int(fence), is_from_silent=former_owner is not None, left_s=left_s)
+
+        return await self._database.write(take)
+
+    async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
+        await self.expire_dead()
+        rows = await self._reads.fetch("orphans", (self._find_times()[1], ahead_s, after, limit))
+        return tuple(row[0] for row in rows)
+
+    async def expire_dead(self) -> None:
+        dead = await self._liveness.find_dead()
+        if dead:
+            await self._database.write(
+                lambda transaction: [transaction.execute("expire_owner", (name,)).rowcount for name in dead]
+            )
+
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
+        names = json.dumps([*execution_ids])
+        await self._database.execute("renew", (self._find_times()[1], self._lease_s, owner, names))
+
+    async def confirm(self, lease: Lease) -> None:
+        parameters = (self._find_times()[1], self._lease_s, lease.execution_id, lease.owner, lease.fence)
+        if not await self._database.execute("confirm", parameters):
+            raise LeaseLost(f"execution {lease.execution_id!r} is owned by another process")
+
+    async def release(self, lease: Lease) -> None:
+        await self._database.execute("release", (lease.execution_id, lease.owner, lease.fence))
+
+    async def count_prunable(self, before: float) -> tuple[int, float | None]:
+        """Return how many executions `prune` would delete, and when the oldest of them last changed."""
+        [(count, oldest)] = await self._reads.fetch_long("count_prunable", (before,))
+        return int(count), oldest
+
+    async def prune(self, before: float) -> int:
+        def delete(transaction: SqlTransaction) -> int:
+            rows = transaction.execute("prunable", (before,)).fetchall()
+            if rows:
+                numbers = json.dumps([row[0] for row in rows])
+                for table in PRUNED_TABLES:
+                    transaction.execute(f"prune_{table}", (numbers,))
+                transaction.add_audit((build_pruned_entry([row[1] for row in rows]),), self._clock.now())
+            return len(rows)
+
+        total = 0
+        while pruned := await self._database.write(delete, is_large=True):
+            total += pruned
+        return total
+
+    async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
+        def add(transaction: SqlTransaction) -> None:
+            sql_grants.add_grant(transaction, grant)
+            transaction.add_audit((entry,), self._clock.now())
+            self._change_grants(transaction)
+
+        await self._database.write(add)
+
+    async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
+        def revoke(transaction: SqlTransaction) -> bool:
+            now = self._clock.now()
+            is_revoked = sql_grants.revoke_grant(transaction, grant_id, now)
+            if is_revoked:
+                transaction.add_audit((entry,), now)
+                self._change_grants(transaction)
+            return is_revoked
+
+        return await self._database.write(revoke)
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        open_at = self._clock.now() if only_open else None
+        return tuple(map(sql_grants.read_grant, await self._reads.fetch("grants", (open_at, limit))))
+
+    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+        def take(transaction: SqlTransaction) -> bool:
+            now = self._clock.now()
+            is_taken = sql_holdings.take_key(transaction, once, holder, now)
+            if is_taken:
+                transaction.add_audit((entry,), now)
+            return is_taken
+
+        return await self._database.write(take)
+
+    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+        def forget(transaction: SqlTransaction) -> bool:
+            is_forgotten = sql_holdings.forget_key(transaction, key)
+            if is_forgotten:
+                transaction.add_audit((entry,), self._clock.now())
+            return is_forgotten
+
+        return await self._database.write(forget)
+
+    async def audit(self, entries: Sequence[AuditEntry]) -> None:
+        now = self._clock.now()
+        await self._database.write(lambda transaction: transaction.add_audit(entries, now))
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        if execution_id is None:
+            rows = await self._read_audit("audit_rows", (after, limit))
+        else:
+            rows = await self._read_audit("audit_rows_of", (execution_id, after, limit))
+        return tuple(map(read_audit_row, rows))
+
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        return tuple(map(read_audit_row, await self._read_audit("task_rows", (execution_id, after, limit))))
+
+    async def audit_end(self) -> int:
+        return int((await self._read_audit("audit_end"))[0][0])
+
+    async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        """Return rows of the audit; what was committed before belongs to the answer."""
+        return await self._reads.fetch(name, parameters)
