@@ -43,11 +43,12 @@ from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.policy import PathsNeeded
-from planwarden.agent.ports.store import Append, Lease, Store
+from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
+from planwarden.agent.runtime.ownership import Ownership, OwnershipEvent
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction import (
     Command,
@@ -69,9 +70,6 @@ RETRY_S = 1.0
 STREAM_NOTIFY_S = 0.5
 """The shortest time between two notifications of watchers about an answer that a model is writing."""
 STREAM_CHARS = 2_000
-CERTAIN_S = 1.0
-"""Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead as
-soon: one that stood still meanwhile would send what another one has settled."""
 
 running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
 """Execution id and thread id of the run that the current task belongs to, for log lines."""
@@ -130,10 +128,7 @@ class Run:
         self._context = context
         self.execution = execution
         """The state as committed."""
-        self.lease = lease
-        self._is_owner_gone = lease is None or not lease.is_from_silent
-        self._confirmed_at = -math.inf
-        """Steady seconds of a moment when the lease was certainly this process's."""
+        self._ownership = Ownership(lease, seems_foreign=seems_foreign)
         self._waiting: list[JobOutcome | Command] = []
         self._is_committing = False
         self._inflight: dict[str, anyio.CancelScope] = {}
@@ -150,8 +145,16 @@ class Run:
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
         self._notified_at = -math.inf
-        self.is_foreign = self._is_owner_unproven = seems_foreign
-        """Another process owns the execution; only answers can be recorded through this run."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """None when this process does not own the execution."""
+        return self._ownership.lease
+
+    @property
+    def is_foreign(self) -> bool:
+        """Another process owns the execution, or seems to; only commands can be recorded through this run."""
+        return self._ownership.is_elsewhere
 
     @property
     def is_busy(self) -> bool:
@@ -180,7 +183,7 @@ class Run:
                 if job is not None:
                     outcome = await self._perform(job)
                     if self.is_foreign:
-                        del self._inflight[job.key]
+                        self._end_jobs(job.key)
                         self.submit(self._build_report(outcome))
                         return
                     self._waiting.append(outcome)
@@ -265,7 +268,7 @@ class Run:
             if self._doubt is not None:
                 facts = await self._settle_doubt(self._doubt, facts)
             if self.is_foreign:
-                self._give_up_outcomes(facts)
+                self._turn_into_reports(facts)
             if self._is_stale:
                 await self._catch_up()
             if not (facts or self.execution.version):
@@ -296,37 +299,56 @@ class Run:
         while (transaction := self._build_transaction(facts, arrived, found, follows=follows)).missing is not None:
             await self._look_up(transaction, transaction.missing, found)
         is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
-        append = None
         try:
             if transaction.recorded:
-                append = self._build_append(transaction, follows=follows, is_over=is_over)
-                confirmed_at = self._context.store.clock.steady()
-                self.lease = await self._context.store.append(append)
-                self._confirmed_at = confirmed_at
-            elif is_over or (transaction.jobs and self.lease is None):
-                await self._own_without_append(is_over=is_over)
-        except CommitUnknown:
-            if append is not None:
-                self._doubt = _Doubt(append, transaction, arrived)
-            raise
+                await self._append(transaction, arrived, follows=follows, is_over=is_over)
+            elif is_over:
+                await self._release()
+            elif transaction.jobs and self.lease is None:
+                await self._claim_or_raise()
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._attend_to(refusal, facts, transaction, found, follows=follows)
         if transaction.commands:
             await _follow_commands(transaction)
-        for key in arrived:
-            del self._inflight[key]
-        self._apply_commit(transaction)
-        if self._is_owner_unproven and follows and self.execution.status == "running":
-            await self._take_if_owner_is_gone()
+        self._end_jobs(*arrived)
+        self._take_over_commit(transaction)
+        if self._ownership.state == "unproven" and follows and self.execution.status == "running":
+            await self._claim_if_owner_is_gone()
         return transaction.jobs
 
-    async def _own_without_append(self, *, is_over: bool) -> None:
-        """Give the execution up, or own it before repeating a call that needs no new event."""
-        if not is_over:
-            await self._claim()
-        elif self.lease is not None:
-            lease, self.lease = self.lease, None
+    async def _append(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
+        append = self._build_append(transaction, follows=follows, is_over=is_over)
+        confirmed_at = self._context.store.clock.steady()
+        try:
+            lease = await self._context.store.append(append)
+        except CommitUnknown:
+            self._note_doubt(_Doubt(append, transaction, arrived))
+            raise
+        if not self.is_foreign:
+            self._ownership.settle(lease, confirmed_at)
+
+    async def _release(self) -> None:
+        """Give the execution up, because others must continue it."""
+        lease = self.lease
+        if lease is not None:
+            self._ownership.apply("released")
             await self._context.store.release(lease)
+
+    def _note_doubt(self, doubt: _Doubt) -> None:
+        """Remember a commit without an answer; where it only recorded commands, the log is read again instead."""
+        is_own = doubt.append.acquire or doubt.append.lease is not None
+        if self.is_foreign and not is_own:
+            self._is_stale = True
+            return
+        self._doubt = doubt
+        if not self.is_foreign:
+            self._ownership.apply("commit_unknown")
+
+    def _end_jobs(self, *keys: str) -> None:
+        for key in keys:
+            del self._inflight[key]
+        if self._ownership.state == "lost" and not self._inflight:
+            self._ownership.apply("jobs_ended")
 
     async def _attend_to(
         self,
@@ -344,7 +366,7 @@ class Run:
             await self._catch_up()
             return None
         if isinstance(refusal, LeaseLost):
-            if transaction.recorded and self._may_acquire(follows=follows) and await self._takes_from_dead():
+            if transaction.recorded and self._acquires(follows=follows) and await self._claim_from_dead():
                 return None
             await self._lose_lease(facts)
             return None if facts else []
@@ -378,8 +400,8 @@ class Run:
             found,
             now=self._context.store.clock.now(),
             inflight=self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else (),
-            follow=follows and not (self.is_foreign or self._context.is_closing()),
-            is_owner_gone=self._is_owner_gone,
+            follow=follows and self._ownership.rights.starts_jobs and not self._context.is_closing(),
+            is_owner_gone=self._ownership.is_predecessor_gone,
         )
         transaction.build(facts)
         return transaction
@@ -406,7 +428,7 @@ class Run:
             case EarlierNeeded(wanted=wanted):
                 found.earlier = {**found.earlier, **await self._context.find_earlier(self.execution, wanted)}
 
-    def _apply_commit(self, transaction: Transaction) -> None:
+    def _take_over_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""
         self.execution = transaction.execution
         if self._context.observer is not None and transaction.recorded:
@@ -427,7 +449,7 @@ class Run:
             recorded=transaction.recorded,
             expected_version=self.execution.version,
             lease=self.lease,
-            acquire=self._may_acquire(follows=follows),
+            acquire=self._acquires(follows=follows),
             release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
             owner=self._context.owner,
             guards=transaction.guards,
@@ -444,51 +466,60 @@ class Run:
         tail = await store.read(self.execution.execution_id, self.execution.version)
         header = await store.header(self.execution.execution_id)
         self._doubt = None
-        if tail[: len(append.recorded)] != tuple(append.recorded):
+        is_stored = tail[: len(append.recorded)] == tuple(append.recorded)
+        if is_stored:
+            self._is_stale = len(tail) > len(append.recorded)
+            facts = [fact for fact in facts if not (isinstance(fact, JobOutcome) and fact.key in doubt.arrived)]
+            self._end_jobs(*doubt.arrived)
+        if self._ownership.state == "in_doubt":
+            self._settle_ownership(append, header, is_stored=is_stored)
+        if not is_stored or self.is_foreign:
+            self._is_stale = self._is_stale or is_stored
             return facts
-        self._is_stale = len(tail) > len(append.recorded)
-        facts = [fact for fact in facts if not (isinstance(fact, JobOutcome) and fact.key in doubt.arrived)]
-        for key in doubt.arrived:
-            del self._inflight[key]
-        if append.acquire or append.lease is not None:
-            if not append.release and (header is None or header.owner != self._context.owner):
-                self.disown()
-                self._is_stale = True
-                return facts
-            self.lease = None
-            if header is not None and not append.release:
-                self.lease = Lease(header.execution_id, self._context.owner, header.fence)
-        self._apply_commit(doubt.transaction)
+        self._take_over_commit(doubt.transaction)
         for job in doubt.transaction.jobs:
             self._context.tasks.start_soon(self._work, job)
         return facts
 
-    def _may_acquire(self, *, follows: bool) -> bool:
-        return self.lease is None and not self.is_foreign and follows
+    def _settle_ownership(self, append: Append, header: Header | None, *, is_stored: bool) -> None:
+        """Learn from the header, which is read after the log, whose the execution is since the append in doubt."""
+        if not is_stored:
+            self._ownership.settle(append.lease)
+        elif not (append.acquire or append.lease is not None) or append.release:
+            self._ownership.settle(None)
+        elif header is None or header.owner != self._context.owner:
+            self.lose_ownership()
+        else:
+            self._ownership.settle(Lease(header.execution_id, self._context.owner, header.fence))
 
-    async def _claim(self) -> None:
+    def _acquires(self, *, follows: bool) -> bool:
+        return follows and self._ownership.rights.acquires
+
+    async def _claim_or_raise(self) -> None:
         """Own the execution before repeating a call that needs no new event."""
-        if not await self._takes_from_dead():
+        if not await self._claim_from_dead():
             raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
 
-    async def _takes_from_dead(self) -> bool:
+    async def _claim_from_dead(self) -> bool:
         """Take what nobody owns, or a process that is gone: a claim finds that out, an append does not.
 
         What a silent process holds is left to those who watch it.
         """
         store, confirmed_at = self._context.store, self._context.store.clock.steady()
-        self.lease = await store.claim(self.execution.execution_id, self._context.owner, silent_s=math.inf)
-        self._confirmed_at = confirmed_at
-        return self.lease is not None
+        lease = await store.claim(self.execution.execution_id, self._context.owner, silent_s=math.inf)
+        if lease is None:
+            self._ownership.apply("denied")
+        else:
+            self._ownership.settle(lease, confirmed_at)
+        return lease is not None
 
-    async def _take_if_owner_is_gone(self) -> None:
+    async def _claim_if_owner_is_gone(self) -> None:
         """Go on here after all, if the process that seemed to own the execution does not."""
-        self._is_owner_unproven = False
         try:
-            if await self._takes_from_dead():
-                self.is_foreign = False
+            if await self._claim_from_dead():
                 self.refresh()
         except StoreError as error:
+            self._ownership.apply("denied")
             # What the commands wanted is stored already; others look for what nobody owns.
             logger.warning("execution %s is left to other processes: %s", self.execution.execution_id, error.message)
 
@@ -500,10 +531,8 @@ class Run:
             self._is_stale = True
             raise
         self.execution = fold(self.execution, tail)
-        if tail and self.is_foreign and not self._inflight:
-            # Its owner may have given it up with what it committed. What nobody owns must continue here, or a command
-            # that sets it going is recorded and nobody follows it.
-            self.is_foreign, self._is_owner_gone, self._is_owner_unproven = False, True, False
+        if tail:
+            self._ownership.apply("advanced")
         if self._context.observer is not None and self.lease is not None:
             now = self._context.store.clock.now()
             for entry in tail:
@@ -512,20 +541,24 @@ class Run:
 
     async def _lose_lease(self, facts: list[JobOutcome | Command]) -> None:
         """Leave the work to the process that owns the execution, and keep only commands among the facts."""
-        self.disown()
-        self._give_up_outcomes(facts)
+        self.lose_ownership()
+        self._turn_into_reports(facts)
         await self._catch_up()
 
-    def disown(self, keep: str | None = None) -> None:
+    def lose_ownership(self, keep: str | None = None) -> None:
         """Another process owns the execution: stop what is in flight here, except the job `keep`."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
-        self.lease = None
-        self.is_foreign = True
-        for key, scope in self._inflight.items():
-            if key != keep:
-                scope.cancel()
+        self._leave_to_others("replaced", keep)
         self._context.on_commit(self)
+
+    def _leave_to_others(self, event: OwnershipEvent, keep: str | None = None) -> None:
+        self._ownership.apply(event)
+        if self._ownership.rights.cancels_jobs:
+            for key, scope in self._inflight.items():
+                if key != keep:
+                    scope.cancel()
+        self._end_jobs()
 
     async def confirm_lease(self, key: str) -> None:
         """Returns when this process certainly owns the execution, asking the store if it is some time since it did.
@@ -534,7 +567,7 @@ class Run:
             LeaseLost: it does not, so the job `key` must not act.
         """
         clock = self._context.store.clock
-        if self.lease is not None and clock.steady() - self._confirmed_at < CERTAIN_S:
+        if self._ownership.is_certain(clock.steady()):
             return
         confirmed_at = clock.steady()
         try:
@@ -542,15 +575,15 @@ class Run:
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is no longer owned by this process")
             await self._context.store.confirm(self.lease)
         except LeaseLost:
-            self.disown(keep=key)
+            self.lose_ownership(keep=key)
             raise
-        self._confirmed_at = confirmed_at
+        self._ownership.confirm(confirmed_at)
 
-    def _give_up_outcomes(self, facts: list[JobOutcome | Command]) -> None:
+    def _turn_into_reports(self, facts: list[JobOutcome | Command]) -> None:
         """Turn outcomes into reports: the new owner settles the calls, and only commands are recorded here."""
         for index, fact in enumerate(facts):
             if isinstance(fact, JobOutcome):
-                del self._inflight[fact.key]
+                self._end_jobs(fact.key)
                 facts[index] = self._build_report(fact)
 
     def _build_report(self, outcome: JobOutcome) -> Command:
@@ -565,7 +598,7 @@ class Run:
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse(facts, error)
         self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
-        if not (self._unstored or self._doubt or self.lease is not None):
+        if not (self._unstored or self._doubt or self._ownership.rights.tries_again):
             return
         if self.failure is None:
             self.failing_since = anyio.current_time()
@@ -581,9 +614,7 @@ class Run:
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse(facts, error)
-        for fact in facts:
-            if isinstance(fact, JobOutcome):
-                del self._inflight[fact.key]
+        self._end_jobs(*(fact.key for fact in facts if isinstance(fact, JobOutcome)))
         if not self._inflight:
             await self._abandon()
 
@@ -595,9 +626,8 @@ class Run:
 
     async def _abandon(self) -> None:
         """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
-        lease, self.lease, self.is_foreign = self.lease, None, True
-        for scope in self._inflight.values():
-            scope.cancel()
+        lease = self.lease
+        self._leave_to_others("abandoned")
         left, self._waiting = self._waiting, []
         self._refuse(left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error"))
         self._context.on_commit(self)

@@ -193,7 +193,7 @@ class Scheduler:
             if run is None or run.lease is None:
                 continue
             if header.fence > run.lease.fence:
-                run.disown()
+                run.lose_ownership()
             elif header.version > run.execution.version:
                 run.refresh()
         self._watches.notify(None)
