@@ -10,8 +10,8 @@ Not promised: that a cancelled tool stops. A plain function on a thread is aband
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 
@@ -167,7 +167,7 @@ class Run:
             self._waiting.append(fact)
         if not self._is_committing:
             self._is_committing = True
-            self._context.tasks.start_soon(self._work, None)
+            self._context.tasks.start_soon(self._perform_and_commit, None)
 
     def refresh(self) -> None:
         """Read what another process appended, and continue from there."""
@@ -175,7 +175,7 @@ class Run:
         # A command, because an empty submission changes nothing while something is being committed.
         self.submit(Command(lambda execution, now: EventBatch()))
 
-    async def _work(self, job: Job | None) -> None:
+    async def _perform_and_commit(self, job: Job | None) -> None:
         """Perform the job, record its outcome, and perform what follows. The outermost loop of its task."""
         running.set((self.execution.execution_id, self.execution.thread_id))
         try:
@@ -192,54 +192,46 @@ class Run:
                     self._is_committing = True
                 jobs = await self._commit_waiting()
                 for other in jobs[1:]:
-                    self._context.tasks.start_soon(self._work, other)
+                    self._context.tasks.start_soon(self._perform_and_commit, other)
                 job = jobs[0] if jobs else None
                 if job is None:
                     return
         # A fault in one execution must not take the others down with it; its log stays as committed.
         except Exception:
             logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
-            await self._abandon()
+            await self._give_up()
 
-    def _perform(self, job: Job) -> Coroutine[object, object, JobOutcome]:
-        if isinstance(job, ListingJob):
-            return self._wait_for_tools(job)
-        return self._perform_observed(job) if self._context.observer is not None else self._perform_unobserved(job)
-
-    async def _wait_for_tools(self, job: ListingJob) -> JobOutcome:
-        with self._inflight[job.key]:
-            await self._context.transactions.approval.tools.wait_for_tools(job.tools)
+    async def _perform(self, job: Job) -> JobOutcome:
+        """Perform the job in its scope, whose cancellation ends it. Returns what to record of it."""
+        with self._observe(job):
+            if isinstance(job, CallJob):
+                confirm = partial(self.confirm_lease, job.key)
+                outcome = await self._context.performer.call(self.execution, job, self._inflight[job.key], confirm)
+                events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
+                return JobOutcome(job.key, events, outcome.artifacts)
+            with self._inflight[job.key]:
+                if isinstance(job, PromptJob):
+                    return JobOutcome(job.key, await self._prompt_model(job))
+                await self._context.transactions.approval.tools.wait_for_tools(job.tools)
         return JobOutcome(job.key, ())
 
-    async def _perform_observed(self, job: CallJob | PromptJob) -> JobOutcome:
-        assert self._context.observer is not None
+    def _observe(self, job: Job) -> AbstractContextManager[object]:
+        observer = self._context.observer
+        if observer is None or isinstance(job, ListingJob):
+            return nullcontext()
         prompt = None if isinstance(job, CallJob) else job.prompt
-        now = self._context.store.clock.now()
-        with self._context.observer.performing(self.execution, job.key, prompt, now):
-            return await self._perform_unobserved(job)
+        return observer.performing(self.execution, job.key, prompt, self._context.store.clock.now())
 
-    def _perform_unobserved(self, job: CallJob | PromptJob) -> Coroutine[object, object, JobOutcome]:
-        return self._call(job) if isinstance(job, CallJob) else self._prompt(job)
-
-    async def _call(self, job: CallJob) -> JobOutcome:
-        confirm = partial(self.confirm_lease, job.key)
-        outcome = await self._context.performer.call(self.execution, job, self._inflight[job.key], confirm)
-        events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
-        return JobOutcome(job.key, events, outcome.artifacts)
-
-    async def _prompt(self, job: PromptJob) -> JobOutcome:
-        replied: tuple[ev.Event, ...] = ()
+    async def _prompt_model(self, job: PromptJob) -> tuple[ev.Event, ...]:
         try:
-            with self._inflight[job.key]:
-                replied = await self._context.performer.prompt(
-                    job.prompt,
-                    self._context.transactions.facts,
-                    self._take_streamed_text,
-                    find_earlier=partial(self._context.find_earlier, self.execution),
-                )
+            return await self._context.performer.prompt(
+                job.prompt,
+                self._context.transactions.facts,
+                self._take_streamed_text,
+                find_earlier=partial(self._context.find_earlier, self.execution),
+            )
         finally:
             self.streamed_text = ""
-        return JobOutcome(job.key, replied)
 
     def _take_streamed_text(self, text: str) -> None:
         self.streamed_text = text[-STREAM_CHARS:]
@@ -253,16 +245,16 @@ class Run:
         try:
             while True:
                 facts, self._waiting = self._waiting, []
-                jobs = await self._advance(facts)
+                jobs = await self._commit(facts)
                 if not self._waiting:
                     return jobs
                 for job in jobs:
-                    self._context.tasks.start_soon(self._work, job)
+                    self._context.tasks.start_soon(self._perform_and_commit, job)
         finally:
             self._is_committing = False
             self._context.on_commit(self)
 
-    async def _advance(self, facts: list[JobOutcome | Command]) -> list[Job]:
+    async def _commit(self, facts: list[JobOutcome | Command]) -> list[Job]:
         """Commit the facts and what follows from them in one transaction. Returns the jobs that it announced."""
         try:
             if self._doubt is not None:
@@ -273,31 +265,31 @@ class Run:
                 await self._catch_up()
             if not (facts or self.execution.version):
                 return []
-            found = LookedUp(self._context.transactions.approval)
+            lookups = LookedUp(self._context.transactions.approval)
             for _ in range(MAX_RETRIES):
-                jobs = await self._attempt(facts, found)
+                jobs = await self._try_to_commit(facts, lookups)
                 if jobs is not None:
                     self.failure = None
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
         except LogUnreadable as error:
-            await self._leave(facts, error)
+            await self._hand_over(facts, error)
             return []
         except StoreError as error:
             self._handle_store_error(facts, error)
             return []
         except Exception:
             text = f"execution {self.execution.execution_id!r} stopped on an internal error; see the server's log"
-            self._refuse(facts, PlanwardenError(text))
+            self._refuse_commands(facts, PlanwardenError(text))
             raise
 
-    async def _attempt(self, facts: list[JobOutcome | Command], found: LookedUp) -> list[Job] | None:
+    async def _try_to_commit(self, facts: list[JobOutcome | Command], lookups: LookedUp) -> list[Job] | None:
         """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         follows = self._context.follows(self.execution)
         # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
-        while (transaction := self._build_transaction(facts, arrived, found, follows=follows)).missing is not None:
-            await self._look_up(transaction, transaction.missing, found)
+        while (transaction := self._build_transaction(facts, arrived, lookups, follows=follows)).missing is not None:
+            await self._look_up(transaction, transaction.missing, lookups)
         is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
         try:
             if transaction.recorded:
@@ -307,11 +299,11 @@ class Run:
             elif transaction.jobs and self.lease is None:
                 await self._claim_or_raise()
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
-            return await self._attend_to(refusal, facts, transaction, found, follows=follows)
+            return await self._handle_refusal(refusal, facts, transaction, lookups, follows=follows)
         if transaction.commands:
             await _follow_commands(transaction)
         self._end_jobs(*arrived)
-        self._take_over_commit(transaction)
+        self._accept_commit(transaction)
         if self._ownership.state == "unproven" and follows and self.execution.status == "running":
             await self._claim_if_owner_is_gone()
         return transaction.jobs
@@ -350,54 +342,54 @@ class Run:
         if self._ownership.state == "lost" and not self._inflight:
             self._ownership.apply("jobs_ended")
 
-    async def _attend_to(
+    async def _handle_refusal(
         self,
         refusal: UsageError | StartRefused | LeaseLost | VersionConflict | GuardFailed,
         facts: list[JobOutcome | Command],
         transaction: Transaction,
-        found: LookedUp,
+        lookups: LookedUp,
         *,
         follows: bool,
     ) -> list[Job] | None:
-        """What the attempt comes to that the store refused, as `_attempt` returns it."""
+        """What the attempt comes to that the store refused, as `_try_to_commit` returns it."""
         if isinstance(refusal, VersionConflict | GuardFailed):
-            self._learn(refusal, found)
+            self._remember_refusal(refusal, lookups)
             # Another writer was first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()
             return None
         if isinstance(refusal, LeaseLost):
             if transaction.recorded and self._acquires(follows=follows) and await self._claim_from_dead():
                 return None
-            await self._lose_lease(facts)
+            await self._yield_to_owner(facts)
             return None if facts else []
         outcomes = [fact for fact in facts if isinstance(fact, JobOutcome)]
         if outcomes and isinstance(refusal, NotStorable):
             if len(outcomes) == len(facts):
                 raise refusal
             # What became of calls is recorded without the command that came at the same moment.
-            self._refuse(facts, refusal)
+            self._refuse_commands(facts, refusal)
             facts[:] = outcomes
             return None
         # The store knows a rule that the state does not show, such as one unfinished execution per thread.
-        self._refuse(facts, refusal)
+        self._refuse_commands(facts, refusal)
         return []
 
-    def _learn(self, refusal: VersionConflict | GuardFailed, found: LookedUp) -> None:
+    def _remember_refusal(self, refusal: VersionConflict | GuardFailed, lookups: LookedUp) -> None:
         """Remember what the store refused, so that the next attempt wants something else."""
         if isinstance(refusal, GrantUsedUp):
             self._context.on_grant_refused(refusal.grant_id)
         elif isinstance(refusal, BudgetSpent):
-            found.spent = {**found.spent, refusal.budget: refusal}
+            lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, DuplicateEffect):
-            found.approval = replace(found.approval, once={**found.approval.once, refusal.key: refusal})
+            lookups.approval = replace(lookups.approval, once={**lookups.approval.once, refusal.key: refusal})
 
     def _build_transaction(
-        self, facts: list[JobOutcome | Command], arrived: set[str], found: LookedUp, *, follows: bool
+        self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp, *, follows: bool
     ) -> Transaction:
         transaction = Transaction(
             self._context.transactions,
             self.execution,
-            found,
+            lookups,
             now=self._context.store.clock.now(),
             inflight=self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else (),
             follow=follows and self._ownership.rights.starts_jobs and not self._context.is_closing(),
@@ -406,29 +398,29 @@ class Run:
         transaction.build(facts)
         return transaction
 
-    async def _look_up(self, transaction: Transaction, missing: Needed, found: LookedUp) -> None:
-        """Read into `found` what the transaction needs."""
-        approval = found.approval
+    async def _look_up(self, transaction: Transaction, missing: Needed, lookups: LookedUp) -> None:
+        """Read into `lookups` what the transaction needs."""
+        approval = lookups.approval
         match missing:
             case PartsNeeded(wanted=wanted):
                 new = {artifact.artifact_id: artifact for artifact in transaction.artifacts}
                 parts = await read_wanted(self._context.store, self.execution.thread_id, wanted, new)
-                found.approval = replace(approval, parts={**(approval.parts or {}), **parts})
+                lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
             case OnceNeeded(wanted=wanted):
                 held = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
-                found.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **held})
+                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **held})
             case PathsNeeded(wanted=wanted):
                 # Few homes have rules on paths.
                 from planwarden.agent.runtime.real_paths import find_real_paths
 
                 paths = await find_real_paths(wanted)
-                found.approval = replace(approval, paths={**(approval.paths or {}), **paths})
+                lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
             case ParsingNeeded():
                 await self._context.parse_large(missing)
             case EarlierNeeded(wanted=wanted):
-                found.earlier = {**found.earlier, **await self._context.find_earlier(self.execution, wanted)}
+                lookups.earlier = {**lookups.earlier, **await self._context.find_earlier(self.execution, wanted)}
 
-    def _take_over_commit(self, transaction: Transaction) -> None:
+    def _accept_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""
         self.execution = transaction.execution
         if self._context.observer is not None and transaction.recorded:
@@ -476,9 +468,9 @@ class Run:
         if not is_stored or self.is_foreign:
             self._is_stale = self._is_stale or is_stored
             return facts
-        self._take_over_commit(doubt.transaction)
+        self._accept_commit(doubt.transaction)
         for job in doubt.transaction.jobs:
-            self._context.tasks.start_soon(self._work, job)
+            self._context.tasks.start_soon(self._perform_and_commit, job)
         return facts
 
     def _settle_ownership(self, append: Append, header: Header | None, *, is_stored: bool) -> None:
@@ -539,7 +531,7 @@ class Run:
                 if isinstance(entry.event, ev.SuspensionDecided):
                     self._context.observer.woke(self.execution, max(0.0, now - entry.at))
 
-    async def _lose_lease(self, facts: list[JobOutcome | Command]) -> None:
+    async def _yield_to_owner(self, facts: list[JobOutcome | Command]) -> None:
         """Leave the work to the process that owns the execution, and keep only commands among the facts."""
         self.lose_ownership()
         self._turn_into_reports(facts)
@@ -596,7 +588,7 @@ class Run:
         this process may own since a commit that has no answer.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
-        self._refuse(facts, error)
+        self._refuse_commands(facts, error)
         self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
         if not (self._unstored or self._doubt or self._ownership.rights.tries_again):
             return
@@ -607,29 +599,31 @@ class Run:
             self._is_retrying = True
             self._context.tasks.start_soon(self._retry)
 
-    async def _leave(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
+    async def _hand_over(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
         """Give the execution to a process that can read it, once the calls that run here are over.
 
         Their outcomes cannot be recorded. The new owner asks about effects, so none may still be on its way then.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
-        self._refuse(facts, error)
+        self._refuse_commands(facts, error)
         self._end_jobs(*(fact.key for fact in facts if isinstance(fact, JobOutcome)))
         if not self._inflight:
-            await self._abandon()
+            await self._give_up()
 
-    def _refuse(self, facts: list[JobOutcome | Command], error: PlanwardenError) -> None:
+    def _refuse_commands(self, facts: list[JobOutcome | Command], error: PlanwardenError) -> None:
         for fact in facts:
             if isinstance(fact, Command):
                 fact.error = error
                 fact.settle()
 
-    async def _abandon(self) -> None:
+    async def _give_up(self) -> None:
         """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
         lease = self.lease
         self._leave_to_others("abandoned")
         left, self._waiting = self._waiting, []
-        self._refuse(left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error"))
+        self._refuse_commands(
+            left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error")
+        )
         self._context.on_commit(self)
         if lease is not None:
             with suppress(StoreError):
