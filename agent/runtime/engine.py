@@ -52,13 +52,13 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
+from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
-from planwarden.agent.runtime.watches import Watches
 
 if TYPE_CHECKING:
     from planwarden.agent.approval.forecast import CallForecast
@@ -121,7 +121,7 @@ class Engine:
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._known = KnownExecutions()
-        self._watches = Watches()
+        self._notifier = ChangeNotifier()
         self._adoption = Adoption(
             store,
             self.owner,
@@ -136,7 +136,7 @@ class Engine:
             store,
             self.owner,
             self._known,
-            self._watches,
+            self._notifier,
             adopts=adopts,
             refresh_grants=self.refresh_grants,
             wake=self._wake,
@@ -463,7 +463,7 @@ class Engine:
         with anyio.move_on_after(seconds):
             while execution.status == "running":
                 # Watch before reading the state again, so that no commit is missed between the two.
-                watch = self._watches.watch_stop(execution.execution_id)
+                watch = self._notifier.watch_stop(execution.execution_id)
                 execution = await self._latest(execution)
                 if execution.status == "running":
                     await watch.wait()
@@ -493,7 +493,7 @@ class Engine:
 
         Returns at once when it is no longer as it was `seen`, so that no commit is missed between two looks.
         """
-        watch = self._watches.watch(seen.execution_id)
+        watch = self._notifier.watch(seen.execution_id)
         found = await self.find(seen.execution_id)
         if found.version != seen.version:
             return found
@@ -502,7 +502,7 @@ class Engine:
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every commit from now on, until the returned function is called."""
-        return self._watches.listen(listener)
+        return self._notifier.listen(listener)
 
     async def refresh_grants(self) -> None:
         """Read which grants are open now; called at the start, by the scheduler, and after a grant changed."""
@@ -618,14 +618,14 @@ class Engine:
             # A run that was foreign is not among them any more.
             self._known.runs[run.execution.execution_id] = run
         self._wake_watcher(run)
-        if run.execution.version and self._watches.has_listeners:
-            self._watches.notify(Commit(execution=run.execution, is_foreign=run.is_foreign))
+        if run.execution.version and self._notifier.has_listeners:
+            self._notifier.notify(Commit(execution=run.execution, is_foreign=run.is_foreign))
         if self._is_closing and not self._known.is_busy:
             self._all_done.set()
 
     def _wake_watcher(self, run: Run) -> None:
         goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
-        self._watches.wake(run.execution.execution_id, goes_on=goes_on)
+        self._notifier.wake(run.execution.execution_id, goes_on=goes_on)
 
     async def _release_lease(self, run: Run) -> None:
         assert run.lease is not None

@@ -10,9 +10,9 @@ import anyio
 from planwarden.agent.common.errors import PlanwardenError, StoreError, StoreReplaced
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.runtime.adoption import Adoption
+from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.silence import LATE_S, RENEW_S
-from planwarden.agent.runtime.watches import Watches
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Scheduler:
         store: Store,
         owner: str,
         known: KnownExecutions,
-        watches: Watches,
+        notifier: ChangeNotifier,
         *,
         adopts: bool,
         refresh_grants: Callable[[], Awaitable[None]],
@@ -51,7 +51,7 @@ class Scheduler:
         self._store = store
         self._owner = owner
         self._known = known
-        self._watches = watches
+        self._notifier = notifier
         self._adopts = adopts
         self._refresh_grants = refresh_grants
         self._wake = wake
@@ -180,10 +180,10 @@ class Scheduler:
         self._changes, changed = changes.number, changes.executions
         if changed is None:
             await self._refresh_grants()
-        for execution_id in self._watches.watched:
+        for execution_id in self._notifier.watched:
             if execution_id not in self._known.runs and (changed is None or execution_id in changed):
                 self._known.drop_idle(execution_id)
-                self._watches.wake(execution_id)
+                self._notifier.wake(execution_id)
         owned = [name for name, run in self._known.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
@@ -196,7 +196,7 @@ class Scheduler:
                 run.lose_ownership()
             elif header.version > run.execution.version:
                 run.refresh()
-        self._watches.notify(None)
+        self._notifier.notify(None)
         return changes.has_unowned
 
 

@@ -200,9 +200,7 @@ def _add_executions(commands: CommandGroup) -> None:
     listing.add_argument(
         "--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id"
     )
-    listing.add_argument(
-        "--state", type=_read_state, choices=tuple(STATUSES), help="only those in this state"
-    )
+    listing.add_argument("--state", type=_read_state, choices=tuple(STATUSES), help="only those in this state")
     listing.add_argument("--tool", metavar="TOOL", help="only those that name this tool")
     listing.add_argument("--host", metavar="NAME", help="only those that this program asked for, as it names itself")
     listing.add_argument("--plan", metavar="NAME", help="only the runs of this saved plan")

@@ -19,9 +19,9 @@ from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Guard, Lease, Store, SuspensionRow
 from planwarden.agent.runtime import adoption, scheduler
 from planwarden.agent.runtime.adoption import SKIPPED_S, Adoption, StartRun
+from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.known import MAX_IDLE, MAX_IDLE_BYTES, KnownExecutions
 from planwarden.agent.runtime.scheduler import AT_ONCE, CLAIMED_AT_ONCE, MAX_ROWS, Scheduler
-from planwarden.agent.runtime.watches import Watches
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.registry import Registry
@@ -48,7 +48,9 @@ def build_scheduler(
     found = Adoption(
         store, "p1", Registry(), known, follows=peers is not None, concurrency=concurrency, peers=peers, start=start
     )
-    return Scheduler(store, "p1", known, Watches(), adopts=True, refresh_grants=nothing, wake=wake, adoption=found)
+    return Scheduler(
+        store, "p1", known, ChangeNotifier(), adopts=True, refresh_grants=nothing, wake=wake, adoption=found
+    )
 
 
 class Waits:
