@@ -16,7 +16,7 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.agent.runtime.needed_tools import find_missing_tools, find_needed_tools
-from planwarden.agent.runtime.silence import LOOK_S, SilentOwners
+from planwarden.agent.runtime.unresponsive_owners import LOOK_S, UnresponsiveOwners
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Adoption:
         self._concurrency = concurrency
         self._peers = peers
         self._start = start
-        self._silent_owners = SilentOwners(store.clock, tools)
+        self._unresponsive = UnresponsiveOwners(store.clock, tools)
         self._runnable: dict[str, tuple[Plan | None, Sequence[ToolDefinition], int]] = {}
         """Plan, catalogue and generation of the peers with which an execution could continue here, by its id."""
         self._left: set[str] = set()
@@ -173,8 +173,8 @@ class Adoption:
 
         `late` are those of the last look, which began at `looked_at`: what ended while it lasted is due at once.
         """
-        self._silent_owners.retain(late)
-        return min(looked_at + LOOK_S, self._silent_owners.next_look(looked_at))
+        self._unresponsive.retain(late)
+        return min(looked_at + LOOK_S, self._unresponsive.next_look(looked_at))
 
     async def look_at(self, execution_id: str) -> None:
         """Watch a lease that is late, and continue the execution once that has ended."""
@@ -182,7 +182,7 @@ class Adoption:
         if header is None:
             return
         if header.owner not in (None, self._owner):
-            self._silent_owners.watch(header)
+            self._unresponsive.watch(header)
         if not header.is_leased(self._store.clock.steady()) and self.count_room() > 0:
             await self._take_over(header)
 
@@ -210,13 +210,13 @@ class Adoption:
             return
         # What this process owns and does not run, it took without noticing: the answer was lost.
         is_own = header.owner == self._owner
-        grace_s = 0.0 if is_own else self._silent_owners.find_grace_s(header, execution)
+        grace_s = 0.0 if is_own else self._unresponsive.find_grace_s(header, execution)
         lease = await self._store.claim(execution_id, self._owner, silent_s=grace_s)
         if lease is None:
             return
         if is_own:
             lease = replace(lease, left_s=None)
-        self._silent_owners.forget(execution_id)
+        self._unresponsive.forget(execution_id)
         logger.info("taking over execution %s", execution_id)
         # It may have grown before it was claimed.
         self._start(execution, lease, is_current=False)

@@ -12,7 +12,7 @@ from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.known import KnownExecutions
-from planwarden.agent.runtime.silence import LATE_S, RENEW_S
+from planwarden.agent.runtime.unresponsive_owners import LATE_S, RENEW_S
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.tool import CallContext
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Append, Lease
-from planwarden.agent.runtime import ownership, scheduler, silence
+from planwarden.agent.runtime import ownership, scheduler, unresponsive_owners
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run
@@ -88,11 +88,13 @@ def install(stage: Path, plant: str | None) -> None:
         is_hasty = patience == "hasty"
         replace(scheduler, TICK_S=TICK_S, RENEW_S=RENEW_S)
         replace(ownership, CERTAIN_S=CERTAIN_S)
-        replace(silence, SILENT_S=HASTY_S if is_hasty else SILENT_S, RENEW_S=RENEW_S if is_hasty else SILENT_S)
+        replace(
+            unresponsive_owners, SILENT_S=HASTY_S if is_hasty else SILENT_S, RENEW_S=RENEW_S if is_hasty else SILENT_S
+        )
         for kind in (SqliteStore, PostgresStore):
             wrap(kind, "open", lambda opened: partial(opened, lease_s=LEASE_S))
         if is_hasty:
-            replace(silence, longest_call_s=_give(HASTY_S))
+            replace(unresponsive_owners, longest_call_s=_give(HASTY_S))
     _report_owners(ledger)
     _stop_before_calls(stage, ledger)
     # The database learns which process each connection belongs to.
