@@ -163,7 +163,7 @@ class Engine:
             store=self.store,
             transactions=self._transactions,
             performer=self._performer,
-            find_earlier=self.find_earlier,
+            find_thread_results=self.find_thread_results,
             parse_large=self.parse_large,
             tasks=jobs,
             owner=self.owner,
@@ -387,7 +387,7 @@ class Engine:
     async def _look_up(self, execution: ExecutionState, missing: Exception, found: "_FoundForAnswer") -> None:
         match missing:
             case EarlierNeeded(wanted=wanted):
-                found.earlier |= await self.find_earlier(execution, wanted)
+                found.earlier |= await self.find_thread_results(execution, wanted)
             case ParsingNeeded():
                 await self.parse_large(missing)
             case _:
@@ -419,11 +419,11 @@ class Engine:
         self._known.cache_idle(execution)
         return execution
 
-    async def find_earlier(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+    async def find_thread_results(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
         """What the other executions of its owner's thread have for references of the execution's plan."""
-        from planwarden.agent.runtime.earlier import find_earlier
+        from planwarden.agent.runtime.thread_results import find_thread_results
 
-        return await find_earlier(self.store, self.find, execution, wanted)
+        return await find_thread_results(self.store, self.find, execution, wanted)
 
     async def parse_large(self, needed: ParsingNeeded) -> None:
         """Parse a large plan in a thread, one at a time, so that other requests are answered."""

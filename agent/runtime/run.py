@@ -81,7 +81,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     transactions: TransactionContext
     performer: Performer
-    find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
+    find_thread_results: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
     """What the thread's earlier executions have for the references of an execution's plan."""
     parse_large: Callable[[ParsingNeeded], Awaitable[None]]
     tasks: TaskGroup
@@ -228,7 +228,7 @@ class Run:
                 job.prompt,
                 self._context.transactions.facts,
                 self._take_streamed_text,
-                find_earlier=partial(self._context.find_earlier, self.execution),
+                find_thread_results=partial(self._context.find_thread_results, self.execution),
             )
         finally:
             self.streamed_text = ""
@@ -418,7 +418,7 @@ class Run:
             case ParsingNeeded():
                 await self._context.parse_large(missing)
             case EarlierNeeded(wanted=wanted):
-                lookups.earlier = {**lookups.earlier, **await self._context.find_earlier(self.execution, wanted)}
+                lookups.earlier = {**lookups.earlier, **await self._context.find_thread_results(self.execution, wanted)}
 
     def _accept_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""

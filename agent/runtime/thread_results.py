@@ -23,7 +23,9 @@ Load = Callable[[str], Awaitable[ExecutionState]]
 """From an execution's id to its state. Raises `StoreError` when its log is damaged."""
 
 
-async def find_earlier(store: Store, load: Load, asking: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+async def find_thread_results(
+    store: Store, load: Load, asking: ExecutionState, wanted: frozenset[Reference]
+) -> Earlier:
     """Returns for each reference what the thread and owner of the execution have for it, or why it cannot be had.
 
     The execution itself need not exist yet.
