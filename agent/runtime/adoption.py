@@ -13,7 +13,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.agent.runtime.needed_tools import find_missing_tools, find_needed_tools
 from planwarden.agent.runtime.unresponsive_owners import LOOK_S, UnresponsiveOwners
@@ -54,7 +54,7 @@ class Adoption:
         store: Store,
         owner: str,
         tools: Toolbox,
-        known: KnownExecutions,
+        cache: ExecutionCache,
         *,
         follows: bool,
         concurrency: int,
@@ -65,7 +65,7 @@ class Adoption:
         self._store = store
         self._owner = owner
         self._tools = tools
-        self._known = known
+        self._cache = cache
         self._follows = follows
         self._concurrency = concurrency
         self._peers = peers
@@ -121,7 +121,7 @@ class Adoption:
 
     def count_room(self) -> int:
         """How many more executions it can take."""
-        return 0 if self.is_outdated else self._concurrency - len(self._known.runs)
+        return 0 if self.is_outdated else self._concurrency - len(self._cache.runs)
 
     def count_claimable(self) -> int:
         """How many that nobody owns it may claim unseen: none while it cannot remember which ones it gives back."""
@@ -131,7 +131,7 @@ class Adoption:
     def list_skipped(self) -> Collection[str]:
         """Those that others must take, as far as this process knows, and those that have work here already."""
         self._forget_skipped()
-        return self._skipped.keys() | self._known.runs.keys()
+        return self._skipped.keys() | self._cache.runs.keys()
 
     def _forget_skipped(self) -> None:
         definitions, now = self._tools.definitions(), self._store.clock.steady()
@@ -149,7 +149,7 @@ class Adoption:
     async def adopt(self, lease: Lease) -> None:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
-        if execution_id in self._known.runs:
+        if execution_id in self._cache.runs:
             # A command came for it meanwhile; the next look takes it.
             await self._store.release(lease)
             return
@@ -159,7 +159,7 @@ class Adoption:
             if log is not None:
                 execution = fold_log(log.header, log.recorded)
                 may_run = self.may_run(execution) and not self._leaves_first(execution)
-                is_mine = may_run and execution_id not in self._known.runs
+                is_mine = may_run and execution_id not in self._cache.runs
                 if is_mine:
                     logger.info("taking over execution %s", execution_id)
                     self._start(execution, lease, is_current=True)
@@ -194,7 +194,7 @@ class Adoption:
 
     async def _take_over(self, header: Header) -> None:
         execution_id = header.execution_id
-        run = self._known.runs.get(execution_id)
+        run = self._cache.runs.get(execution_id)
         if not self._follows or (run is not None and run.is_busy):
             return
         if self._skipped.get(execution_id, -math.inf) > self._store.clock.steady():

@@ -30,7 +30,7 @@ def _plain(value: object) -> object:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
-class KnownExecutions:
+class ExecutionCache:
     """A cache: the store says which state is the newest one."""
 
     def __init__(self) -> None:
