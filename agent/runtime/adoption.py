@@ -28,8 +28,8 @@ MAX_SKIPPED = 1_000
 
 def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
     """Raises `UndecidableHere` when the suspension is a question to a person, which is judged by the policy."""
-    found = execution.suspensions.get(suspension_id)
-    if found is not None and found.question.addressee == "human":
+    suspension = execution.suspensions.get(suspension_id)
+    if suspension is not None and suspension.question.addressee == "human":
         raise UndecidableHere(
             f"suspension {suspension_id!r} can only be rejected here: a process that started later runs under another "
             "policy; decide there, or restart this one with its planwarden.toml"
@@ -101,8 +101,8 @@ class Adoption:
         if self._peers.is_outdated:
             return False
         state = (execution.plan, self._tools.definitions(), self._peers.generation)
-        judged = self._runnable.get(execution.execution_id, (None, None, None))
-        if all(one is other for one, other in zip(judged, state, strict=True)):
+        inputs = self._runnable.get(execution.execution_id, (None, None, None))
+        if all(one is other for one, other in zip(inputs, state, strict=True)):
             return True
         is_runnable = not find_missing_tools(execution, self._tools) and all(
             definition is None or self._peers.is_current(definition)

@@ -279,13 +279,13 @@ class Engine:
         if retry is not None and retry.taken is not None:
             return await self._create(new, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
         try:
-            found = None if start is None else self._cache.find_unfinished_plan(requester.principal, start)
-            if found is None:
+            unfinished = None if start is None else self._cache.find_unfinished_plan(requester.principal, start)
+            if unfinished is None:
                 return await self._create(new, created, accepted, start=start)
         except PlanUnfinished as refusal:
-            found = refusal
+            unfinished = refusal
         assert start is not None
-        accepted = msgspec.structs.replace(accepted, warnings=(*warnings, found.message))
+        accepted = msgspec.structs.replace(accepted, warnings=(*warnings, unfinished.message))
         return await self._create(new, created, accepted, start=replace(start, is_only=False))
 
     async def _create(
@@ -344,7 +344,7 @@ class Engine:
             DuplicateEffect: the approval is recorded and nothing was called, because another call has the business key.
         """
         ruling = Ruling()
-        found = _FoundForAnswer()
+        lookups = _AnswerLookups()
         missing: Exception | None = None
 
         def build(state: ExecutionState, now: float) -> EventBatch:
@@ -354,16 +354,16 @@ class Engine:
             missing = None
             try:
                 ruling = rule_on_answer(
-                    replace(self._approval, paths=found.paths),
+                    replace(self._approval, paths=lookups.paths),
                     state,
                     suspension_id,
                     answer,
                     authority,
                     tools=self.tool_facts(),
-                    parsing=found.parsing,
+                    parsing=lookups.parsing,
                     max_steps=self._max_steps,
                     now=now,
-                    earlier=found.earlier,
+                    earlier=lookups.earlier,
                 )
             except (EarlierNeeded, ParsingNeeded, PathsNeeded) as needed:
                 missing = needed
@@ -374,25 +374,25 @@ class Engine:
             if then is not None and any(isinstance(event, ev.SuspensionDecided) for event in ruling.events):
                 await then()
 
-        answered = await self._command(execution, build, follow)
+        outcome = await self._command(execution, build, follow)
         while missing is not None:
-            await self._look_up(execution, missing, found)
-            answered = await self._command(execution, build, follow)
+            await self._look_up(execution, missing, lookups)
+            outcome = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
         if ruling.is_accepted and answer.approved is not False:
-            _raise_duplicate(answered, suspension_id)
-        return answered, ruling.is_accepted
+            _raise_duplicate(outcome, suspension_id)
+        return outcome, ruling.is_accepted
 
-    async def _look_up(self, execution: ExecutionState, missing: Exception, found: "_FoundForAnswer") -> None:
+    async def _look_up(self, execution: ExecutionState, missing: Exception, lookups: "_AnswerLookups") -> None:
         match missing:
             case EarlierNeeded(wanted=wanted):
-                found.earlier |= await self.find_thread_results(execution, wanted)
+                lookups.earlier |= await self.find_thread_results(execution, wanted)
             case ParsingNeeded():
                 await self.parse_large(missing)
             case _:
                 assert isinstance(missing, PathsNeeded)
-                found.paths |= await _find_real_paths(missing.wanted)
+                lookups.paths |= await _find_real_paths(missing.wanted)
 
     async def find(self, execution_id: str) -> ExecutionState:
         """The committed state of an execution.
@@ -488,17 +488,17 @@ class Engine:
                 details={"executionId": execution.execution_id, "threadId": execution.thread_id, "status": "running"},
             )
 
-    async def wait_for_change(self, seen: ExecutionState) -> ExecutionState:
+    async def wait_for_change(self, before: ExecutionState) -> ExecutionState:
         """The state after the next commit to the execution, by any process, or when more of an answer was streamed.
 
-        Returns at once when it is no longer as it was `seen`, so that no commit is missed between two looks.
+        Returns at once when its state is no longer `before`, so that no commit is missed between two looks.
         """
-        watch = self._notifier.watch(seen.execution_id)
-        found = await self.find(seen.execution_id)
-        if found.version != seen.version:
-            return found
+        watch = self._notifier.watch(before.execution_id)
+        current = await self.find(before.execution_id)
+        if current.version != before.version:
+            return current
         await watch.wait()
-        return await self.find(seen.execution_id)
+        return await self.find(before.execution_id)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every commit from now on, until the returned function is called."""
@@ -638,21 +638,21 @@ class Engine:
 def _was_just_decided(execution: ExecutionState) -> bool:
     """Its last transaction holds an answer."""
     return any(
-        found.status == "decided" and found.decided_at == execution.updated_at
-        for found in execution.suspensions.values()
+        suspension.status == "decided" and suspension.decided_at == execution.updated_at
+        for suspension in execution.suspensions.values()
     )
 
 
 def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:
     """Raise `DuplicateEffect` when the answer released a call that must not happen any more."""
-    found = execution.suspensions.get(suspension_id)
-    call_id = None if found is None else found.question.call_id
+    suspension = execution.suspensions.get(suspension_id)
+    call_id = None if suspension is None else suspension.question.call_id
     call = None if call_id is None else execution.call(call_id)
     if call is not None and call.status == "failed" and call.error_code == DuplicateEffect.code:
         raise DuplicateEffect(f"{call.error_message}; step {call.step_id!r} failed")
 
 
-class _FoundForAnswer:
+class _AnswerLookups:
     """What was looked up to judge one answer."""
 
     def __init__(self) -> None:

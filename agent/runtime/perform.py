@@ -210,7 +210,7 @@ class Performer:
 
         A `StreamingModel` calls `on_text` while it writes the final answer: progress, not a record.
         """
-        offered = [found for name in prompt.offered if (found := self._tools.get(name)) is not None]
+        offered = [definition for name in prompt.offered if (definition := self._tools.get(name)) is not None]
         try:
             if on_text is not None and prompt.purpose == "synthesize" and isinstance(self._model, StreamingModel):
                 reply = await self._model.reply_streaming(prompt, offered, on_text)

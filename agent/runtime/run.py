@@ -407,8 +407,8 @@ class Run:
                 parts = await read_wanted(self._context.store, self.execution.thread_id, wanted, new)
                 lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
             case OnceNeeded(wanted=wanted):
-                held = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
-                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **held})
+                refusals = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
+                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **refusals})
             case PathsNeeded(wanted=wanted):
                 # Few homes have rules on paths.
                 from planwarden.agent.runtime.real_paths import find_real_paths

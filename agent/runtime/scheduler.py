@@ -160,8 +160,14 @@ class Scheduler:
         if self._adopts:
             return await self._store.due(MAX_ROWS)
         now = self._store.clock.now()
-        questions = [found.question for state in self._cache.list_states() for found in state.open_suspensions]
-        due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
+        questions = [
+            suspension.question for state in self._cache.list_states() for suspension in state.open_suspensions
+        ]
+        due = [
+            question.suspension_id
+            for question in questions
+            if question.expires_at is not None and question.expires_at <= now
+        ]
         rows = [await self._store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
         return [row for row in rows if row is not None and row.status == "pending"]
 
