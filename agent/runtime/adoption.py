@@ -13,10 +13,10 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.agent.runtime.needed_tools import find_missing_tools, find_needed_tools
-from planwarden.agent.runtime.silence import LOOK_S, SilentOwners
+from planwarden.agent.runtime.unresponsive_owners import LOOK_S, UnresponsiveOwners
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ MAX_SKIPPED = 1_000
 
 def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
     """Raises `UndecidableHere` when the suspension is a question to a person, which is judged by the policy."""
-    found = execution.suspensions.get(suspension_id)
-    if found is not None and found.question.addressee == "human":
+    suspension = execution.suspensions.get(suspension_id)
+    if suspension is not None and suspension.question.addressee == "human":
         raise UndecidableHere(
             f"suspension {suspension_id!r} can only be rejected here: a process that started later runs under another "
             "policy; decide there, or restart this one with its planwarden.toml"
@@ -54,7 +54,7 @@ class Adoption:
         store: Store,
         owner: str,
         tools: Toolbox,
-        known: KnownExecutions,
+        cache: ExecutionCache,
         *,
         follows: bool,
         concurrency: int,
@@ -65,12 +65,12 @@ class Adoption:
         self._store = store
         self._owner = owner
         self._tools = tools
-        self._known = known
+        self._cache = cache
         self._follows = follows
         self._concurrency = concurrency
         self._peers = peers
         self._start = start
-        self._silent_owners = SilentOwners(store.clock, tools)
+        self._unresponsive = UnresponsiveOwners(store.clock, tools)
         self._runnable: dict[str, tuple[Plan | None, Sequence[ToolDefinition], int]] = {}
         """Plan, catalogue and generation of the peers with which an execution could continue here, by its id."""
         self._left: set[str] = set()
@@ -101,8 +101,8 @@ class Adoption:
         if self._peers.is_outdated:
             return False
         state = (execution.plan, self._tools.definitions(), self._peers.generation)
-        judged = self._runnable.get(execution.execution_id, (None, None, None))
-        if all(one is other for one, other in zip(judged, state, strict=True)):
+        inputs = self._runnable.get(execution.execution_id, (None, None, None))
+        if all(one is other for one, other in zip(inputs, state, strict=True)):
             return True
         is_runnable = not find_missing_tools(execution, self._tools) and all(
             definition is None or self._peers.is_current(definition)
@@ -121,7 +121,7 @@ class Adoption:
 
     def count_room(self) -> int:
         """How many more executions it can take."""
-        return 0 if self.is_outdated else self._concurrency - len(self._known.runs)
+        return 0 if self.is_outdated else self._concurrency - len(self._cache.runs)
 
     def count_claimable(self) -> int:
         """How many that nobody owns it may claim unseen: none while it cannot remember which ones it gives back."""
@@ -131,7 +131,7 @@ class Adoption:
     def list_skipped(self) -> Collection[str]:
         """Those that others must take, as far as this process knows, and those that have work here already."""
         self._forget_skipped()
-        return self._skipped.keys() | self._known.runs.keys()
+        return self._skipped.keys() | self._cache.runs.keys()
 
     def _forget_skipped(self) -> None:
         definitions, now = self._tools.definitions(), self._store.clock.steady()
@@ -149,7 +149,7 @@ class Adoption:
     async def adopt(self, lease: Lease) -> None:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
-        if execution_id in self._known.runs:
+        if execution_id in self._cache.runs:
             # A command came for it meanwhile; the next look takes it.
             await self._store.release(lease)
             return
@@ -159,7 +159,7 @@ class Adoption:
             if log is not None:
                 execution = fold_log(log.header, log.recorded)
                 may_run = self.may_run(execution) and not self._leaves_first(execution)
-                is_mine = may_run and execution_id not in self._known.runs
+                is_mine = may_run and execution_id not in self._cache.runs
                 if is_mine:
                     logger.info("taking over execution %s", execution_id)
                     self._start(execution, lease, is_current=True)
@@ -173,8 +173,8 @@ class Adoption:
 
         `late` are those of the last look, which began at `looked_at`: what ended while it lasted is due at once.
         """
-        self._silent_owners.retain(late)
-        return min(looked_at + LOOK_S, self._silent_owners.next_look(looked_at))
+        self._unresponsive.retain(late)
+        return min(looked_at + LOOK_S, self._unresponsive.next_look(looked_at))
 
     async def look_at(self, execution_id: str) -> None:
         """Watch a lease that is late, and continue the execution once that has ended."""
@@ -182,7 +182,7 @@ class Adoption:
         if header is None:
             return
         if header.owner not in (None, self._owner):
-            self._silent_owners.watch(header)
+            self._unresponsive.watch(header)
         if not header.is_leased(self._store.clock.steady()) and self.count_room() > 0:
             await self._take_over(header)
 
@@ -194,7 +194,7 @@ class Adoption:
 
     async def _take_over(self, header: Header) -> None:
         execution_id = header.execution_id
-        run = self._known.runs.get(execution_id)
+        run = self._cache.runs.get(execution_id)
         if not self._follows or (run is not None and run.is_busy):
             return
         if self._skipped.get(execution_id, -math.inf) > self._store.clock.steady():
@@ -210,13 +210,13 @@ class Adoption:
             return
         # What this process owns and does not run, it took without noticing: the answer was lost.
         is_own = header.owner == self._owner
-        grace_s = 0.0 if is_own else self._silent_owners.find_grace_s(header, execution)
+        grace_s = 0.0 if is_own else self._unresponsive.find_grace_s(header, execution)
         lease = await self._store.claim(execution_id, self._owner, silent_s=grace_s)
         if lease is None:
             return
         if is_own:
             lease = replace(lease, left_s=None)
-        self._silent_owners.forget(execution_id)
+        self._unresponsive.forget(execution_id)
         logger.info("taking over execution %s", execution_id)
         # It may have grown before it was claimed.
         self._start(execution, lease, is_current=False)

@@ -23,28 +23,28 @@ async def read_wanted(
 
     What cannot be read is a fault of the call that needs it, not of everything else in the transaction.
     """
-    found: dict[PartAddress, ArtifactPart] = {}
+    parts: dict[PartAddress, ArtifactPart] = {}
     for artifact_id in sorted({part.artifact_id for part in wanted}):
         addresses = [part for part in wanted if part.artifact_id == artifact_id]
         try:
             artifact = new.get(artifact_id) or await store.artifact(thread_id, artifact_id)
             if artifact is not None:
-                found.update(await _read_parts(artifact, addresses))
+                parts.update(await _read_parts(artifact, addresses))
                 continue
         except StoreError as error:
             fault = f"cannot be followed: {error.message}"
         else:
             fault = f"cannot be followed: artifact {artifact_id!r} is not in the store any more"
         logger.error("thread %s: artifact %s could not be read", thread_id, artifact_id)
-        found.update(dict.fromkeys(addresses, ArtifactPart(fault=fault)))
-    return found
+        parts.update(dict.fromkeys(addresses, ArtifactPart(fault=fault)))
+    return parts
 
 
-async def _read_parts(artifact: Artifact, wanted: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
+async def _read_parts(artifact: Artifact, addresses: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
     # Text is parsed a second time where it is read as JSON.
-    limit = MAX_TEXT_BYTES if any(part.parse for part in wanted) else MAX_PARSED_BYTES
+    limit = MAX_TEXT_BYTES if any(part.parse for part in addresses) else MAX_PARSED_BYTES
     if artifact.media_type != JSON_TYPE or len(artifact.data) <= limit:
-        return read_parts(artifact, wanted)
+        return read_parts(artifact, addresses)
     from planwarden.agent.runtime.part_process import read_large_parts
 
-    return await read_large_parts(artifact, wanted)
+    return await read_large_parts(artifact, addresses)

@@ -60,10 +60,10 @@ def withdraw(suspension_id: str, reason: str) -> BuildEvents:
     """Close an open question that somebody else asked through us."""
 
     def build(execution: ExecutionState, now: float) -> EventBatch:
-        found = execution.suspensions.get(suspension_id)
-        if found is None or not found.is_open or not found.question.asker:
+        suspension = execution.suspensions.get(suspension_id)
+        if suspension is None or not suspension.is_open or not suspension.question.asker:
             return EventBatch()
-        guard = Guard(suspension_id=suspension_id, digest=found.question.digest, deadline="any")
+        guard = Guard(suspension_id=suspension_id, digest=suspension.question.digest, deadline="any")
         return EventBatch((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
 
     return build
@@ -81,9 +81,9 @@ def wake(suspension_id: str, policy: Policy) -> BuildEvents:
             return EventBatch()
         question = suspension.question
         if question.expires_at is None or question.expires_at > now:
-            reminded = find_due_alarm(suspension, now)
+            alarm = find_due_alarm(suspension, now)
             guard = Guard(suspension_id=suspension_id, digest=question.digest)
-            return EventBatch() if reminded is None else EventBatch((reminded,), guard)
+            return EventBatch() if alarm is None else EventBatch((alarm,), guard)
         is_clock = question.addressee == "clock"
         outcome = question.on_timeout if is_clock or is_of_policy(question, policy) else "reject"
         timed_out = ev.SuspensionTimedOut(suspension_id=suspension_id, outcome=outcome)
@@ -103,8 +103,8 @@ def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
         if execution.is_finished:
             logger.error("execution %s ended before this was known: %s", execution.execution_id, report.message)
             return EventBatch()
-        for asked in execution.open_suspensions:
-            question = asked.question
+        for suspension in execution.open_suspensions:
+            question = suspension.question
             if question.kind == "reconcile" and question.call_id == report.call_id:
                 revised = add_late_report(context, execution, question, report.message)
                 guard = Guard(suspension_id=question.suspension_id, digest=question.digest, deadline="any")
@@ -119,16 +119,16 @@ def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
     match outcome.events:
         case (ev.ToolReturned(call_id=call_id, value=value, artifact=artifact),):
             text = canonical_json(value)
-            shown = f": {text}" if len(text) <= REPORT_CHARS else f" {len(text)} characters, which the log holds"
-            message = f"The process that made the call reported later that it returned{shown}."
+            excerpt = f": {text}" if len(text) <= REPORT_CHARS else f" {len(text)} characters, which the log holds"
+            message = f"The process that made the call reported later that it returned{excerpt}."
             return ev.CallReportedLate(call_id=call_id, message=message, value=value, artifact=artifact)
         case (
             ev.ToolFailed(call_id=call_id, message=reason) | ev.CallAttemptFailed(call_id=call_id, message=reason),
             *_,
         ):
             # A server wrote the reason: quoted, it cannot pass for words of planwarden.
-            shown = canonical_json(reason[:REPORT_CHARS])
-            message = f"The process that made the call reported later that it failed: {shown}."
+            excerpt = canonical_json(reason[:REPORT_CHARS])
+            message = f"The process that made the call reported later that it failed: {excerpt}."
             return ev.CallReportedLate(call_id=call_id, message=message)
         case _:
             return None

@@ -213,18 +213,18 @@ def _act_on(
             return PreparedCall(ask_batch(context, execution, state))
         case Ask(requirement=requirement, permit=permit):
             pass
-    found = () if verdict.reason is None else (verdict.reason,)
+    reasons = () if verdict.reason is None else (verdict.reason,)
     if permit is not None:
         arguments = permit.arguments
         if permit.source == "reconcile":
-            return PreparedCall((ask_what_happened(context, execution, call, definition, found),))
+            return PreparedCall((ask_what_happened(context, execution, call, definition, reasons),))
         _, faults = context.tools.complete(call.tool_name, arguments)
         if faults:
             text = (
                 f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
             )
             return _fail(call, "stale_definition", text)
-    return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
+    return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, reasons),))
 
 
 def _prepare_decided(
@@ -340,7 +340,7 @@ def _fail(call: Call, code: str, message: str) -> PreparedCall:
 def _explain_no_tool(tools: Toolbox, call: Call, definition: ToolDefinition | None) -> str:
     if definition is not None:
         return f"{call.tool_name} is not available: {definition.unavailable}"
-    names = ", ".join(known.name for known in tools.definitions()[:20])
+    names = ", ".join(other.name for other in tools.definitions()[:20])
     return f"there is no tool {call.tool_name[:128]!r}; available: {names}"
 
 

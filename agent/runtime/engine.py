@@ -52,13 +52,13 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
-from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.change_notifier import ChangeNotifier
+from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
-from planwarden.agent.runtime.watches import Watches
 
 if TYPE_CHECKING:
     from planwarden.agent.approval.forecast import CallForecast
@@ -120,13 +120,13 @@ class Engine:
         self._performer = Performer(self._approval, model, max_steps=max_steps, parse_large=self.parse_large)
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
-        self._known = KnownExecutions()
-        self._watches = Watches()
+        self._cache = ExecutionCache()
+        self._notifier = ChangeNotifier()
         self._adoption = Adoption(
             store,
             self.owner,
             tools,
-            self._known,
+            self._cache,
             follows=follows,
             concurrency=concurrency,
             peers=peers,
@@ -135,8 +135,8 @@ class Engine:
         self._scheduler = Scheduler(
             store,
             self.owner,
-            self._known,
-            self._watches,
+            self._cache,
+            self._notifier,
             adopts=adopts,
             refresh_grants=self.refresh_grants,
             wake=self._wake,
@@ -163,7 +163,7 @@ class Engine:
             store=self.store,
             transactions=self._transactions,
             performer=self._performer,
-            find_earlier=self.find_earlier,
+            find_thread_results=self.find_thread_results,
             parse_large=self.parse_large,
             tasks=jobs,
             owner=self.owner,
@@ -191,7 +191,7 @@ class Engine:
         # What brought a task down has cancelled the others: none of them will say that it is done.
         is_wrecked = self._tasks.cancel_scope.cancel_called
         with anyio.move_on_after(self._grace_s, shield=True):
-            if not is_wrecked and self._known.is_busy:
+            if not is_wrecked and self._cache.is_busy:
                 await self._all_done.wait()
         self._jobs.cancel_scope.cancel()
         try:
@@ -199,7 +199,7 @@ class Engine:
         finally:
             self._context = None
             with anyio.CancelScope(shield=True):
-                for run in self._known.runs.values():
+                for run in self._cache.runs.values():
                     if run.lease is not None:
                         await self._release_lease(run)
             if self._lost_store is not None:
@@ -279,13 +279,13 @@ class Engine:
         if retry is not None and retry.taken is not None:
             return await self._create(new, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
         try:
-            found = None if start is None else self._known.find_unfinished_plan(requester.principal, start)
-            if found is None:
+            unfinished = None if start is None else self._cache.find_unfinished_plan(requester.principal, start)
+            if unfinished is None:
                 return await self._create(new, created, accepted, start=start)
         except PlanUnfinished as refusal:
-            found = refusal
+            unfinished = refusal
         assert start is not None
-        accepted = msgspec.structs.replace(accepted, warnings=(*warnings, found.message))
+        accepted = msgspec.structs.replace(accepted, warnings=(*warnings, unfinished.message))
         return await self._create(new, created, accepted, start=replace(start, is_only=False))
 
     async def _create(
@@ -298,7 +298,7 @@ class Engine:
         run = self._run(new)
         await settle(run, Command(commands.create(*events, start=start, artifacts=artifacts)))
         if start is not None:
-            self._known.remember_plan(run.execution, start)
+            self._cache.remember_plan(run.execution, start)
         return run.execution
 
     async def start(
@@ -344,7 +344,7 @@ class Engine:
             DuplicateEffect: the approval is recorded and nothing was called, because another call has the business key.
         """
         ruling = Ruling()
-        found = _FoundForAnswer()
+        lookups = _AnswerLookups()
         missing: Exception | None = None
 
         def build(state: ExecutionState, now: float) -> EventBatch:
@@ -354,16 +354,16 @@ class Engine:
             missing = None
             try:
                 ruling = rule_on_answer(
-                    replace(self._approval, paths=found.paths),
+                    replace(self._approval, paths=lookups.paths),
                     state,
                     suspension_id,
                     answer,
                     authority,
                     tools=self.tool_facts(),
-                    parsing=found.parsing,
+                    parsing=lookups.parsing,
                     max_steps=self._max_steps,
                     now=now,
-                    earlier=found.earlier,
+                    earlier=lookups.earlier,
                 )
             except (EarlierNeeded, ParsingNeeded, PathsNeeded) as needed:
                 missing = needed
@@ -374,25 +374,25 @@ class Engine:
             if then is not None and any(isinstance(event, ev.SuspensionDecided) for event in ruling.events):
                 await then()
 
-        answered = await self._command(execution, build, follow)
+        outcome = await self._command(execution, build, follow)
         while missing is not None:
-            await self._look_up(execution, missing, found)
-            answered = await self._command(execution, build, follow)
+            await self._look_up(execution, missing, lookups)
+            outcome = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
         if ruling.is_accepted and answer.approved is not False:
-            _raise_duplicate(answered, suspension_id)
-        return answered, ruling.is_accepted
+            _raise_duplicate(outcome, suspension_id)
+        return outcome, ruling.is_accepted
 
-    async def _look_up(self, execution: ExecutionState, missing: Exception, found: "_FoundForAnswer") -> None:
+    async def _look_up(self, execution: ExecutionState, missing: Exception, lookups: "_AnswerLookups") -> None:
         match missing:
             case EarlierNeeded(wanted=wanted):
-                found.earlier |= await self.find_earlier(execution, wanted)
+                lookups.earlier |= await self.find_thread_results(execution, wanted)
             case ParsingNeeded():
                 await self.parse_large(missing)
             case _:
                 assert isinstance(missing, PathsNeeded)
-                found.paths |= await _find_real_paths(missing.wanted)
+                lookups.paths |= await _find_real_paths(missing.wanted)
 
     async def find(self, execution_id: str) -> ExecutionState:
         """The committed state of an execution.
@@ -401,29 +401,29 @@ class Engine:
             UnknownThread: there is no such execution.
         """
         log = None
-        if execution_id in self._known.runs or execution_id in self._known.idle:
+        if execution_id in self._cache.runs or execution_id in self._cache.idle:
             header = await find_header(self.store, execution_id)
         else:
             log = await find_log(self.store, execution_id)
             header = log.header
         is_other = header.owner != self.owner and header.is_leased(self.store.clock.steady())
-        self._known.note_owner(execution_id, is_other=is_other)
+        self._cache.note_owner(execution_id, is_other=is_other)
         # Another process may have answered what runs here, and this one may have committed since the header was read.
-        run = self._known.runs.get(execution_id)
+        run = self._cache.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
             return run.execution
-        idle = self._known.idle.get(execution_id)
+        idle = self._cache.idle.get(execution_id)
         if idle is not None and idle.version == header.version:
             return idle
         execution = await load_execution(self.store, header) if log is None else fold_log(header, log.recorded)
-        self._known.cache_idle(execution)
+        self._cache.cache_idle(execution)
         return execution
 
-    async def find_earlier(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+    async def find_thread_results(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
         """What the other executions of its owner's thread have for references of the execution's plan."""
-        from planwarden.agent.runtime.earlier import find_earlier
+        from planwarden.agent.runtime.thread_results import find_thread_results
 
-        return await find_earlier(self.store, self.find, execution, wanted)
+        return await find_thread_results(self.store, self.find, execution, wanted)
 
     async def parse_large(self, needed: ParsingNeeded) -> None:
         """Parse a large plan in a thread, one at a time, so that other requests are answered."""
@@ -440,7 +440,7 @@ class Engine:
         Raises:
             UnknownSuspension: there is none in this thread.
         """
-        idle = self._known.find_idle_in_thread(thread_id)
+        idle = self._cache.find_idle_in_thread(thread_id)
         if idle is not None and suspension_id in idle.suspensions and principal in (None, idle.principal):
             return idle
         row = await self.store.find_suspension(suspension_id)
@@ -454,7 +454,7 @@ class Engine:
         Raises:
             StoreError: nothing that the execution does can be stored; see `check_recording`.
         """
-        if execution.execution_id not in self._known.runs:
+        if execution.execution_id not in self._cache.runs:
             # Another process may have answered what stopped here.
             execution = await self.find(execution.execution_id)
         execution = await self._latest(execution)
@@ -463,7 +463,7 @@ class Engine:
         with anyio.move_on_after(seconds):
             while execution.status == "running":
                 # Watch before reading the state again, so that no commit is missed between the two.
-                watch = self._watches.watch_stop(execution.execution_id)
+                watch = self._notifier.watch_stop(execution.execution_id)
                 execution = await self._latest(execution)
                 if execution.status == "running":
                     await watch.wait()
@@ -478,7 +478,7 @@ class Engine:
 
         It is tried again every second, and the execution goes on when that succeeds.
         """
-        run = self._known.runs.get(execution.execution_id)
+        run = self._cache.runs.get(execution.execution_id)
         if run is None or run.failure is None:
             return
         if anyio.current_time() - run.failing_since >= (FAILING_S if failing_s is None else failing_s):
@@ -488,21 +488,21 @@ class Engine:
                 details={"executionId": execution.execution_id, "threadId": execution.thread_id, "status": "running"},
             )
 
-    async def wait_for_change(self, seen: ExecutionState) -> ExecutionState:
+    async def wait_for_change(self, before: ExecutionState) -> ExecutionState:
         """The state after the next commit to the execution, by any process, or when more of an answer was streamed.
 
-        Returns at once when it is no longer as it was `seen`, so that no commit is missed between two looks.
+        Returns at once when its state is no longer `before`, so that no commit is missed between two looks.
         """
-        watch = self._watches.watch(seen.execution_id)
-        found = await self.find(seen.execution_id)
-        if found.version != seen.version:
-            return found
+        watch = self._notifier.watch(before.execution_id)
+        current = await self.find(before.execution_id)
+        if current.version != before.version:
+            return current
         await watch.wait()
-        return await self.find(seen.execution_id)
+        return await self.find(before.execution_id)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every commit from now on, until the returned function is called."""
-        return self._watches.listen(listener)
+        return self._notifier.listen(listener)
 
     async def refresh_grants(self) -> None:
         """Read which grants are open now; called at the start, by the scheduler, and after a grant changed."""
@@ -510,7 +510,7 @@ class Engine:
 
     def streamed_text(self, execution_id: str) -> str:
         """The end of the final answer while a model writes it in this process; the answer may still fail."""
-        run = self._known.runs.get(execution_id)
+        run = self._cache.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
 
     def may_run(self, execution: ExecutionState) -> bool:
@@ -561,7 +561,7 @@ class Engine:
     def _continue_run(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
         assert self._context is not None
         run = Run(self._context, execution, lease)
-        self._known.runs[execution.execution_id] = run
+        self._cache.runs[execution.execution_id] = run
         if self._observer is not None:
             if lease.left_s is not None:
                 self._observer.took_over(execution, lease.left_s, is_silent=lease.is_from_silent)
@@ -580,7 +580,7 @@ class Engine:
         try:
             await settle(run, Command(build, then))
         except UsageError:
-            self._known.drop_idle(execution.execution_id)
+            self._cache.drop_idle(execution.execution_id)
             fresh = await self.find(execution.execution_id)
             if fresh.version == execution.version:
                 raise
@@ -589,43 +589,43 @@ class Engine:
         return run.execution
 
     def _run(self, execution: ExecutionState) -> Run:
-        run = self._known.runs.get(execution.execution_id)
+        run = self._cache.runs.get(execution.execution_id)
         if run is None or run.is_foreign or self._context is None:
             if self._context is None or self._is_closing:
                 raise StoreError("the engine is not running; enter it with `async with`")
-            run = Run(self._context, execution, seems_foreign=self._known.seems_elsewhere(execution.execution_id))
-            self._known.runs[execution.execution_id] = run
+            run = Run(self._context, execution, seems_foreign=self._cache.seems_elsewhere(execution.execution_id))
+            self._cache.runs[execution.execution_id] = run
         return run
 
     async def _latest(self, execution: ExecutionState) -> ExecutionState:
         """The newest state, without asking the store when this process was the last to commit."""
-        run = self._known.runs.get(execution.execution_id)
+        run = self._cache.runs.get(execution.execution_id)
         if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution
-        idle = self._known.idle.get(execution.execution_id)
+        idle = self._cache.idle.get(execution.execution_id)
         if idle is not None and idle.version >= execution.version and idle.status != "running":
             return idle
         return await self.find(execution.execution_id)
 
     def _after_commit(self, run: Run) -> None:
         if run.is_foreign or not (run.is_busy or run.lease is not None):
-            self._known.remove_run(run)
-            other = self._known.runs.get(run.execution.execution_id)
+            self._cache.remove_run(run)
+            other = self._cache.runs.get(run.execution.execution_id)
             if other is not None and other.execution.version < run.execution.version:
                 # The store tells a process only of what others commit.
                 other.refresh()
         elif run.lease is not None:
             # A run that was foreign is not among them any more.
-            self._known.runs[run.execution.execution_id] = run
+            self._cache.runs[run.execution.execution_id] = run
         self._wake_watcher(run)
-        if run.execution.version and self._watches.has_listeners:
-            self._watches.notify(Commit(execution=run.execution, is_foreign=run.is_foreign))
-        if self._is_closing and not self._known.is_busy:
+        if run.execution.version and self._notifier.has_listeners:
+            self._notifier.notify(Commit(execution=run.execution, is_foreign=run.is_foreign))
+        if self._is_closing and not self._cache.is_busy:
             self._all_done.set()
 
     def _wake_watcher(self, run: Run) -> None:
         goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
-        self._watches.wake(run.execution.execution_id, goes_on=goes_on)
+        self._notifier.wake(run.execution.execution_id, goes_on=goes_on)
 
     async def _release_lease(self, run: Run) -> None:
         assert run.lease is not None
@@ -638,21 +638,21 @@ class Engine:
 def _was_just_decided(execution: ExecutionState) -> bool:
     """Its last transaction holds an answer."""
     return any(
-        found.status == "decided" and found.decided_at == execution.updated_at
-        for found in execution.suspensions.values()
+        suspension.status == "decided" and suspension.decided_at == execution.updated_at
+        for suspension in execution.suspensions.values()
     )
 
 
 def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:
     """Raise `DuplicateEffect` when the answer released a call that must not happen any more."""
-    found = execution.suspensions.get(suspension_id)
-    call_id = None if found is None else found.question.call_id
+    suspension = execution.suspensions.get(suspension_id)
+    call_id = None if suspension is None else suspension.question.call_id
     call = None if call_id is None else execution.call(call_id)
     if call is not None and call.status == "failed" and call.error_code == DuplicateEffect.code:
         raise DuplicateEffect(f"{call.error_message}; step {call.step_id!r} failed")
 
 
-class _FoundForAnswer:
+class _AnswerLookups:
     """What was looked up to judge one answer."""
 
     def __init__(self) -> None:

@@ -36,27 +36,25 @@ async def find_log(store: Lookups, execution_id: str) -> Log:
     return log
 
 
-async def load_execution(store: Lookups, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
-    """The state of the stored execution that `known` belongs to, folded from its log.
+async def load_execution(store: Lookups, row: Header | SuspensionRow | ExecutionState) -> ExecutionState:
+    """The state of the stored execution that `row` belongs to, folded from its log.
 
     Raises:
         LogUnreadable: the log says what no execution can do, or what this version does not know.
     """
-    return fold_log(known, await store.read(known.execution_id))
+    return fold_log(row, await store.read(row.execution_id))
 
 
-def fold_log(known: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """The state after these events, the first ones of the log of the execution that `known` belongs to.
+def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
+    """The state after these events, the first ones of the log of the execution that `row` belongs to.
 
     Raises:
         LogUnreadable: as `load_execution`.
     """
     try:
-        return fold(new_execution(known.execution_id, known.thread_id, known.principal), recorded)
+        return fold(new_execution(row.execution_id, row.thread_id, row.principal), recorded)
     except IllegalTransition as error:
-        raise LogUnreadable(
-            f"the log of {known.execution_id!r} is damaged: {error.message}; restore a backup"
-        ) from error
+        raise LogUnreadable(f"the log of {row.execution_id!r} is damaged: {error.message}; restore a backup") from error
 
 
 def _explain_unknown(execution_id: str) -> UnknownThread:

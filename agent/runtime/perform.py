@@ -204,13 +204,13 @@ class Performer:
         facts: Callable[[], Mapping[str, ToolFacts]],
         on_text: Callable[[str], None] | None = None,
         *,
-        find_earlier: Callable[[frozenset[Reference]], Awaitable[Earlier]],
+        find_thread_results: Callable[[frozenset[Reference]], Awaitable[Earlier]],
     ) -> tuple[ev.Event, ...]:
         """The journalled reply, or the question to the caller, or the model's failure.
 
         A `StreamingModel` calls `on_text` while it writes the final answer: progress, not a record.
         """
-        offered = [found for name in prompt.offered if (found := self._tools.get(name)) is not None]
+        offered = [definition for name in prompt.offered if (definition := self._tools.get(name)) is not None]
         try:
             if on_text is not None and prompt.purpose == "synthesize" and isinstance(self._model, StreamingModel):
                 reply = await self._model.reply_streaming(prompt, offered, on_text)
@@ -223,7 +223,7 @@ class Performer:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
-            return await self._build_events(prompt, reply, facts, find_earlier)
+            return await self._build_events(prompt, reply, facts, find_thread_results)
         kinds: dict[ev.Purpose, ev.SuspensionKind] = {"plan": "plan", "step": "step", "synthesize": "synthesis"}
         question = ev.Question(
             suspension_id=self._context.ids.new(),
@@ -242,7 +242,7 @@ class Performer:
         prompt: Prompt,
         reply: Reply,
         facts: Callable[[], Mapping[str, ToolFacts]],
-        find_earlier: Callable[[frozenset[Reference]], Awaitable[Earlier]],
+        find_thread_results: Callable[[frozenset[Reference]], Awaitable[Earlier]],
     ) -> tuple[ev.Event, ...]:
         earlier: dict[Reference, EarlierResult | str] = {}
         parsing = PlanParsing()
@@ -260,7 +260,7 @@ class Performer:
             except ParsingNeeded as needed:
                 await self._parse_large(needed)
             except EarlierNeeded as needed:
-                earlier |= await find_earlier(needed.wanted)
+                earlier |= await find_thread_results(needed.wanted)
 
 
 def _fail(call: Call, code: str, message: str, *, nothing_happened: bool = False) -> CallOutcome:

@@ -27,12 +27,12 @@ async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
     What does not exist leads to where it would be made.
     """
     wanted = sorted(paths)
-    found: dict[str, str | None] = dict.fromkeys(wanted)
+    real_paths: dict[str, str | None] = dict.fromkeys(wanted)
     with anyio.move_on_after(LIMIT_S):
-        found |= await anyio.to_thread.run_sync(
+        real_paths |= await anyio.to_thread.run_sync(
             follow_links, wanted[:MAX_PATHS], abandon_on_cancel=True, limiter=_get_limiter()
         )
-    return found
+    return real_paths
 
 
 def _get_limiter() -> anyio.CapacityLimiter:
@@ -55,11 +55,11 @@ def _follow(path: str) -> str:
 
 def follow_links(paths: Iterable[str]) -> dict[str, str | None]:
     """Returns as `find_real_paths`, in the thread of the caller, however long that takes."""
-    found: dict[str, str | None] = {}
+    real_paths: dict[str, str | None] = {}
     for path in paths:
         try:
-            found[path] = _follow(path)
+            real_paths[path] = _follow(path)
         # Not allowed to look, a loop of links, a name that the system cannot have.
         except (OSError, ValueError):
-            found[path] = None
-    return found
+            real_paths[path] = None
+    return real_paths

@@ -35,15 +35,15 @@ async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTak
     artifacts: list[Artifact] = []
     size = 0
     for artifact_id in list_artifacts(taken):
-        found = await store.artifact(source.thread_id, artifact_id)
-        if found is None:
+        artifact = await store.artifact(source.thread_id, artifact_id)
+        if artifact is None:
             raise NotRetryable(
                 f"artifact {artifact_id!r} of execution {source.execution_id!r} is not in the store any more; run the "
                 "plan anew",
                 details={"executionId": source.execution_id, "artifactId": artifact_id},
             )
-        size += len(found.data)
+        size += len(artifact.data)
         if size > MAX_ARTIFACT_BYTES:
             raise LimitExceeded(f"the artifacts to take over have more than {MAX_ARTIFACT_BYTES // 1024 // 1024} MiB")
-        artifacts.append(found)
+        artifacts.append(artifact)
     return Retry(execution_id=source.execution_id, taken=taken, artifacts=tuple(artifacts))

@@ -10,7 +10,7 @@ Not promised: that a cancelled tool stops. A plain function on a thread is aband
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -43,11 +43,12 @@ from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.policy import PathsNeeded
-from planwarden.agent.ports.store import Append, Lease, Store
+from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
+from planwarden.agent.runtime.ownership import Ownership, OwnershipEvent
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction import (
     Command,
@@ -69,9 +70,6 @@ RETRY_S = 1.0
 STREAM_NOTIFY_S = 0.5
 """The shortest time between two notifications of watchers about an answer that a model is writing."""
 STREAM_CHARS = 2_000
-CERTAIN_S = 1.0
-"""Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead as
-soon: one that stood still meanwhile would send what another one has settled."""
 
 running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
 """Execution id and thread id of the run that the current task belongs to, for log lines."""
@@ -83,7 +81,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     transactions: TransactionContext
     performer: Performer
-    find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
+    find_thread_results: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
     """What the thread's earlier executions have for the references of an execution's plan."""
     parse_large: Callable[[ParsingNeeded], Awaitable[None]]
     tasks: TaskGroup
@@ -130,10 +128,7 @@ class Run:
         self._context = context
         self.execution = execution
         """The state as committed."""
-        self.lease = lease
-        self._is_owner_gone = lease is None or not lease.is_from_silent
-        self._confirmed_at = -math.inf
-        """Steady seconds of a moment when the lease was certainly this process's."""
+        self._ownership = Ownership(lease, seems_foreign=seems_foreign)
         self._waiting: list[JobOutcome | Command] = []
         self._is_committing = False
         self._inflight: dict[str, anyio.CancelScope] = {}
@@ -150,8 +145,16 @@ class Run:
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
         self._notified_at = -math.inf
-        self.is_foreign = self._is_owner_unproven = seems_foreign
-        """Another process owns the execution; only answers can be recorded through this run."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """None when this process does not own the execution."""
+        return self._ownership.lease
+
+    @property
+    def is_foreign(self) -> bool:
+        """Another process owns the execution, or seems to; only commands can be recorded through this run."""
+        return self._ownership.is_elsewhere
 
     @property
     def is_busy(self) -> bool:
@@ -164,7 +167,7 @@ class Run:
             self._waiting.append(fact)
         if not self._is_committing:
             self._is_committing = True
-            self._context.tasks.start_soon(self._work, None)
+            self._context.tasks.start_soon(self._perform_and_commit, None)
 
     def refresh(self) -> None:
         """Read what another process appended, and continue from there."""
@@ -172,7 +175,7 @@ class Run:
         # A command, because an empty submission changes nothing while something is being committed.
         self.submit(Command(lambda execution, now: EventBatch()))
 
-    async def _work(self, job: Job | None) -> None:
+    async def _perform_and_commit(self, job: Job | None) -> None:
         """Perform the job, record its outcome, and perform what follows. The outermost loop of its task."""
         running.set((self.execution.execution_id, self.execution.thread_id))
         try:
@@ -180,7 +183,7 @@ class Run:
                 if job is not None:
                     outcome = await self._perform(job)
                     if self.is_foreign:
-                        del self._inflight[job.key]
+                        self._end_jobs(job.key)
                         self.submit(self._build_report(outcome))
                         return
                     self._waiting.append(outcome)
@@ -189,55 +192,49 @@ class Run:
                     self._is_committing = True
                 jobs = await self._commit_waiting()
                 for other in jobs[1:]:
-                    self._context.tasks.start_soon(self._work, other)
+                    self._context.tasks.start_soon(self._perform_and_commit, other)
                 job = jobs[0] if jobs else None
                 if job is None:
                     return
         # A fault in one execution must not take the others down with it; its log stays as committed.
         except Exception:
             logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
-            await self._abandon()
+            await self._give_up()
 
-    def _perform(self, job: Job) -> Coroutine[object, object, JobOutcome]:
-        if isinstance(job, ListingJob):
-            return self._wait_for_tools(job)
-        return self._perform_observed(job) if self._context.observer is not None else self._perform_unobserved(job)
-
-    async def _wait_for_tools(self, job: ListingJob) -> JobOutcome:
-        with self._inflight[job.key]:
-            await self._context.transactions.approval.tools.wait_for_tools(job.tools)
-        return JobOutcome(job.key, ())
-
-    async def _perform_observed(self, job: CallJob | PromptJob) -> JobOutcome:
-        assert self._context.observer is not None
+    async def _perform(self, job: Job) -> JobOutcome:
+        """Perform the job. Returns what to record of it."""
+        observer = self._context.observer
+        if observer is None or isinstance(job, ListingJob):
+            return await self._perform_unobserved(job)
         prompt = None if isinstance(job, CallJob) else job.prompt
-        with self._context.observer.performing(self.execution, job.key, prompt) as report:
+        with observer.performing(self.execution, job.key, prompt) as report:
             outcome = await self._perform_unobserved(job)
             report(outcome.events)
             return outcome
 
-    def _perform_unobserved(self, job: CallJob | PromptJob) -> Coroutine[object, object, JobOutcome]:
-        return self._call(job) if isinstance(job, CallJob) else self._prompt(job)
+    async def _perform_unobserved(self, job: Job) -> JobOutcome:
+        """As `_perform`, in the job's scope, whose cancellation ends it."""
+        if isinstance(job, CallJob):
+            confirm = partial(self.confirm_lease, job.key)
+            outcome = await self._context.performer.call(self.execution, job, self._inflight[job.key], confirm)
+            events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
+            return JobOutcome(job.key, events, outcome.artifacts)
+        with self._inflight[job.key]:
+            if isinstance(job, PromptJob):
+                return JobOutcome(job.key, await self._prompt_model(job))
+            await self._context.transactions.approval.tools.wait_for_tools(job.tools)
+        return JobOutcome(job.key, ())
 
-    async def _call(self, job: CallJob) -> JobOutcome:
-        confirm = partial(self.confirm_lease, job.key)
-        outcome = await self._context.performer.call(self.execution, job, self._inflight[job.key], confirm)
-        events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
-        return JobOutcome(job.key, events, outcome.artifacts)
-
-    async def _prompt(self, job: PromptJob) -> JobOutcome:
-        replied: tuple[ev.Event, ...] = ()
+    async def _prompt_model(self, job: PromptJob) -> tuple[ev.Event, ...]:
         try:
-            with self._inflight[job.key]:
-                replied = await self._context.performer.prompt(
-                    job.prompt,
-                    self._context.transactions.facts,
-                    self._take_streamed_text,
-                    find_earlier=partial(self._context.find_earlier, self.execution),
-                )
+            return await self._context.performer.prompt(
+                job.prompt,
+                self._context.transactions.facts,
+                self._take_streamed_text,
+                find_thread_results=partial(self._context.find_thread_results, self.execution),
+            )
         finally:
             self.streamed_text = ""
-        return JobOutcome(job.key, replied)
 
     def _take_streamed_text(self, text: str) -> None:
         self.streamed_text = text[-STREAM_CHARS:]
@@ -251,163 +248,182 @@ class Run:
         try:
             while True:
                 facts, self._waiting = self._waiting, []
-                jobs = await self._advance(facts)
+                jobs = await self._commit(facts)
                 if not self._waiting:
                     return jobs
                 for job in jobs:
-                    self._context.tasks.start_soon(self._work, job)
+                    self._context.tasks.start_soon(self._perform_and_commit, job)
         finally:
             self._is_committing = False
             self._context.on_commit(self)
 
-    async def _advance(self, facts: list[JobOutcome | Command]) -> list[Job]:
+    async def _commit(self, facts: list[JobOutcome | Command]) -> list[Job]:
         """Commit the facts and what follows from them in one transaction. Returns the jobs that it announced."""
         try:
             if self._doubt is not None:
                 facts = await self._settle_doubt(self._doubt, facts)
             if self.is_foreign:
-                self._give_up_outcomes(facts)
+                self._turn_into_reports(facts)
             if self._is_stale:
                 await self._catch_up()
             if not (facts or self.execution.version):
                 return []
-            found = LookedUp(self._context.transactions.approval)
+            lookups = LookedUp(self._context.transactions.approval)
             for _ in range(MAX_RETRIES):
-                jobs = await self._attempt(facts, found)
+                jobs = await self._try_to_commit(facts, lookups)
                 if jobs is not None:
                     self.failure = None
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
         except LogUnreadable as error:
-            await self._leave(facts, error)
+            await self._hand_over(facts, error)
             return []
         except StoreError as error:
             self._handle_store_error(facts, error)
             return []
         except Exception:
             text = f"execution {self.execution.execution_id!r} stopped on an internal error; see the server's log"
-            self._refuse(facts, PlanwardenError(text))
+            self._refuse_commands(facts, PlanwardenError(text))
             raise
 
-    async def _attempt(self, facts: list[JobOutcome | Command], found: LookedUp) -> list[Job] | None:
+    async def _try_to_commit(self, facts: list[JobOutcome | Command], lookups: LookedUp) -> list[Job] | None:
         """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         follows = self._context.follows(self.execution)
         # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
-        while (transaction := self._build_transaction(facts, arrived, found, follows=follows)).missing is not None:
-            await self._look_up(transaction, transaction.missing, found)
+        while (transaction := self._build_transaction(facts, arrived, lookups, follows=follows)).missing is not None:
+            await self._look_up(transaction, transaction.missing, lookups)
         is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
-        append = None
         try:
             if transaction.recorded:
-                append = self._build_append(transaction, follows=follows, is_over=is_over)
-                confirmed_at = self._context.store.clock.steady()
-                self.lease = await self._context.store.append(append)
-                self._confirmed_at = confirmed_at
-            elif is_over or (transaction.jobs and self.lease is None):
-                await self._own_without_append(is_over=is_over)
-        except CommitUnknown:
-            if append is not None:
-                self._doubt = _Doubt(append, transaction, arrived)
-            raise
+                await self._append(transaction, arrived, follows=follows, is_over=is_over)
+            elif is_over:
+                await self._release()
+            elif transaction.jobs and self.lease is None:
+                await self._claim_or_raise()
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
-            return await self._attend_to(refusal, facts, transaction, found, follows=follows)
+            return await self._handle_refusal(refusal, facts, transaction, lookups, follows=follows)
         if transaction.commands:
             await _follow_commands(transaction)
-        for key in arrived:
-            del self._inflight[key]
-        self._apply_commit(transaction)
-        if self._is_owner_unproven and follows and self.execution.status == "running":
-            await self._take_if_owner_is_gone()
+        self._end_jobs(*arrived)
+        self._accept_commit(transaction)
+        if self._ownership.state == "unproven" and follows and self.execution.status == "running":
+            await self._claim_if_owner_is_gone()
         return transaction.jobs
 
-    async def _own_without_append(self, *, is_over: bool) -> None:
-        """Give the execution up, or own it before repeating a call that needs no new event."""
-        if not is_over:
-            await self._claim()
-        elif self.lease is not None:
-            lease, self.lease = self.lease, None
+    async def _append(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
+        append = self._build_append(transaction, follows=follows, is_over=is_over)
+        confirmed_at = self._context.store.clock.steady()
+        try:
+            lease = await self._context.store.append(append)
+        except CommitUnknown:
+            self._note_doubt(_Doubt(append, transaction, arrived))
+            raise
+        if not self.is_foreign:
+            self._ownership.settle(lease, confirmed_at)
+
+    async def _release(self) -> None:
+        """Give the execution up, because others must continue it."""
+        lease = self.lease
+        if lease is not None:
+            self._ownership.apply("released")
             await self._context.store.release(lease)
 
-    async def _attend_to(
+    def _note_doubt(self, doubt: _Doubt) -> None:
+        """Remember a commit without an answer; where it only recorded commands, the log is read again instead."""
+        is_own = doubt.append.acquire or doubt.append.lease is not None
+        if self.is_foreign and not is_own:
+            self._is_stale = True
+            return
+        self._doubt = doubt
+        if not self.is_foreign:
+            self._ownership.apply("commit_unknown")
+
+    def _end_jobs(self, *keys: str) -> None:
+        for key in keys:
+            del self._inflight[key]
+        if self._ownership.state == "lost" and not self._inflight:
+            self._ownership.apply("jobs_ended")
+
+    async def _handle_refusal(
         self,
         refusal: UsageError | StartRefused | LeaseLost | VersionConflict | GuardFailed,
         facts: list[JobOutcome | Command],
         transaction: Transaction,
-        found: LookedUp,
+        lookups: LookedUp,
         *,
         follows: bool,
     ) -> list[Job] | None:
-        """What the attempt comes to that the store refused, as `_attempt` returns it."""
+        """What the attempt comes to that the store refused, as `_try_to_commit` returns it."""
         if isinstance(refusal, VersionConflict | GuardFailed):
-            self._learn(refusal, found)
+            self._remember_refusal(refusal, lookups)
             # Another writer was first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()
             return None
         if isinstance(refusal, LeaseLost):
-            if transaction.recorded and self._may_acquire(follows=follows) and await self._takes_from_dead():
+            if transaction.recorded and self._acquires(follows=follows) and await self._claim_from_dead():
                 return None
-            await self._lose_lease(facts)
+            await self._yield_to_owner(facts)
             return None if facts else []
         outcomes = [fact for fact in facts if isinstance(fact, JobOutcome)]
         if outcomes and isinstance(refusal, NotStorable):
             if len(outcomes) == len(facts):
                 raise refusal
             # What became of calls is recorded without the command that came at the same moment.
-            self._refuse(facts, refusal)
+            self._refuse_commands(facts, refusal)
             facts[:] = outcomes
             return None
         # The store knows a rule that the state does not show, such as one unfinished execution per thread.
-        self._refuse(facts, refusal)
+        self._refuse_commands(facts, refusal)
         return []
 
-    def _learn(self, refusal: VersionConflict | GuardFailed, found: LookedUp) -> None:
+    def _remember_refusal(self, refusal: VersionConflict | GuardFailed, lookups: LookedUp) -> None:
         """Remember what the store refused, so that the next attempt wants something else."""
         if isinstance(refusal, GrantUsedUp):
             self._context.on_grant_refused(refusal.grant_id)
         elif isinstance(refusal, BudgetSpent):
-            found.spent = {**found.spent, refusal.budget: refusal}
+            lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, DuplicateEffect):
-            found.approval = replace(found.approval, once={**found.approval.once, refusal.key: refusal})
+            lookups.approval = replace(lookups.approval, once={**lookups.approval.once, refusal.key: refusal})
 
     def _build_transaction(
-        self, facts: list[JobOutcome | Command], arrived: set[str], found: LookedUp, *, follows: bool
+        self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp, *, follows: bool
     ) -> Transaction:
         transaction = Transaction(
             self._context.transactions,
             self.execution,
-            found,
+            lookups,
             now=self._context.store.clock.now(),
             inflight=self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else (),
-            follow=follows and not (self.is_foreign or self._context.is_closing()),
-            is_owner_gone=self._is_owner_gone,
+            follow=follows and self._ownership.rights.starts_jobs and not self._context.is_closing(),
+            is_owner_gone=self._ownership.is_predecessor_gone,
         )
         transaction.build(facts)
         return transaction
 
-    async def _look_up(self, transaction: Transaction, missing: Needed, found: LookedUp) -> None:
-        """Read into `found` what the transaction needs."""
-        approval = found.approval
+    async def _look_up(self, transaction: Transaction, missing: Needed, lookups: LookedUp) -> None:
+        """Read into `lookups` what the transaction needs."""
+        approval = lookups.approval
         match missing:
             case PartsNeeded(wanted=wanted):
                 new = {artifact.artifact_id: artifact for artifact in transaction.artifacts}
                 parts = await read_wanted(self._context.store, self.execution.thread_id, wanted, new)
-                found.approval = replace(approval, parts={**(approval.parts or {}), **parts})
+                lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
             case OnceNeeded(wanted=wanted):
-                held = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
-                found.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **held})
+                refusals = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
+                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **refusals})
             case PathsNeeded(wanted=wanted):
                 # Few homes have rules on paths.
                 from planwarden.agent.runtime.real_paths import find_real_paths
 
                 paths = await find_real_paths(wanted)
-                found.approval = replace(approval, paths={**(approval.paths or {}), **paths})
+                lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
             case ParsingNeeded():
                 await self._context.parse_large(missing)
             case EarlierNeeded(wanted=wanted):
-                found.earlier = {**found.earlier, **await self._context.find_earlier(self.execution, wanted)}
+                lookups.earlier = {**lookups.earlier, **await self._context.find_thread_results(self.execution, wanted)}
 
-    def _apply_commit(self, transaction: Transaction) -> None:
+    def _accept_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""
         self.execution = transaction.execution
         if self._context.observer is not None and transaction.recorded:
@@ -428,7 +444,7 @@ class Run:
             recorded=transaction.recorded,
             expected_version=self.execution.version,
             lease=self.lease,
-            acquire=self._may_acquire(follows=follows),
+            acquire=self._acquires(follows=follows),
             release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
             owner=self._context.owner,
             guards=transaction.guards,
@@ -445,51 +461,60 @@ class Run:
         tail = await store.read(self.execution.execution_id, self.execution.version)
         header = await store.header(self.execution.execution_id)
         self._doubt = None
-        if tail[: len(append.recorded)] != tuple(append.recorded):
+        is_stored = tail[: len(append.recorded)] == tuple(append.recorded)
+        if is_stored:
+            self._is_stale = len(tail) > len(append.recorded)
+            facts = [fact for fact in facts if not (isinstance(fact, JobOutcome) and fact.key in doubt.arrived)]
+            self._end_jobs(*doubt.arrived)
+        if self._ownership.state == "in_doubt":
+            self._settle_ownership(append, header, is_stored=is_stored)
+        if not is_stored or self.is_foreign:
+            self._is_stale = self._is_stale or is_stored
             return facts
-        self._is_stale = len(tail) > len(append.recorded)
-        facts = [fact for fact in facts if not (isinstance(fact, JobOutcome) and fact.key in doubt.arrived)]
-        for key in doubt.arrived:
-            del self._inflight[key]
-        if append.acquire or append.lease is not None:
-            if not append.release and (header is None or header.owner != self._context.owner):
-                self.disown()
-                self._is_stale = True
-                return facts
-            self.lease = None
-            if header is not None and not append.release:
-                self.lease = Lease(header.execution_id, self._context.owner, header.fence)
-        self._apply_commit(doubt.transaction)
+        self._accept_commit(doubt.transaction)
         for job in doubt.transaction.jobs:
-            self._context.tasks.start_soon(self._work, job)
+            self._context.tasks.start_soon(self._perform_and_commit, job)
         return facts
 
-    def _may_acquire(self, *, follows: bool) -> bool:
-        return self.lease is None and not self.is_foreign and follows
+    def _settle_ownership(self, append: Append, header: Header | None, *, is_stored: bool) -> None:
+        """Learn from the header, which is read after the log, whose the execution is since the append in doubt."""
+        if not is_stored:
+            self._ownership.settle(append.lease)
+        elif not (append.acquire or append.lease is not None) or append.release:
+            self._ownership.settle(None)
+        elif header is None or header.owner != self._context.owner:
+            self.lose_ownership()
+        else:
+            self._ownership.settle(Lease(header.execution_id, self._context.owner, header.fence))
 
-    async def _claim(self) -> None:
+    def _acquires(self, *, follows: bool) -> bool:
+        return follows and self._ownership.rights.acquires
+
+    async def _claim_or_raise(self) -> None:
         """Own the execution before repeating a call that needs no new event."""
-        if not await self._takes_from_dead():
+        if not await self._claim_from_dead():
             raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
 
-    async def _takes_from_dead(self) -> bool:
+    async def _claim_from_dead(self) -> bool:
         """Take what nobody owns, or a process that is gone: a claim finds that out, an append does not.
 
         What a silent process holds is left to those who watch it.
         """
         store, confirmed_at = self._context.store, self._context.store.clock.steady()
-        self.lease = await store.claim(self.execution.execution_id, self._context.owner, silent_s=math.inf)
-        self._confirmed_at = confirmed_at
-        return self.lease is not None
+        lease = await store.claim(self.execution.execution_id, self._context.owner, silent_s=math.inf)
+        if lease is None:
+            self._ownership.apply("denied")
+        else:
+            self._ownership.settle(lease, confirmed_at)
+        return lease is not None
 
-    async def _take_if_owner_is_gone(self) -> None:
+    async def _claim_if_owner_is_gone(self) -> None:
         """Go on here after all, if the process that seemed to own the execution does not."""
-        self._is_owner_unproven = False
         try:
-            if await self._takes_from_dead():
-                self.is_foreign = False
+            if await self._claim_from_dead():
                 self.refresh()
         except StoreError as error:
+            self._ownership.apply("denied")
             # What the commands wanted is stored already; others look for what nobody owns.
             logger.warning("execution %s is left to other processes: %s", self.execution.execution_id, error.message)
 
@@ -501,32 +526,34 @@ class Run:
             self._is_stale = True
             raise
         self.execution = fold(self.execution, tail)
-        if tail and self.is_foreign and not self._inflight:
-            # Its owner may have given it up with what it committed. What nobody owns must continue here, or a command
-            # that sets it going is recorded and nobody follows it.
-            self.is_foreign, self._is_owner_gone, self._is_owner_unproven = False, True, False
+        if tail:
+            self._ownership.apply("advanced")
         if self._context.observer is not None and self.lease is not None:
             now = self._context.store.clock.now()
             for entry in tail:
                 if isinstance(entry.event, ev.SuspensionDecided):
                     self._context.observer.woke(self.execution, max(0.0, now - entry.at))
 
-    async def _lose_lease(self, facts: list[JobOutcome | Command]) -> None:
+    async def _yield_to_owner(self, facts: list[JobOutcome | Command]) -> None:
         """Leave the work to the process that owns the execution, and keep only commands among the facts."""
-        self.disown()
-        self._give_up_outcomes(facts)
+        self.lose_ownership()
+        self._turn_into_reports(facts)
         await self._catch_up()
 
-    def disown(self, keep: str | None = None) -> None:
+    def lose_ownership(self, keep: str | None = None) -> None:
         """Another process owns the execution: stop what is in flight here, except the job `keep`."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
-        self.lease = None
-        self.is_foreign = True
-        for key, scope in self._inflight.items():
-            if key != keep:
-                scope.cancel()
+        self._leave_to_others("replaced", keep)
         self._context.on_commit(self)
+
+    def _leave_to_others(self, event: OwnershipEvent, keep: str | None = None) -> None:
+        self._ownership.apply(event)
+        if self._ownership.rights.cancels_jobs:
+            for key, scope in self._inflight.items():
+                if key != keep:
+                    scope.cancel()
+        self._end_jobs()
 
     async def confirm_lease(self, key: str) -> None:
         """Returns when this process certainly owns the execution, asking the store if it is some time since it did.
@@ -535,7 +562,7 @@ class Run:
             LeaseLost: it does not, so the job `key` must not act.
         """
         clock = self._context.store.clock
-        if self.lease is not None and clock.steady() - self._confirmed_at < CERTAIN_S:
+        if self._ownership.is_certain(clock.steady()):
             return
         confirmed_at = clock.steady()
         try:
@@ -543,15 +570,15 @@ class Run:
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is no longer owned by this process")
             await self._context.store.confirm(self.lease)
         except LeaseLost:
-            self.disown(keep=key)
+            self.lose_ownership(keep=key)
             raise
-        self._confirmed_at = confirmed_at
+        self._ownership.confirm(confirmed_at)
 
-    def _give_up_outcomes(self, facts: list[JobOutcome | Command]) -> None:
+    def _turn_into_reports(self, facts: list[JobOutcome | Command]) -> None:
         """Turn outcomes into reports: the new owner settles the calls, and only commands are recorded here."""
         for index, fact in enumerate(facts):
             if isinstance(fact, JobOutcome):
-                del self._inflight[fact.key]
+                self._end_jobs(fact.key)
                 facts[index] = self._build_report(fact)
 
     def _build_report(self, outcome: JobOutcome) -> Command:
@@ -564,9 +591,9 @@ class Run:
         this process may own since a commit that has no answer.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
-        self._refuse(facts, error)
+        self._refuse_commands(facts, error)
         self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
-        if not (self._unstored or self._doubt or self.lease is not None):
+        if not (self._unstored or self._doubt or self._ownership.rights.tries_again):
             return
         if self.failure is None:
             self.failing_since = anyio.current_time()
@@ -575,32 +602,31 @@ class Run:
             self._is_retrying = True
             self._context.tasks.start_soon(self._retry)
 
-    async def _leave(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
+    async def _hand_over(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
         """Give the execution to a process that can read it, once the calls that run here are over.
 
         Their outcomes cannot be recorded. The new owner asks about effects, so none may still be on its way then.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
-        self._refuse(facts, error)
-        for fact in facts:
-            if isinstance(fact, JobOutcome):
-                del self._inflight[fact.key]
+        self._refuse_commands(facts, error)
+        self._end_jobs(*(fact.key for fact in facts if isinstance(fact, JobOutcome)))
         if not self._inflight:
-            await self._abandon()
+            await self._give_up()
 
-    def _refuse(self, facts: list[JobOutcome | Command], error: PlanwardenError) -> None:
+    def _refuse_commands(self, facts: list[JobOutcome | Command], error: PlanwardenError) -> None:
         for fact in facts:
             if isinstance(fact, Command):
                 fact.error = error
                 fact.settle()
 
-    async def _abandon(self) -> None:
+    async def _give_up(self) -> None:
         """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
-        lease, self.lease, self.is_foreign = self.lease, None, True
-        for scope in self._inflight.values():
-            scope.cancel()
+        lease = self.lease
+        self._leave_to_others("abandoned")
         left, self._waiting = self._waiting, []
-        self._refuse(left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error"))
+        self._refuse_commands(
+            left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error")
+        )
         self._context.on_commit(self)
         if lease is not None:
             with suppress(StoreError):

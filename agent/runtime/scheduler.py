@@ -10,9 +10,9 @@ import anyio
 from planwarden.agent.common.errors import PlanwardenError, StoreError, StoreReplaced
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.runtime.adoption import Adoption
-from planwarden.agent.runtime.known import KnownExecutions
-from planwarden.agent.runtime.silence import LATE_S, RENEW_S
-from planwarden.agent.runtime.watches import Watches
+from planwarden.agent.runtime.change_notifier import ChangeNotifier
+from planwarden.agent.runtime.execution_cache import ExecutionCache
+from planwarden.agent.runtime.unresponsive_owners import LATE_S, RENEW_S
 
 logger = logging.getLogger(__name__)
 
@@ -36,22 +36,22 @@ class Scheduler:
         self,
         store: Store,
         owner: str,
-        known: KnownExecutions,
-        watches: Watches,
+        cache: ExecutionCache,
+        notifier: ChangeNotifier,
         *,
         adopts: bool,
         refresh_grants: Callable[[], Awaitable[None]],
         wake: Callable[[SuspensionRow], Awaitable[None]],
         adoption: Adoption,
     ) -> None:
-        """Without `adopts` it looks only after executions in `known`.
+        """Without `adopts` it looks only after executions in `cache`.
 
         `wake` lets a question time out or its alarm fire.
         """
         self._store = store
         self._owner = owner
-        self._known = known
-        self._watches = watches
+        self._cache = cache
+        self._notifier = notifier
         self._adopts = adopts
         self._refresh_grants = refresh_grants
         self._wake = wake
@@ -114,8 +114,8 @@ class Scheduler:
         is_time_to_renew = now - self._renewed_at >= RENEW_S
         if is_time_to_renew:
             self._renewed_at = now
-            if self._known.runs:
-                await self._store.renew(self._owner, list(self._known.runs))
+            if self._cache.runs:
+                await self._store.renew(self._owner, list(self._cache.runs))
         due = await self._find_due()
         await _for_each(self._wake, due, at_once=AT_ONCE)
         if self._adopts:
@@ -160,14 +160,20 @@ class Scheduler:
         if self._adopts:
             return await self._store.due(MAX_ROWS)
         now = self._store.clock.now()
-        questions = [found.question for state in self._known.list_states() for found in state.open_suspensions]
-        due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
+        questions = [
+            suspension.question for state in self._cache.list_states() for suspension in state.open_suspensions
+        ]
+        due = [
+            question.suspension_id
+            for question in questions
+            if question.expires_at is not None and question.expires_at <= now
+        ]
         rows = [await self._store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
         return [row for row in rows if row is not None and row.status == "pending"]
 
     def _list_running(self) -> list[str]:
         """As `Store.orphans`, for the executions that this process knows; some may have a living owner."""
-        return [execution_id for execution_id, state in self._known.idle.items() if state.status == "running"]
+        return [execution_id for execution_id, state in self._cache.idle.items() if state.status == "running"]
 
     async def _check_other_processes(self) -> bool:
         """Wake those who watch executions that run elsewhere; read answers to executions that run here.
@@ -180,23 +186,23 @@ class Scheduler:
         self._changes, changed = changes.number, changes.executions
         if changed is None:
             await self._refresh_grants()
-        for execution_id in self._watches.watched:
-            if execution_id not in self._known.runs and (changed is None or execution_id in changed):
-                self._known.drop_idle(execution_id)
-                self._watches.wake(execution_id)
-        owned = [name for name, run in self._known.runs.items() if run.lease is not None]
+        for execution_id in self._notifier.watched:
+            if execution_id not in self._cache.runs and (changed is None or execution_id in changed):
+                self._cache.drop_idle(execution_id)
+                self._notifier.wake(execution_id)
+        owned = [name for name, run in self._cache.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
         # One question for all: while they are asked about, an answer to one of them waits.
         for header in await self._store.headers(owned) if owned else ():
-            run = self._known.runs.get(header.execution_id)
+            run = self._cache.runs.get(header.execution_id)
             if run is None or run.lease is None:
                 continue
             if header.fence > run.lease.fence:
-                run.disown()
+                run.lose_ownership()
             elif header.version > run.execution.version:
                 run.refresh()
-        self._watches.notify(None)
+        self._notifier.notify(None)
         return changes.has_unowned
 
 

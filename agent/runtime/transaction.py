@@ -165,9 +165,9 @@ class Transaction:
         "_approval",
         "_context",
         "_follow",
-        "_found",
         "_inflight",
         "_is_owner_gone",
+        "_lookups",
         "_now",
         "_once_needed",
         "_room",
@@ -185,7 +185,7 @@ class Transaction:
         self,
         context: TransactionContext,
         execution: ExecutionState,
-        found: LookedUp,
+        lookups: LookedUp,
         *,
         now: float,
         inflight: Collection[str],
@@ -193,9 +193,9 @@ class Transaction:
         is_owner_gone: bool = True,
     ) -> None:
         self._context = context
-        self._found = found
-        self._room = BudgetRoom(dict(found.spent)) if found.spent else None
-        self._approval = found.approval if self._room is None else replace(found.approval, room=self._room)
+        self._lookups = lookups
+        self._room = BudgetRoom(dict(lookups.spent)) if lookups.spent else None
+        self._approval = lookups.approval if self._room is None else replace(lookups.approval, room=self._room)
         self._once_needed: frozenset[str] = frozenset()
         self._now = now
         self._inflight = inflight
@@ -361,14 +361,14 @@ class Transaction:
         context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
-        earlier: Earlier = {**self._found.earlier, **execution.earlier}
+        earlier: Earlier = {**self._lookups.earlier, **execution.earlier}
         try:
             plan, difference = revise(
                 execution.plan,
                 patch,
                 pending=pending,
                 tools=context.facts(),
-                parsing=self._found.parsing,
+                parsing=self._lookups.parsing,
                 max_steps=context.max_steps,
                 earlier=earlier,
                 taken={taken.step_id for taken in execution.earlier},
@@ -402,8 +402,8 @@ class Transaction:
                     self._room.take(event.shares)
                 if event.once is not None:
                     holder = self._name_holder(prepared.job.call, event.once)
-                    known = {**self._approval.once, event.once.key: holder}
-                    self._approval = replace(self._approval, once=known)
+                    keys = {**self._approval.once, event.once.key: holder}
+                    self._approval = replace(self._approval, once=keys)
 
     def _name_holder(self, call: Call, once: ev.OnceKey) -> DuplicateEffect:
         """What another call of this transaction with the same key is told."""
@@ -423,7 +423,7 @@ class Transaction:
     def _build_prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
         execution = self.execution
         if purpose == "plan":
-            total = sum(1 for found in self._approval.tools.definitions() if not found.unavailable)
+            total = sum(1 for definition in self._approval.tools.definitions() if not definition.unavailable)
             return build_planning_prompt(execution, choose_tools(self._approval.tools, execution.goal or ""), total)
         if purpose == "synthesize":
             return build_synthesis_prompt(execution)
@@ -438,10 +438,10 @@ class Transaction:
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
     """The tools to show in a prompt: all available ones if they are few, else the best matches, then others by name."""
-    available = [found for found in tools.definitions() if not found.unavailable]
+    available = [definition for definition in tools.definitions() if not definition.unavailable]
     if len(available) <= PLANNING_TOOLS:
         return available
-    found = [d for d in tools.search(query, PLANNING_TOOLS) if not d.unavailable]
-    names = {definition.name for definition in found}
+    matches = [d for d in tools.search(query, PLANNING_TOOLS) if not d.unavailable]
+    names = {definition.name for definition in matches}
     rest = (definition for definition in available if definition.name not in names)
-    return [*found, *islice(rest, PLANNING_TOOLS - len(found))]
+    return [*matches, *islice(rest, PLANNING_TOOLS - len(matches))]

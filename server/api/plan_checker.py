@@ -91,7 +91,7 @@ class PlanChecker:
                 assert thread_id is not None
                 await self._threads.read_headers(thread_id, principal)
                 asking = new_execution("", thread_id, principal)
-                earlier |= await self._engine.find_earlier(asking, needed.wanted)
+                earlier |= await self._engine.find_thread_results(asking, needed.wanted)
 
     async def parse(
         self, document: JsonValue, *, tools: Mapping[str, ToolFacts], earlier: Earlier | None, known: Plan | None = None

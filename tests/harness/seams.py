@@ -22,7 +22,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.tool import CallContext
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Append, Lease
-from planwarden.agent.runtime import run, scheduler, silence
+from planwarden.agent.runtime import ownership, scheduler, unresponsive_owners
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run
@@ -87,12 +87,14 @@ def install(stage: Path, plant: str | None) -> None:
     if patience != "product":
         is_hasty = patience == "hasty"
         replace(scheduler, TICK_S=TICK_S, RENEW_S=RENEW_S)
-        replace(run, CERTAIN_S=CERTAIN_S)
-        replace(silence, SILENT_S=HASTY_S if is_hasty else SILENT_S, RENEW_S=RENEW_S if is_hasty else SILENT_S)
+        replace(ownership, CERTAIN_S=CERTAIN_S)
+        replace(
+            unresponsive_owners, SILENT_S=HASTY_S if is_hasty else SILENT_S, RENEW_S=RENEW_S if is_hasty else SILENT_S
+        )
         for kind in (SqliteStore, PostgresStore):
             wrap(kind, "open", lambda opened: partial(opened, lease_s=LEASE_S))
         if is_hasty:
-            replace(silence, longest_call_s=_give(HASTY_S))
+            replace(unresponsive_owners, longest_call_s=_give(HASTY_S))
     _report_owners(ledger)
     _stop_before_calls(stage, ledger)
     # The database learns which process each connection belongs to.
@@ -159,7 +161,7 @@ def ignore_the_fence() -> None:
     for name in {"extend_execution", "confirm"} & SQL.keys():
         SQL[name] = SQL[name].replace("owner IS ? AND fence = ?", "(owner IS ? OR fence <> ?)")
         SQL[name] = SQL[name].replace("owner = ? AND fence = ?", "(owner = ? OR fence <> ?)")
-    replace(Run, confirm_lease=_confirm_nothing, disown=_give(None))
+    replace(Run, confirm_lease=_confirm_nothing, lose_ownership=_give(None))
 
 
 def ignore_the_shared_fence() -> None:

@@ -11,7 +11,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.silence import UNLIMITED_S
+from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
 from tests.harness.fault import SilentStore
 from tests.harness.person import NO, PERSON, YES
 from tests.harness.team import ASK, ASK_SOON, MAIL, SLOW, Gate, Team, answer, start, step

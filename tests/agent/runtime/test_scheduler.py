@@ -19,9 +19,9 @@ from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Guard, Lease, Store, SuspensionRow
 from planwarden.agent.runtime import adoption, scheduler
 from planwarden.agent.runtime.adoption import SKIPPED_S, Adoption, StartRun
-from planwarden.agent.runtime.known import MAX_IDLE, MAX_IDLE_BYTES, KnownExecutions
+from planwarden.agent.runtime.change_notifier import ChangeNotifier
+from planwarden.agent.runtime.execution_cache import MAX_IDLE, MAX_IDLE_BYTES, ExecutionCache
 from planwarden.agent.runtime.scheduler import AT_ONCE, CLAIMED_AT_ONCE, MAX_ROWS, Scheduler
-from planwarden.agent.runtime.watches import Watches
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.registry import Registry
@@ -44,11 +44,13 @@ def build_scheduler(
     async def nothing(_: object = None) -> None:
         """These tests have no grants."""
 
-    known = KnownExecutions()
+    known = ExecutionCache()
     found = Adoption(
         store, "p1", Registry(), known, follows=peers is not None, concurrency=concurrency, peers=peers, start=start
     )
-    return Scheduler(store, "p1", known, Watches(), adopts=True, refresh_grants=nothing, wake=wake, adoption=found)
+    return Scheduler(
+        store, "p1", known, ChangeNotifier(), adopts=True, refresh_grants=nothing, wake=wake, adoption=found
+    )
 
 
 class Waits:
@@ -220,7 +222,7 @@ def make_state(name: str, argument: JsonValue) -> ExecutionState:
 @requirement("engine:idle-bytes")
 @pytest.mark.parametrize("beside", [None, 10**30, "\ud800"], ids=ascii)
 def test_idle_executions_with_large_plans_are_dropped_by_their_bytes(beside: JsonValue) -> None:
-    known = KnownExecutions()
+    known = ExecutionCache()
     for number in range(150):
         known.cache_idle(make_state(f"e{number}", ["x" * 250_000, beside]))
     names = [*known.idle]

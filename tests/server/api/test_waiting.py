@@ -10,7 +10,7 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.runtime.adoption import Adoption
-from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.waiting import describe_missing
 from planwarden.storage.ports.processes import ProcessFacts
@@ -81,7 +81,7 @@ async def would_run(member: Member, execution: ExecutionState, living: tuple[Pro
     peers = StorePeers(Told(living), store.clock, tools, member.policy)
     await peers.refresh(member.name)
     adoption = Adoption(
-        store, member.name, tools, KnownExecutions(), follows=True, concurrency=1, peers=peers, start=_start_nothing
+        store, member.name, tools, ExecutionCache(), follows=True, concurrency=1, peers=peers, start=_start_nothing
     )
     return adoption.may_run(execution)
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.silence import UNLIMITED_S
+from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.storage.postgres.liveness import GONE_S
 from tests.harness.fault import SilentStore

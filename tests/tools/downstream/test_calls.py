@@ -16,7 +16,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.silence import RENEW_S
+from planwarden.agent.runtime.unresponsive_owners import RENEW_S
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement

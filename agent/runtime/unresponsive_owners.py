@@ -25,7 +25,7 @@ UNLIMITED_S = 600.0
 """Stands in for the time limit of a call that has none, where an execution waits for a silent process."""
 
 
-class SilentOwners:
+class UnresponsiveOwners:
     """The leases that were not renewed in time, as one process sees them.
 
     Only an owner that is still silent at a later look is replaced: after a sleep all leases may have run out. The first

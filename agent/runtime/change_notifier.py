@@ -6,7 +6,7 @@ from collections.abc import Callable
 from planwarden.agent.ports.watchers import Commit, Listener
 
 
-class Watches:
+class ChangeNotifier:
     """A watch is set once and then removed; a listener stays until it is stopped."""
 
     def __init__(self) -> None:

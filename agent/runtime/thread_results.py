@@ -23,7 +23,9 @@ Load = Callable[[str], Awaitable[ExecutionState]]
 """From an execution's id to its state. Raises `StoreError` when its log is damaged."""
 
 
-async def find_earlier(store: Store, load: Load, asking: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+async def find_thread_results(
+    store: Store, load: Load, asking: ExecutionState, references: frozenset[Reference]
+) -> Earlier:
     """Returns for each reference what the thread and owner of the execution have for it, or why it cannot be had.
 
     The execution itself need not exist yet.
@@ -31,22 +33,22 @@ async def find_earlier(store: Store, load: Load, asking: ExecutionState, wanted:
     try:
         headers = await store.thread(asking.thread_id)
         others = [h for h in headers if h.principal == asking.principal and h.execution_id != asking.execution_id]
-        sources = await _find_sources(load, others, {taken.step_id for taken in wanted})
+        sources = await _find_sources(load, others, {reference.step_id for reference in references})
     except StoreError as error:
-        return dict.fromkeys(wanted, f"earlier executions of the thread cannot be read: {error.message}")
-    found: dict[Reference, EarlierResult | str] = {}
-    for step_id in sorted({taken.step_id for taken in wanted}):
-        mine = [taken for taken in wanted if taken.step_id == step_id]
+        return dict.fromkeys(references, f"earlier executions of the thread cannot be read: {error.message}")
+    results: dict[Reference, EarlierResult | str] = {}
+    for step_id in sorted({reference.step_id for reference in references}):
+        mine = [reference for reference in references if reference.step_id == step_id]
         source = sources.get(step_id)
         if source is None:
-            found |= dict.fromkeys(mine, _explain_absence(step_id, bool(others)))
+            results |= dict.fromkeys(mine, _explain_absence(step_id, bool(others)))
         elif source.steps[step_id].status != "completed":
-            found |= dict.fromkeys(mine, _explain_no_result(step_id, source))
+            results |= dict.fromkeys(mine, _explain_no_result(step_id, source))
         else:
-            found |= await _read_results(store, source, mine)
+            results |= await _read_results(store, source, mine)
         # Each step may cost as much as one turn of the loop should.
         await anyio.lowlevel.checkpoint()
-    return found
+    return results
 
 
 async def _find_sources(load: Load, headers: list[Header], step_ids: set[str]) -> Mapping[str, ExecutionState]:
@@ -83,24 +85,24 @@ def _explain_no_result(step_id: str, source: ExecutionState) -> str:
 
 
 async def _read_results(
-    store: Store, source: ExecutionState, wanted: list[Reference]
+    store: Store, source: ExecutionState, references: list[Reference]
 ) -> dict[Reference, EarlierResult | str]:
     """Returns what the references take from one completed step."""
-    state, texts = source.steps[wanted[0].step_id], ParsedTexts()
-    addresses = {address for taken in wanted if (address := find_address(state, taken)) is not None}
+    state, texts = source.steps[references[0].step_id], ParsedTexts()
+    addresses = {address for reference in references if (address := find_address(state, reference)) is not None}
     parts = await read_wanted(store, source.thread_id, frozenset(addresses), {})
-    found: dict[Reference, EarlierResult | str] = {}
-    for taken in wanted:
+    results: dict[Reference, EarlierResult | str] = {}
+    for reference in references:
         try:
-            value = find_result(state, taken, parts, texts)
+            value = find_result(state, reference, parts, texts)
         except InvalidArguments as error:
-            found[taken] = f"{error.message} (execution {source.execution_id!r})"
+            results[reference] = f"{error.message} (execution {source.execution_id!r})"
         else:
-            found[taken] = EarlierResult(
-                step_id=taken.step_id,
+            results[reference] = EarlierResult(
+                step_id=reference.step_id,
                 execution_id=source.execution_id,
                 value=value,
-                pointer=taken.pointer,
-                parse=taken.parse,
+                pointer=reference.pointer,
+                parse=reference.parse,
             )
-    return found
+    return results

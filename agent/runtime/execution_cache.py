@@ -30,7 +30,7 @@ def _plain(value: object) -> object:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
-class KnownExecutions:
+class ExecutionCache:
     """A cache: the store says which state is the newest one."""
 
     def __init__(self) -> None:
@@ -91,19 +91,19 @@ class KnownExecutions:
     def remember_plan(self, execution: ExecutionState, start: StartRequest) -> None:
         """Keep which execution was started for the request."""
         if start.plan is not None:
-            said = PlanUnfinished(execution.execution_id, execution.thread_id, start.key, start.plan)
-            self._plans[execution.principal, start.plan] = said
+            refusal = PlanUnfinished(execution.execution_id, execution.thread_id, start.key, start.plan)
+            self._plans[execution.principal, start.plan] = refusal
             if len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
 
     def find_unfinished_plan(self, principal: str, start: StartRequest) -> PlanUnfinished | None:
         """What the store would say of a plan that this process runs already; spares building its refused start."""
-        found = self._plans.get((principal, start.plan or ""))
-        if found is None or not start.is_only:
+        refusal = self._plans.get((principal, start.plan or ""))
+        if refusal is None or not start.is_only:
             return None
-        run = self.runs.get(found.execution_id)
-        execution = run.execution if run is not None else self.idle.get(found.execution_id)
-        return None if execution is None or execution.is_finished else found
+        run = self.runs.get(refusal.execution_id)
+        execution = run.execution if run is not None else self.idle.get(refusal.execution_id)
+        return None if execution is None or execution.is_finished else refusal
 
     def remove_run(self, run: Run) -> None:
         """Forget the run, unless another one took its place; keep its state as idle."""

@@ -1,0 +1,152 @@
+"""Whose an execution is, as far as one process knows: the states, what leads from one to another, what each allows.
+
+    unowned ──acquired──> owned ──commit_unknown──> in_doubt ──acquired | released──> owned | unowned
+    owned ──released──> unowned
+    unowned | owned | in_doubt ──replaced | abandoned──> lost ──jobs_ended──> foreign
+    unproven ──acquired | denied──> owned | foreign
+    foreign | unproven ──advanced──> unowned
+
+The store decides: an append with an outdated lease is refused whatever is believed here. This says what is tried.
+Nothing else changes a state, and an event that a state does not list raises and changes nothing.
+"""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.ports.store import Lease
+
+State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
+"""`unowned`: nobody is known to own it. `owned`: this process does. `foreign`: another process does. `unproven`:
+another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
+will, and jobs that were started here still run."""
+OwnershipEvent = Literal[
+    "acquired", "released", "denied", "replaced", "abandoned", "advanced", "jobs_ended", "commit_unknown"
+]
+"""`acquired`: the store says that this process owns the execution. `released`: that it does not, or no longer needs to.
+`denied`: that it cannot, for now. `replaced`: that another process does. `abandoned`: this one gives it up after an
+error. `advanced`: others appended to the log. `jobs_ended`: nothing runs here. `commit_unknown`: see `in_doubt`."""
+
+CERTAIN_S = 1.0
+"""Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead as
+soon: one that stood still would send what another one has settled."""
+
+TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
+    "unowned": {
+        "acquired": "owned",
+        "released": "unowned",
+        "denied": "unowned",
+        "replaced": "lost",
+        "abandoned": "lost",
+        "advanced": "unowned",
+        "jobs_ended": "unowned",
+        "commit_unknown": "in_doubt",
+    },
+    "owned": {
+        "acquired": "owned",
+        "released": "unowned",
+        "replaced": "lost",
+        "abandoned": "lost",
+        "advanced": "owned",
+        "jobs_ended": "owned",
+        "commit_unknown": "in_doubt",
+    },
+    "in_doubt": {
+        "acquired": "owned",
+        "released": "unowned",
+        "replaced": "lost",
+        "abandoned": "lost",
+        "jobs_ended": "in_doubt",
+    },
+    "lost": {"replaced": "lost", "abandoned": "lost", "advanced": "lost", "jobs_ended": "foreign"},
+    # Its owner may have given it up with what it committed. What nobody owns must continue here, or a command that
+    # sets it going is recorded and nobody follows it.
+    "foreign": {"replaced": "foreign", "abandoned": "foreign", "advanced": "unowned"},
+    "unproven": {
+        "acquired": "owned",
+        "denied": "foreign",
+        "replaced": "foreign",
+        "abandoned": "foreign",
+        "advanced": "unowned",
+    },
+}
+
+
+class Rights(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may do."""
+
+    appends: Literal["everything", "commands", "nothing"]
+    """With `commands`, what became of jobs is appended as a late report."""
+    starts_jobs: bool = False
+    """What follows from the facts is decided and performed here, once an append or a claim has acquired the lease."""
+    acquires: bool = False
+    """Its append takes the lease, too."""
+    cancels_jobs: bool = False
+    """What runs must stop."""
+    tries_again: bool = False
+    """After a failure of the store, also when it has nothing to record: nobody else may be following the execution."""
+
+
+RIGHTS: dict[State, Rights] = {
+    "unowned": Rights(appends="everything", starts_jobs=True, acquires=True),
+    "owned": Rights(appends="everything", starts_jobs=True, tries_again=True),
+    "in_doubt": Rights(appends="nothing", tries_again=True),
+    "lost": Rights(appends="commands", cancels_jobs=True),
+    "foreign": Rights(appends="commands"),
+    "unproven": Rights(appends="commands", tries_again=True),
+}
+
+
+class IllegalOwnershipEvent(Exception):
+    """An event that cannot happen in this state: a fault of planwarden."""
+
+
+class Ownership:
+    """The ownership of one execution; changed by `apply` and `settle` only."""
+
+    def __init__(self, lease: Lease | None = None, *, seems_foreign: bool = False) -> None:
+        """With `seems_foreign` another process owned the execution a moment ago."""
+        self.state: State = "unproven" if seems_foreign else "unowned" if lease is None else "owned"
+        self.lease = lease
+        """None unless the execution is owned, or may still be."""
+        self.is_predecessor_gone = lease is None or not lease.is_from_silent
+        """The process that had the execution before ended or gave it up; False when it is only silent."""
+        self._confirmed_at = -math.inf
+
+    @property
+    def rights(self) -> Rights:
+        return RIGHTS[self.state]
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Another process owns the execution, or seems to: only commands are recorded here."""
+        return self.rights.appends == "commands"
+
+    def apply(self, event: OwnershipEvent) -> None:
+        """Move to the next state. Raises `IllegalOwnershipEvent` and changes nothing where the table has none."""
+        following = TRANSITIONS[self.state].get(event)
+        if following is None:
+            raise IllegalOwnershipEvent(f"{event} cannot happen to an execution that is {self.state}")
+        if self.is_elsewhere and following == "unowned":
+            self.is_predecessor_gone = True
+        self.state = following
+        if following not in ("owned", "in_doubt"):
+            self.lease = None
+
+    def settle(self, lease: Lease | None, confirmed_at: float = -math.inf) -> None:
+        """Take over what the store says: the lease that this process has, or None for none.
+
+        `confirmed_at` is a moment, in steady seconds, at which that was certainly so.
+        """
+        self.apply("released" if lease is None else "acquired")
+        self.lease = lease
+        self._confirmed_at = confirmed_at
+
+    def is_certain(self, now: float) -> bool:
+        """Whether the lease was confirmed so shortly before `now`, in steady seconds, that nobody can have taken it."""
+        return self.lease is not None and now - self._confirmed_at < CERTAIN_S
+
+    def confirm(self, confirmed_at: float) -> None:
+        """Remember that the store confirmed the lease at this moment, in steady seconds."""
+        self._confirmed_at = confirmed_at
