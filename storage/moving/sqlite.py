@@ -88,8 +88,7 @@ class SqliteSide:
 
     def columns(self, table: str) -> Sequence[str]:
         with self._translating():
-            names = [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({table})")]
-        return [*names, "number"] if table == "keys" else names
+            return [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({table})")]
 
     def count(self, table: str) -> int:
         with self._translating():
@@ -98,15 +97,13 @@ class SqliteSide:
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         with self._translating():
             # `yield from` would close the cursor of a move that failed, after its connection.
-            for row in self._connection.execute(f"SELECT {_name_columns(table, columns)} FROM {table}"):  # noqa: UP028
+            for row in self._connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):  # noqa: UP028
                 yield row
 
     def write(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         places = ", ".join("?" * len(columns))
         with self._translating():
-            self._connection.executemany(
-                f"INSERT INTO {table} ({_name_columns(table, columns)}) VALUES ({places})", rows
-            )
+            self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", rows)
 
     def read_audit_end(self) -> tuple[int, str]:
         with self._translating():
@@ -132,8 +129,3 @@ class SqliteSide:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _name_columns(table: str, columns: Iterable[str]) -> str:
-    """Return the columns in SQL; `keys` has its number as the hidden one of each row."""
-    return ", ".join("rowid" if (table, column) == ("keys", "number") else column for column in columns)
