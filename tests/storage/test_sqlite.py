@@ -22,6 +22,7 @@ from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import new_execution
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import database
+from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.harness.process import WORKER
 from tests.requirements import requirement
@@ -354,3 +355,17 @@ async def test_only_commits_of_others_are_changes(path: Path) -> None:
     assert (await one.changes(before.number)).number != before.number
     await two.close()
     await one.close()
+
+
+@requirement("sqlite:backup")
+async def test_a_store_in_memory_is_checked_and_backed_up_as_a_file_is(path: Path) -> None:
+    store = MemoryStore(ManualClock())
+    await Scribe.on(store, "e1").finish()
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    await store.backup(path)
+    copy = SqliteStore.open(path, clock=ManualClock())
+    assert await copy.read("e1") == await store.read("e1")
+    checked, facts = await store.check(), await copy.check()
+    assert checked["executions"] == 1 and int(checked["size_bytes"]) > 0
+    assert {**checked, "size_bytes": 0} == {**facts, "size_bytes": 0}
+    await copy.close()
