@@ -164,10 +164,8 @@ changes nothing above the laws of the store is seen only with `make exhaustive`.
 
 def mainly(*names: str) -> list[ParameterSet]:
     """All, as parameters of a test, of which `make test` runs the named ones."""
-    lanes = {name: pytest.mark.exhaustive for name in BACK_ENDS if name not in names} | {
-        "postgres, pooled": pytest.mark.postgres
-    }
-    return [pytest.param(name, marks=lanes.get(name, ())) for name in sorted(BACK_ENDS)]
+    lanes = dict.fromkeys(BACK_ENDS, pytest.mark.exhaustive) | _LANES | dict.fromkeys(names, ())
+    return [pytest.param(name, marks=lanes[name]) for name in sorted(BACK_ENDS)]
 
 
 @dataclass

@@ -88,8 +88,8 @@ async def test_a_row_that_is_no_signature_of_what_it_says_is_named(tmp_path: Pat
         ("UPDATE keys SET revoked_at = 1.0", "disagree about its removal"),
         (
             (
-                "INSERT INTO keys SELECT NULL, 'new', credential_id, public_key, 'bob', rp_id, label, 0, 1.0, NULL, NULL "
-                "FROM keys"
+                "INSERT INTO keys SELECT NULL, 'new', credential_id, public_key, 'bob', rp_id, label, 0, 1.0, NULL, "
+                "NULL FROM keys"
             ),
             "is stored and not in the audit",
         ),
