@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import anyio
 import anyio.to_thread
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.forecast import CallForecast, forecast_calls
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.ruling import Ruling, rule_on_answer
 from planwarden.agent.common.artifact import Artifact
@@ -56,13 +57,12 @@ from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.perform import Performer
+from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.agent.runtime.retry import Retry
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
+from planwarden.agent.runtime.thread_results import find_thread_results
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
-
-if TYPE_CHECKING:
-    from planwarden.agent.approval.forecast import CallForecast
-    from planwarden.agent.runtime.retry import Retry
 
 logger = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class Engine:
         effects: tuple[ev.ThreadEffect, ...] = (),
         saved_plan: ev.PlanVersion | None = None,
         start: StartRequest | None = None,
-        retry: "Retry | None" = None,
+        retry: Retry | None = None,
     ) -> ExecutionState:
         """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
 
@@ -392,7 +392,7 @@ class Engine:
                 await self.parse_large(missing)
             case _:
                 assert isinstance(missing, PathsNeeded)
-                lookups.paths |= await _find_real_paths(missing.wanted)
+                lookups.paths |= await find_real_paths(missing.wanted)
 
     async def find(self, execution_id: str) -> ExecutionState:
         """The committed state of an execution.
@@ -421,8 +421,6 @@ class Engine:
 
     async def find_thread_results(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
         """What the other executions of its owner's thread have for references of the execution's plan."""
-        from planwarden.agent.runtime.thread_results import find_thread_results
-
         return await find_thread_results(self.store, self.find, execution, wanted)
 
     async def parse_large(self, needed: ParsingNeeded) -> None:
@@ -517,25 +515,21 @@ class Engine:
         """False when other processes of the store must continue the execution."""
         return self._adoption.may_run(execution)
 
-    def forecast(self, execution: ExecutionState) -> "tuple[CallForecast, ...]":
+    def forecast(self, execution: ExecutionState) -> tuple[CallForecast, ...]:
         """What can be said of the calls of the execution's plan before they run; see `forecast_calls`.
 
         No file is looked at: where a rule has to know where a path leads, the forecast says that it will ask.
         """
-        from planwarden.agent.approval.forecast import forecast_calls
-
         return forecast_calls(self._approval, execution)
 
-    async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> "tuple[CallForecast, ...]":
+    async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
         """As `forecast`, with the rules on paths as they will decide."""
-        from planwarden.agent.approval.forecast import forecast_calls
-
         paths: dict[str, str | None] = {}
         while True:
             try:
                 return forecast_calls(replace(self._approval, paths=paths), execution, has_inputs=has_inputs)
             except PathsNeeded as needed:
-                paths |= await _find_real_paths(needed.wanted)
+                paths |= await find_real_paths(needed.wanted)
 
     def tool_facts(self) -> dict[str, ToolFacts]:
         """The tools that a plan may name now."""
@@ -659,9 +653,3 @@ class _AnswerLookups:
         self.earlier: dict[Reference, EarlierResult | str] = {}
         self.paths: dict[str, str | None] = {}
         self.parsing = PlanParsing()
-
-
-async def _find_real_paths(wanted: frozenset[str]) -> dict[str, str | None]:
-    from planwarden.agent.runtime.real_paths import find_real_paths
-
-    return await find_real_paths(wanted)

@@ -50,6 +50,7 @@ from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.ownership import Ownership, OwnershipEvent
 from planwarden.agent.runtime.perform import Performer
+from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.agent.runtime.transaction import (
     Command,
     EventBatch,
@@ -413,9 +414,6 @@ class Run:
                 refusals = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
                 lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **refusals})
             case PathsNeeded(wanted=wanted):
-                # Few homes have rules on paths.
-                from planwarden.agent.runtime.real_paths import find_real_paths
-
                 paths = await find_real_paths(wanted)
                 lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
             case ParsingNeeded():

@@ -18,6 +18,7 @@ from planwarden.agent.approval.budgets import BudgetRoom
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.approval.questions import wait_for_model
+from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
     BudgetSpent,
@@ -54,6 +55,7 @@ from planwarden.agent.core.prompts import (
     build_synthesis_prompt,
 )
 from planwarden.agent.core.references import PartsNeeded
+from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.holdings import name_holder
@@ -321,9 +323,6 @@ class Transaction:
             return True
         if self._awaits(*self.execution.pins):
             return False
-        # As for `revise`.
-        from planwarden.agent.approval.review import ask_review
-
         self._record((ask_review(self._approval, self.execution),))
         return True
 
@@ -355,9 +354,6 @@ class Transaction:
         return key in self._inflight or any(key == other.key for other in self.jobs)
 
     def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
-        # A command that decides waits for every import, and few executions change their plan.
-        from planwarden.agent.core.revision import revise
-
         context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
