@@ -1,8 +1,8 @@
 """Whose an execution is, as far as one process knows: the states, what leads from one to another, what each allows.
 
-    unowned ──acquired──> owned ──commit_unknown──> in_doubt ──acquired | released──> owned | unowned
-    owned ──released──> unowned
-    unowned | owned | in_doubt ──replaced | abandoned──> lost ──jobs_ended──> foreign
+    unowned ──acquired──> owned ──released──> unowned
+    unowned | owned ──commit_unknown──> in_doubt ──released | acquired──> unowned | owned
+    unowned | owned | in_doubt ──left──> lost ──jobs_ended──> foreign
     unproven ──acquired | denied──> owned | foreign
     foreign | unproven ──advanced──> unowned
 
@@ -21,12 +21,10 @@ State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
 """`unowned`: nobody is known to own it. `owned`: this process does. `foreign`: another process does. `unproven`:
 another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
 will, and jobs that were started here still run."""
-OwnershipEvent = Literal[
-    "acquired", "released", "denied", "replaced", "abandoned", "advanced", "jobs_ended", "commit_unknown"
-]
+OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "jobs_ended", "commit_unknown"]
 """`acquired`: the store says that this process owns the execution. `released`: that it does not, or no longer needs to.
-`denied`: that it cannot, for now. `replaced`: that another process does. `abandoned`: this one gives it up after an
-error. `advanced`: others appended to the log. `jobs_ended`: nothing runs here. `commit_unknown`: see `in_doubt`."""
+`denied`: that it cannot, for now. `left`: another process owns it, or this one gives it up after an error. `advanced`:
+others appended to the log. `jobs_ended`: the last job that was started here. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
 """Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead as
@@ -37,39 +35,23 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
         "acquired": "owned",
         "released": "unowned",
         "denied": "unowned",
-        "replaced": "lost",
-        "abandoned": "lost",
+        "left": "lost",
         "advanced": "unowned",
-        "jobs_ended": "unowned",
         "commit_unknown": "in_doubt",
     },
     "owned": {
         "acquired": "owned",
         "released": "unowned",
-        "replaced": "lost",
-        "abandoned": "lost",
+        "left": "lost",
         "advanced": "owned",
-        "jobs_ended": "owned",
         "commit_unknown": "in_doubt",
     },
-    "in_doubt": {
-        "acquired": "owned",
-        "released": "unowned",
-        "replaced": "lost",
-        "abandoned": "lost",
-        "jobs_ended": "in_doubt",
-    },
-    "lost": {"replaced": "lost", "abandoned": "lost", "advanced": "lost", "jobs_ended": "foreign"},
+    "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
+    "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
     # Its owner may have given it up with what it committed. What nobody owns must continue here, or a command that
     # sets it going is recorded and nobody follows it.
-    "foreign": {"replaced": "foreign", "abandoned": "foreign", "advanced": "unowned"},
-    "unproven": {
-        "acquired": "owned",
-        "denied": "foreign",
-        "replaced": "foreign",
-        "abandoned": "foreign",
-        "advanced": "unowned",
-    },
+    "foreign": {"left": "foreign", "advanced": "unowned"},
+    "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
 }
 
 

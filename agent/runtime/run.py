@@ -48,7 +48,7 @@ from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
-from planwarden.agent.runtime.ownership import Ownership, OwnershipEvent
+from planwarden.agent.runtime.ownership import Ownership
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.agent.runtime.transaction import (
@@ -542,11 +542,11 @@ class Run:
         """Another process owns the execution: stop what is in flight here, except the job `keep`."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
-        self._leave_to_others("replaced", keep)
+        self._leave_to_others(keep)
         self._context.on_commit(self)
 
-    def _leave_to_others(self, event: OwnershipEvent, keep: str | None = None) -> None:
-        self._ownership.apply(event)
+    def _leave_to_others(self, keep: str | None = None) -> None:
+        self._ownership.apply("left")
         if self._ownership.rights.cancels_jobs:
             for key, scope in self._inflight.items():
                 if key != keep:
@@ -620,7 +620,7 @@ class Run:
     async def _give_up(self) -> None:
         """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
         lease = self.lease
-        self._leave_to_others("abandoned")
+        self._leave_to_others()
         left, self._waiting = self._waiting, []
         self._refuse_commands(
             left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error")

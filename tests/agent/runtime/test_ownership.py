@@ -86,7 +86,7 @@ def test_nothing_but_commands_is_appended_and_no_job_starts_where_another_proces
     assert "acquired" not in row or state not in ("lost", "foreign")
     assert row.get("advanced", state) == ("unowned" if state in ("foreign", "unproven") else state)
     assert rights.cancels_jobs == ("jobs_ended" in row and rights.appends == "commands")
-    assert row.get("replaced") in ("lost", "foreign") and row.get("abandoned") in ("lost", "foreign")
+    assert row.get("left") in ("lost", "foreign")
 
 
 def test_a_lease_is_certain_for_a_moment_and_its_silent_predecessor_is_gone_once_another_process_went_on() -> None:
@@ -94,7 +94,7 @@ def test_a_lease_is_certain_for_a_moment_and_its_silent_predecessor_is_gone_once
     assert not ownership.is_certain(0.0) and not ownership.is_predecessor_gone
     ownership.confirm(7.0)
     assert ownership.is_certain(7.0 + CERTAIN_S / 2) and not ownership.is_certain(7.0 + CERTAIN_S)
-    ownership.apply("replaced")
+    ownership.apply("left")
     ownership.apply("jobs_ended")
     assert not ownership.is_certain(7.0) and not ownership.is_predecessor_gone
     ownership.apply("advanced")
