@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec.structs import replace
@@ -36,10 +35,10 @@ from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts
-from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
+from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
@@ -56,12 +55,11 @@ from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
+from planwarden.agent.runtime.lookups import LookedUp, Lookups, Needed
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.agent.runtime.retry import Retry
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
-from planwarden.agent.runtime.thread_results import find_thread_results
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
 
 logger = logging.getLogger(__name__)
@@ -116,8 +114,8 @@ class Engine:
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
         self._max_steps = max_steps
-        self._parsers = anyio.CapacityLimiter(1)
-        self._performer = Performer(self._approval, model, max_steps=max_steps, parse_large=self.parse_large)
+        self.lookups = Lookups(store, self.find)
+        self._performer = Performer(self._approval, model, max_steps=max_steps, lookups=self.lookups)
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._cache = ExecutionCache()
@@ -163,8 +161,7 @@ class Engine:
             store=self.store,
             transactions=self._transactions,
             performer=self._performer,
-            find_thread_results=self.find_thread_results,
-            parse_large=self.parse_large,
+            lookups=self.lookups,
             tasks=jobs,
             owner=self.owner,
             policy=self._policy_digest,
@@ -344,8 +341,8 @@ class Engine:
             DuplicateEffect: the approval is recorded and nothing was called, because another call has the business key.
         """
         ruling = Ruling()
-        lookups = _AnswerLookups()
-        missing: Exception | None = None
+        lookups = LookedUp(self._transactions.approval)
+        missing: Needed | None = None
 
         def build(state: ExecutionState, now: float) -> EventBatch:
             nonlocal ruling, missing
@@ -354,7 +351,7 @@ class Engine:
             missing = None
             try:
                 ruling = rule_on_answer(
-                    replace(self._approval, paths=lookups.paths),
+                    lookups.approval,
                     state,
                     suspension_id,
                     answer,
@@ -376,23 +373,13 @@ class Engine:
 
         outcome = await self._command(execution, build, follow)
         while missing is not None:
-            await self._look_up(execution, missing, lookups)
+            await self.lookups.read(missing, execution, lookups)
             outcome = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
         if ruling.is_accepted and answer.approved is not False:
             _raise_duplicate(outcome, suspension_id)
         return outcome, ruling.is_accepted
-
-    async def _look_up(self, execution: ExecutionState, missing: Exception, lookups: "_AnswerLookups") -> None:
-        match missing:
-            case EarlierNeeded(wanted=wanted):
-                lookups.earlier |= await self.find_thread_results(execution, wanted)
-            case ParsingNeeded():
-                await self.parse_large(missing)
-            case _:
-                assert isinstance(missing, PathsNeeded)
-                lookups.paths |= await find_real_paths(missing.wanted)
 
     async def find(self, execution_id: str) -> ExecutionState:
         """The committed state of an execution.
@@ -418,14 +405,6 @@ class Engine:
         execution = await load_execution(self.store, header) if log is None else fold_log(header, log.recorded)
         self._cache.cache_idle(execution)
         return execution
-
-    async def find_thread_results(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
-        """What the other executions of its owner's thread have for references of the execution's plan."""
-        return await find_thread_results(self.store, self.find, execution, wanted)
-
-    async def parse_large(self, needed: ParsingNeeded) -> None:
-        """Parse a large plan in a thread, one at a time, so that other requests are answered."""
-        await anyio.to_thread.run_sync(needed.parse, limiter=self._parsers)
 
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
@@ -524,12 +503,12 @@ class Engine:
 
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
         """As `forecast`, with the rules on paths as they will decide."""
-        paths: dict[str, str | None] = {}
+        lookups = LookedUp(self._transactions.approval)
         while True:
             try:
-                return forecast_calls(replace(self._approval, paths=paths), execution, has_inputs=has_inputs)
+                return forecast_calls(lookups.approval, execution, has_inputs=has_inputs)
             except PathsNeeded as needed:
-                paths |= await find_real_paths(needed.wanted)
+                await self.lookups.read(needed, execution, lookups)
 
     def tool_facts(self) -> dict[str, ToolFacts]:
         """The tools that a plan may name now."""
@@ -644,12 +623,3 @@ def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:
     call = None if call_id is None else execution.call(call_id)
     if call is not None and call.status == "failed" and call.error_code == DuplicateEffect.code:
         raise DuplicateEffect(f"{call.error_message}; step {call.step_id!r} failed")
-
-
-class _AnswerLookups:
-    """What was looked up to judge one answer."""
-
-    def __init__(self) -> None:
-        self.earlier: dict[Reference, EarlierResult | str] = {}
-        self.paths: dict[str, str | None] = {}
-        self.parsing = PlanParsing()

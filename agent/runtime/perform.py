@@ -6,7 +6,7 @@ cancellation from outside (the process ends) passes through, and recovery finds 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
 import anyio
 import anyio.lowlevel
@@ -32,17 +32,18 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.bindings import EarlierNeeded
 from planwarden.agent.core.decide import remaining_budgets
 from planwarden.agent.core.patience import bound_asked_s
 from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
+from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
+from planwarden.agent.runtime.lookups import LookedUp, Lookups
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +70,13 @@ class Performer:
         model: Model,
         *,
         max_steps: int,
-        parse_large: Callable[[ParsingNeeded], Awaitable[None]],
+        lookups: Lookups,
     ) -> None:
         self._context = replace(context, parts=None)
         self._tools = context.tools
         self._model = model
         self._max_steps = max_steps
-        self._parse_large = parse_large
+        self._lookups = lookups
 
     async def call(
         self,
@@ -200,11 +201,10 @@ class Performer:
 
     async def prompt(
         self,
+        execution: ExecutionState,
         prompt: Prompt,
         facts: Callable[[], Mapping[str, ToolFacts]],
         on_text: Callable[[str], None] | None = None,
-        *,
-        find_thread_results: Callable[[frozenset[Reference]], Awaitable[Earlier]],
     ) -> tuple[ev.Event, ...]:
         """The journalled reply, or the question to the caller, or the model's failure.
 
@@ -223,7 +223,7 @@ class Performer:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
-            return await self._build_events(prompt, reply, facts, find_thread_results)
+            return await self._build_events(execution, prompt, reply, facts)
         kinds: dict[ev.Purpose, ev.SuspensionKind] = {"plan": "plan", "step": "step", "synthesize": "synthesis"}
         question = ev.Question(
             suspension_id=self._context.ids.new(),
@@ -238,14 +238,9 @@ class Performer:
         return (ev.Suspended(question=question),)
 
     async def _build_events(
-        self,
-        prompt: Prompt,
-        reply: Reply,
-        facts: Callable[[], Mapping[str, ToolFacts]],
-        find_thread_results: Callable[[frozenset[Reference]], Awaitable[Earlier]],
+        self, execution: ExecutionState, prompt: Prompt, reply: Reply, facts: Callable[[], Mapping[str, ToolFacts]]
     ) -> tuple[ev.Event, ...]:
-        earlier: dict[Reference, EarlierResult | str] = {}
-        parsing = PlanParsing()
+        lookups = LookedUp(self._context)
         while True:
             try:
                 return build_reply_events(
@@ -253,14 +248,12 @@ class Performer:
                     purpose=prompt.purpose,
                     step_id=prompt.step_id,
                     tools=facts(),
-                    parsing=parsing,
+                    parsing=lookups.parsing,
                     max_steps=self._max_steps,
-                    earlier=earlier,
+                    earlier=lookups.earlier,
                 )
-            except ParsingNeeded as needed:
-                await self._parse_large(needed)
-            except EarlierNeeded as needed:
-                earlier |= await find_thread_results(needed.wanted)
+            except (ParsingNeeded, EarlierNeeded) as needed:
+                await self._lookups.read(needed, execution, lookups)
 
 
 def _fail(call: Call, code: str, message: str, *, nothing_happened: bool = False) -> CallOutcome:

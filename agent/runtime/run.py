@@ -10,7 +10,7 @@ Not promised: that a cancelled tool stops. A plain function on a thread is aband
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -20,7 +20,6 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.common.errors import (
     BudgetSpent,
     CommitUnknown,
@@ -37,28 +36,21 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded, Reference
 from planwarden.agent.core.fold import fold
-from planwarden.agent.core.plan_parsing import ParsingNeeded
-from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
-from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
+from planwarden.agent.runtime.lookups import LookedUp, Lookups
 from planwarden.agent.runtime.ownership import Ownership
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.agent.runtime.transaction import (
     Command,
     EventBatch,
     Job,
     JobOutcome,
     ListingJob,
-    LookedUp,
-    Needed,
     PromptJob,
     Transaction,
     TransactionContext,
@@ -82,9 +74,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     transactions: TransactionContext
     performer: Performer
-    find_thread_results: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
-    """What the thread's earlier executions have for the references of an execution's plan."""
-    parse_large: Callable[[ParsingNeeded], Awaitable[None]]
+    lookups: Lookups
     tasks: TaskGroup
     owner: str
     policy: str
@@ -229,10 +219,7 @@ class Run:
     async def _prompt_model(self, job: PromptJob) -> tuple[ev.Event, ...]:
         try:
             return await self._context.performer.prompt(
-                job.prompt,
-                self._context.transactions.facts,
-                self._take_streamed_text,
-                find_thread_results=partial(self._context.find_thread_results, self.execution),
+                self.execution, job.prompt, self._context.transactions.facts, self._take_streamed_text
             )
         finally:
             self.streamed_text = ""
@@ -293,7 +280,7 @@ class Run:
         follows = self._context.follows(self.execution)
         # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
         while (transaction := self._build_transaction(facts, arrived, lookups, follows=follows)).missing is not None:
-            await self._look_up(transaction, transaction.missing, lookups)
+            await self._context.lookups.read(transaction.missing, self.execution, lookups, transaction.artifacts)
         is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
         try:
             if transaction.recorded:
@@ -401,25 +388,6 @@ class Run:
         )
         transaction.build(facts)
         return transaction
-
-    async def _look_up(self, transaction: Transaction, missing: Needed, lookups: LookedUp) -> None:
-        """Read into `lookups` what the transaction needs."""
-        approval = lookups.approval
-        match missing:
-            case PartsNeeded(wanted=wanted):
-                new = {artifact.artifact_id: artifact for artifact in transaction.artifacts}
-                parts = await read_wanted(self._context.store, self.execution.thread_id, wanted, new)
-                lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
-            case OnceNeeded(wanted=wanted):
-                refusals = {key.key: key.as_refusal() for key in await self._context.store.find_once(wanted)}
-                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **refusals})
-            case PathsNeeded(wanted=wanted):
-                paths = await find_real_paths(wanted)
-                lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
-            case ParsingNeeded():
-                await self._context.parse_large(missing)
-            case EarlierNeeded(wanted=wanted):
-                lookups.earlier = {**lookups.earlier, **await self._context.find_thread_results(self.execution, wanted)}
 
     def _accept_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""

@@ -6,10 +6,8 @@ more follows. It is thrown away when its commit is refused; nothing in it has ha
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
-from types import MappingProxyType
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +19,6 @@ from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
-    BudgetSpent,
     DuplicateEffect,
     InvalidPlan,
     LimitExceeded,
@@ -39,13 +36,13 @@ from planwarden.agent.core.actions import (
     WaitForModel,
 )
 from planwarden.agent.core.beginning import begin_step
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded
 from planwarden.agent.core.decide import decide, find_exhausted_budget, find_running_calls
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.loops import has_open_batch
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
-from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
+from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.prompts import (
     DELEGATE,
@@ -63,11 +60,11 @@ from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
+from planwarden.agent.runtime.lookups import LookedUp, Needed
 
 logger = logging.getLogger(__name__)
 
 PLANNING_TOOLS = 50
-NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class EventBatch(msgspec.Struct, frozen=True, gc=False):
@@ -143,21 +140,6 @@ class TransactionContext(msgspec.Struct, frozen=True):
     facts: Callable[[], dict[str, ToolFacts]]
     """The tools that a plan may name now."""
     max_steps: int = MAX_STEPS
-
-
-class LookedUp(msgspec.Struct):
-    """What was read for one transaction."""
-
-    approval: ApprovalContext
-    """With parts of artifacts, paths and business keys, as far as they were read."""
-    earlier: Mapping[Reference, EarlierResult | str] = NOTHING
-    spent: Mapping[str, BudgetSpent] = NOTHING
-    """By budget, what the store refused."""
-    parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
-
-
-Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | ParsingNeeded
-"""Not errors: what must be read before the transaction can be built."""
 
 
 class Transaction:

@@ -91,7 +91,7 @@ class PlanChecker:
                 assert thread_id is not None
                 await self._threads.read_headers(thread_id, principal)
                 asking = new_execution("", thread_id, principal)
-                earlier |= await self._engine.find_thread_results(asking, needed.wanted)
+                earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
 
     async def parse(
         self, document: JsonValue, *, tools: Mapping[str, ToolFacts], earlier: Earlier | None, known: Plan | None = None
@@ -104,7 +104,7 @@ class PlanChecker:
                     document, author="caller", tools=tools, max_steps=self._max_steps, earlier=earlier, known=known
                 )
             except ParsingNeeded as needed:
-                await self._engine.parse_large(needed)
+                await self._engine.lookups.parse_large(needed)
 
     async def read_saved(self, name: str) -> "CheckedPlan":
         """Returns the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""

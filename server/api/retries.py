@@ -156,7 +156,7 @@ class RetryStarter:
                 return plan, warnings, list_earlier_results(plan, earlier)
             except EarlierNeeded as needed:
                 asking = new_execution("", source.thread_id, source.principal)
-                earlier |= await self._engine.find_thread_results(asking, needed.wanted)
+                earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
 
     def _check_tools(self, plan: Plan, taken: ev.StepsTakenOver, document: JsonValue) -> None:
         """Raises `InvalidPlan` when a step that has to run needs a tool that is not there."""

@@ -1,0 +1,80 @@
+"""What a judgement lacks that is not in its execution: files, plans, keys and results that only I/O can read.
+
+Judgements are pure and raise what they need. Read it into the same `LookedUp` and judge again.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec.structs import replace
+
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.once import OnceNeeded
+from planwarden.agent.common.artifact import Artifact
+from planwarden.agent.common.errors import BudgetSpent
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
+from planwarden.agent.core.references import PartsNeeded
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.policy import PathsNeeded
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.artifact_reader import read_wanted
+from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.agent.runtime.thread_results import Load, find_thread_results
+
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | ParsingNeeded
+"""Not errors: what must be read before the judgement can be made."""
+
+
+class LookedUp(msgspec.Struct):
+    """What was read for one judgement."""
+
+    approval: ApprovalContext
+    """With parts of artifacts, paths and business keys, as far as they were read."""
+    earlier: Mapping[Reference, EarlierResult | str] = NOTHING
+    spent: Mapping[str, BudgetSpent] = NOTHING
+    """By budget, what the store refused."""
+    parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
+
+
+class Lookups:
+    """Reads for all executions of one process."""
+
+    def __init__(self, store: Store, load: Load) -> None:
+        self._store = store
+        self._load = load
+        self._parsers = anyio.CapacityLimiter(1)
+
+    async def read(
+        self, needed: Needed, execution: ExecutionState, lookups: LookedUp, artifacts: Sequence[Artifact] = ()
+    ) -> None:
+        """Read what is needed into `lookups`. `artifacts` are those that the store does not have yet."""
+        approval = lookups.approval
+        match needed:
+            case PartsNeeded(wanted=wanted):
+                new = {artifact.artifact_id: artifact for artifact in artifacts}
+                parts = await read_wanted(self._store, execution.thread_id, wanted, new)
+                lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
+            case OnceNeeded(wanted=wanted):
+                refusals = {key.key: key.as_refusal() for key in await self._store.find_once(wanted)}
+                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **refusals})
+            case PathsNeeded(wanted=wanted):
+                paths = await find_real_paths(wanted)
+                lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
+            case ParsingNeeded():
+                await self.parse_large(needed)
+            case EarlierNeeded(wanted=wanted):
+                lookups.earlier = {**lookups.earlier, **await self.find_thread_results(execution, wanted)}
+
+    async def find_thread_results(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+        """Return what the other executions of its owner's thread have for references of the execution's plan."""
+        return await find_thread_results(self._store, self._load, execution, wanted)
+
+    async def parse_large(self, needed: ParsingNeeded) -> None:
+        """Parse a large plan in a thread, one at a time, so that other requests are answered."""
+        await anyio.to_thread.run_sync(needed.parse, limiter=self._parsers)
