@@ -15,7 +15,6 @@ from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
-from planwarden.agent.runtime.needed_tools import find_missing_tools, find_needed_tools
 from planwarden.agent.runtime.unresponsive_owners import LOOK_S, UnresponsiveOwners
 
 logger = logging.getLogger(__name__)
@@ -24,6 +23,25 @@ SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
 """So many of them are remembered; while there are more, what nobody owns is only looked at page by page."""
+
+UNFINISHED_STEPS = ("pending", "in_progress", "suspended")
+
+
+def find_needed_tools(execution: ExecutionState) -> set[str]:
+    """The names of the tools that the remaining steps name."""
+    return {
+        name
+        for state in execution.steps.values()
+        if state.status in UNFINISHED_STEPS
+        for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
+    }
+
+
+def find_missing_tools(execution: ExecutionState, tools: Toolbox) -> list[str]:
+    """The tools that the remaining steps name and that this process does not have, by name."""
+    return sorted(
+        name for name in find_needed_tools(execution) if tools.get(name) is None and not tools.is_awaited(name)
+    )
 
 
 def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:

@@ -145,26 +145,6 @@ class TransactionContext(msgspec.Struct, frozen=True):
 class Transaction:
     """Build once; then read `missing`. If it is None, read the others."""
 
-    __slots__ = (
-        "_approval",
-        "_context",
-        "_follow",
-        "_inflight",
-        "_is_owner_gone",
-        "_lookups",
-        "_now",
-        "_once_needed",
-        "_room",
-        "artifacts",
-        "commands",
-        "execution",
-        "guards",
-        "jobs",
-        "missing",
-        "recorded",
-        "start",
-    )
-
     def __init__(
         self,
         context: TransactionContext,

@@ -20,8 +20,8 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Observer
+from planwarden.agent.runtime.adoption import find_missing_tools
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.needed_tools import find_missing_tools
 from planwarden.server.api.observer import build_observer, close_at_end
 from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
