@@ -55,7 +55,7 @@ from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
-from planwarden.agent.runtime.lookups import LookedUp, Lookups, Needed
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader, Needed
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.retry import Retry
 from planwarden.agent.runtime.run import Run, RunContext, settle
@@ -114,7 +114,7 @@ class Engine:
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
         self._max_steps = max_steps
-        self.lookups = Lookups(store, self.find)
+        self.lookups = LookupReader(store, self.find)
         self._performer = Performer(self._approval, model, max_steps=max_steps, lookups=self.lookups)
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})

@@ -42,7 +42,7 @@ class LookedUp(msgspec.Struct):
     parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
 
 
-class Lookups:
+class LookupReader:
     """Reads for all executions of one process."""
 
     def __init__(self, store: Store, load: Load) -> None:

@@ -43,7 +43,7 @@ from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
-from planwarden.agent.runtime.lookups import LookedUp, Lookups
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Performer:
         model: Model,
         *,
         max_steps: int,
-        lookups: Lookups,
+        lookups: LookupReader,
     ) -> None:
         self._context = replace(context, parts=None)
         self._tools = context.tools

@@ -42,7 +42,7 @@ from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.dispatch import CallJob
-from planwarden.agent.runtime.lookups import LookedUp, Lookups
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader
 from planwarden.agent.runtime.ownership import Ownership
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction import (
@@ -74,7 +74,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     transactions: TransactionContext
     performer: Performer
-    lookups: Lookups
+    lookups: LookupReader
     tasks: TaskGroup
     owner: str
     policy: str
