@@ -443,8 +443,6 @@ class EndorsementState(FrozenStruct):
 class SuspensionState(FrozenStruct):
     question: ev.Question
     created_at: float
-    asked_at: tuple[float, ...] = ()
-    """When each revision was asked, the first one first."""
     status: Literal["pending", "decided", "timed_out", "withdrawn"] = "pending"
     decision: ev.RecordedDecision | None = None
     assurance: ev.Assurance | None = None

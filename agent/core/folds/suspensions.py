@@ -39,7 +39,7 @@ def apply_asked(execution: ExecutionState, event: ev.Suspended, at: float) -> Fi
         changes["steps"] = replace_step(execution, state)
     elif question.kind == "wait":
         changes["outage"] = _begin_wait(execution.outage, question)
-    opened = SuspensionState(question=question, created_at=at, asked_at=(at,))
+    opened = SuspensionState(question=question, created_at=at)
     return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
 
 
@@ -54,7 +54,7 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
         changes = {"steps": put_call(execution, shown, event)}
     # The people who approved the earlier revision have not seen this one.
     first = current.first or (current.question if event.question.edits else None)
-    revised = replace(current, question=event.question, first=first, endorsements=(), asked_at=(*current.asked_at, at))
+    revised = replace(current, question=event.question, first=first, endorsements=())
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 
