@@ -27,8 +27,8 @@ from planwarden.server.settings.tables import RETENTION_DAYS, SettingsTables, To
 from planwarden.server.telemetry.settings import TelemetrySettings, build_telemetry_settings
 from planwarden.server.webhooks.settings import Hook, build_hooks
 from planwarden.storage.location import StoreLocation, read_location
+from planwarden.tools.downstream.config import ServerList
 from planwarden.tools.downstream.config_file import read_servers
-from planwarden.tools.downstream.server_list import ServerList
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"

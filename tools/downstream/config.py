@@ -100,6 +100,13 @@ class ServerConfig:
         return not self.is_disabled and self.problem is None
 
 
+class ServerList(msgspec.Struct, frozen=True):
+    """All configured servers in the order of the file, and notes about what was not read."""
+
+    configs: tuple[ServerConfig, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class LoginSecrets(Protocol):
     """What logins need of the home's secrets. `planwarden.storage.ports.secrets` has the laws."""
 
