@@ -3,8 +3,8 @@
 `WriteLock` serialises writers on SQLite versions with the WAL-reset bug (https://sqlite.org/wal.html#walresetbug, fixed
 in 3.51.3). `LivenessFile` shows that a process which owns executions is alive.
 
-Both lock a descriptor, instead of a path by filelock's `FileLock`. That opens and closes the file each time, which a
-transaction would notice, and it creates a missing file, which would bring a dead owner's file back.
+Both lock a descriptor by filelock, instead of a path by its `FileLock`. That opens and closes the file each time, which
+a transaction would notice, and it creates a missing file, which would bring a dead owner's file back.
 """
 
 import os
@@ -14,8 +14,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import lock_descriptor, unlock_descriptor
+
 from planwarden.agent.common.errors import StoreError
-from planwarden.storage.descriptor_lock import try_lock, unlock
 
 _OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
@@ -58,40 +59,28 @@ class WriteLock:
         finally:
             self.give_back()
 
-    def held_if_free(self) -> "HeldIfFree":
+    @contextmanager
+    def held_if_free(self) -> Generator[bool]:
         """Does not block. Gives False when somebody else, in this process or another one, holds the lock."""
-        return HeldIfFree(self)
+        is_held = self.try_to_take()
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self.give_back()
 
     def try_to_take(self) -> bool:
         """Raises `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
         try:
-            return try_lock(self._descriptor)
+            return lock_descriptor(self._descriptor, blocking=False)
         except OSError as error:
             raise StoreError(f"cannot lock {str(self._path)!r}: {error.strerror}; nothing was stored") from error
 
     def give_back(self) -> None:
-        unlock(self._descriptor)
+        unlock_descriptor(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-
-class HeldIfFree:
-    """The lock for the time of a `with`, where it was free. Every commit takes it, and a generator takes longer."""
-
-    __slots__ = ("_is_held", "_lock")
-
-    def __init__(self, lock: WriteLock) -> None:
-        self._lock = lock
-        self._is_held = False
-
-    def __enter__(self) -> bool:
-        self._is_held = self._lock.try_to_take()
-        return self._is_held
-
-    def __exit__(self, *error: object) -> None:
-        if self._is_held:
-            self._lock.give_back()
 
 
 class LivenessFile:
@@ -114,7 +103,7 @@ class LivenessFile:
         if owner in self._held:
             return
         descriptor = _open(self._folder / f"{owner}.alive")
-        try_lock(descriptor)
+        lock_descriptor(descriptor, blocking=False)
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
@@ -134,7 +123,7 @@ class LivenessFile:
         except OSError:
             return False
         try:
-            if not try_lock(descriptor):
+            if not lock_descriptor(descriptor, blocking=False):
                 return False
             path.unlink(missing_ok=True)
             return True

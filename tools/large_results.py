@@ -7,13 +7,13 @@ between them. Releasing millions of values takes as long, so they are released i
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache
 from io import BytesIO
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
+from pydantic import ConfigDict, TypeAdapter
 
 from planwarden.agent.common.artifact import (
     PREVIEW_CHARS,
@@ -26,62 +26,27 @@ from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 
-if TYPE_CHECKING:
-    from pydantic_core import SchemaSerializer
-
 BATCH = 256
 """Values side by side that are encoded at once, if they are small together."""
 PIECE_VALUES = 5_000
 PIECE_CHARS = 256 * 1024
 
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels"
 
 
-@cache
-def plain_values() -> "SchemaSerializer":
-    """Returns what makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder
-    refuses it; otherwise it would silently become null.
-    """
-    # Made for the first result that is not plain, because it takes as long as many a command.
-    from pydantic import ConfigDict, TypeAdapter
-
-    return TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
+_PLAIN = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
+"""Makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder refuses it; otherwise
+it would silently become null."""
 
 
 def to_plain(value: object) -> object:
-    """Returns a copy as the log will hold it: dates and integer keys become text, tuples become lists.
+    """Return a copy as the log will hold it: dates and integer keys become text, tuples become lists.
 
     Raises:
         Exception: the value has no JSON form.
     """
-    try:
-        return _copy_plain(value, MAX_DEPTH)
-    except _NotPlain:
-        return plain_values().to_python(value, mode="json")
-
-
-class _NotPlain(Exception):
-    """A part of the value is no JSON yet."""
-
-
-def _copy_plain(value: object, depth: int) -> object:
-    kind = type(value)
-    if kind in _SCALARS:
-        return value
-    if not depth or kind not in (dict, list):
-        raise _NotPlain
-    if kind is list:
-        return [
-            part if type(part) in _SCALARS else _copy_plain(part, depth - 1) for part in cast("list[object]", value)
-        ]
-    copied: dict[str, object] = {}
-    for key, part in cast("dict[object, object]", value).items():
-        if type(key) is not str or not key.isascii():
-            raise _NotPlain
-        copied[key] = part if type(part) in _SCALARS else _copy_plain(part, depth - 1)
-    return copied
+    return _PLAIN.to_python(value, mode="json")
 
 
 async def store_large(box: list[object], max_bytes: int) -> dict[str, JsonValue] | ResultWithArtifacts:
@@ -140,7 +105,7 @@ class _Writer:
         elif isinstance(value, list | tuple | set | frozenset):
             self._write_array(cast("Iterable[object]", value), depth)
         else:
-            self.write(plain_values().to_python(value, mode="json"), depth)
+            self.write(to_plain(value), depth)
 
     def release(self) -> None:
         while self._pieces:
@@ -174,7 +139,7 @@ class _Writer:
 
     def _encode(self, piece: object, depth: int) -> str:
         self._pieces.append(piece)
-        plain = plain_values().to_python(piece, mode="json")
+        plain = to_plain(piece)
         text = ENCODER.encode(plain)
         if text.count("[") + text.count("{") > MAX_DEPTH - depth:
             _check_depth(cast("JsonValue", plain), depth)

@@ -3,9 +3,8 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import TypeGuard, get_args
 
-import msgspec
 from msgspec.structs import fields
 from pydantic import BaseModel
 
@@ -13,70 +12,42 @@ import planwarden
 from dev.reference.code import field_texts, kind_of, sentence, table, texts_below
 from planwarden.agent.core import events as ev
 from planwarden.agent.models.provider.endpoint import PROVIDERS
-from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.notifications.settings import NotifySettings
 from planwarden.server.settings.rules import BudgetSettings, RuleSettings
 from planwarden.server.settings.tables import SettingsTables, ToolSettings
-from planwarden.server.webhooks.settings import HookSettings
-from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.config_file import ServerEntry
 
-Model = type[BaseModel] | type[msgspec.Struct]
-"""What checks a table: msgspec the usual ones, pydantic those that few homes have."""
-LATE: dict[str, Model] = {
-    "tools": ToolSettings,
-    "http": HttpSettings,
-    "servers": ServerSettings,
-    "notify": NotifySettings,
-    "hooks": HookSettings,
-    "rules": RuleSettings,
-}
-"""Tables whose models are imported when they are there."""
+Model = type[BaseModel]
 PREFIX = "PLANWARDEN_"
+TITLES = {
+    "tools": '[tools."NAME"]',
+    "servers": "[servers.NAME]",
+    "notify": "[[notify]]",
+    "hooks": "[hooks.NAME]",
+    "rules": "[[rules]]",
+}
+"""Of the tables that a file may have more than once."""
 
 
 def toml() -> str:
     """A section for each table of `planwarden.toml`."""
-    known = _fields(SettingsTables)
     sections = [_section("Top level", SettingsTables, only=("model",))]
-    tables: dict[str, str] = {
-        "tools": '[tools."NAME"]',
-        "servers": "[servers.NAME]",
-        "notify": "[[notify]]",
-        "hooks": "[hooks.NAME]",
-        "rules": "[[rules]]",
-    }
-    for name, annotation in known.items():
-        if name == "model":
+    for name, found in SettingsTables.model_fields.items():
+        models = [kind for kind in (found.annotation, *get_args(found.annotation)) if _is_model(kind)]
+        if not models:
             continue
-        model = LATE.get(name) or annotation
-        title = tables.get(name, f"[{name}]")
+        model = ToolSettings if name == "tools" else models[0]
+        title = TITLES.get(name, f"[{name}]")
         sections.append(_section(f"`{title}`", model))
         if model is RuleSettings:
             sections.append(_section("Entries of `budget`", BudgetSettings))
-        for key, found in _fields(model).items():
-            if isinstance(found, type) and issubclass(found, BaseModel):
-                sections.append(_section(f"`{title.removesuffix(']')}.{key}]`", found))
+        for key, part in model.model_fields.items():
+            if _is_model(part.annotation):
+                sections.append(_section(f"`{title.removesuffix(']')}.{key}]`", part.annotation))
     return "\n\n".join(sections)
 
 
-def _fields(model: Model) -> dict[str, Any]:
-    """Returns the annotations by name, in the order of the class."""
-    if issubclass(model, BaseModel):
-        return {name: found.annotation for name, found in model.model_fields.items()}
-    return {found.name: found.type for found in fields(model)}
-
-
-def _schema(model: Model) -> dict[str, Any]:
-    if issubclass(model, BaseModel):
-        return model.model_json_schema(by_alias=True)
-    schema: dict[str, Any] = msgspec.json.schema(model)["$defs"][model.__name__]
-    for name, annotation in _fields(model).items():
-        # msgspec sorts them; the order of the class says more.
-        for kind in (annotation, *get_args(annotation)):
-            if get_origin(kind) is Literal:
-                schema["properties"][name] = {"enum": get_args(kind)}
-    return schema
+def _is_model(kind: object) -> TypeGuard[Model]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _section(title: str, model: Model, only: tuple[str, ...] = ()) -> str:
@@ -85,20 +56,20 @@ def _section(title: str, model: Model, only: tuple[str, ...] = ()) -> str:
 
 def model_table(model: Model, only: tuple[str, ...] = ()) -> str:
     """The keys of a model: kind, default, meaning."""
-    schema, said = _schema(model), field_texts(model)
-    names = only or tuple(_fields(model))
-    rows = ((f"`{n}`", kind_of(schema["properties"][n], schema), _default(model, n), sentence(said[n])) for n in names)
+    schema, said = model.model_json_schema(), field_texts(model)
+    keys = {name: model.model_fields[name].alias or name for name in only or model.model_fields}
+    rows = (
+        (f"`{key}`", kind_of(schema["properties"][key], schema), _default(model, name), sentence(said[name]))
+        for name, key in keys.items()
+    )
     return table(("key", "value", "default", "meaning"), rows)
 
 
 def _default(model: Model, name: str) -> str:
-    if issubclass(model, BaseModel):
-        found = model.model_fields[name]
-        if found.is_required():
-            return "required"
-        value = found.get_default(call_default_factory=True)
-    else:
-        value = getattr(model(), name)
+    found = model.model_fields[name]
+    if found.is_required():
+        return "required"
+    value = found.get_default(call_default_factory=True)
     if value is None:
         value = _engine_default(name)
     if value is None or value == [] or value == () or value == {} or isinstance(value, BaseModel):
@@ -108,9 +79,7 @@ def _default(model: Model, name: str) -> str:
 
 def _engine_default(name: str) -> object:
     """Returns the value that holds when neither file nor call sets one."""
-    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-    known = {entry.name: getattr(ev.Options(), entry.name) for entry in fields(ev.Options)}
-    return known.get(snake)
+    return getattr(ev.Options(), name) if name in {entry.name for entry in fields(ev.Options)} else None
 
 
 def servers() -> str:

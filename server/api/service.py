@@ -37,8 +37,8 @@ from planwarden.server.api.limits import (
     check_wait,
     parse_offset,
 )
-from planwarden.server.settings.combining import check_is_run, combine_options, continue_run, parse_options
-from planwarden.server.settings.given import RETENTION_DAYS
+from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
+from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
@@ -167,7 +167,7 @@ class Service:
         """Plans for the goal and runs the plan; with `plan_only` stops at `planned`. A known `key` starts nothing."""
         check_text(goal, "goal", MAX_GOAL_CHARS)
         check_wait(wait_seconds)
-        call = parse_options(options)
+        call = read_options(options)
         if plan_only:
             check_is_run(call)
         request = self._starts.build_goal_request(key, goal, call)
@@ -212,7 +212,7 @@ class Service:
 
         A known `key` starts nothing. Without a key, the execution warns of an unfinished one of the same plan.
         """
-        call = parse_options(options)
+        call = read_options(options)
         check_wait(wait_seconds)
         if plan is None:
             if inputs:
@@ -248,7 +248,7 @@ class Service:
         Raises:
             PlanChanged: the plan is another version now.
         """
-        call = parse_options(options)
+        call = read_options(options)
         check_wait(wait_seconds)
         request = self._starts.build_saved_request(key, name, inputs, call)
         await self._check_chain(requester)

@@ -12,7 +12,7 @@ from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.core.thread_effects import list_effects, list_thread_effects
 from planwarden.agent.ports.store import Header
-from planwarden.server.settings.combining import combine_options
+from planwarden.server.settings.options import combine_options
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine

@@ -90,39 +90,6 @@ class Parser(argparse.ArgumentParser):
         raise AssertionError(f"argparse refused a value of {argument}, which was not added")
 
 
-class CommandParser(Parser):
-    """The parser of one command, made when something looks into it: of nearly all commands nothing does.
-
-    Until then it keeps what it is to be made of; to make all of them took a tenth of the time of a command.
-    """
-
-    def __init__(self, **how: Any) -> None:
-        self._how = how
-        self._additions: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        """Makes the parser, for the first thing that it does not have yet."""
-        how = self.__dict__.pop("_how", None)
-        if how is None:
-            raise AttributeError(name)
-        super().__init__(**how)
-        for method, words, options in self._additions:
-            getattr(super(), method)(*words, **options)
-        return getattr(self, name)
-
-    def add_argument(self, *words: Any, **options: Any) -> Any:
-        return self._add("add_argument", words, options)
-
-    def set_defaults(self, **defaults: Any) -> None:
-        self._add("set_defaults", (), defaults)
-
-    def _add(self, method: str, words: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if "_how" not in self.__dict__:
-            return getattr(super(), method)(*words, **options)
-        self._additions.append((method, words, options))
-        return None
-
-
 class ShowVersion(argparse.Action):
     """Prints the version, and reads it only then."""
 
@@ -162,5 +129,5 @@ class CommandGroup(msgspec.Struct, frozen=True):
             parser = self.subparsers.add_parser(name, help=text, description=text)
         else:
             parser = self.add(name, handler, text)
-        subparsers = parser.add_subparsers(metavar=commands, required=handler is None, parser_class=CommandParser)
+        subparsers = parser.add_subparsers(metavar=commands, required=handler is None)
         return CommandGroup(subparsers, self.options, self.server_options)

@@ -224,8 +224,8 @@ def add_config(commands: CommandGroup) -> None:
     completion = commands.add(
         "completion",
         "completion:handle_completion",
-        "Print a script that completes commands and options: `source <(planwarden completion bash)`, or "
-        "`planwarden completion fish | source`.",
+        'Print a script that completes commands and options: `eval "$(planwarden completion bash)"`, the same with '
+        "`zsh`, or `planwarden completion fish | source`.",
         has_json=False,
     )
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"the shell: {', '.join(SHELLS)}")

@@ -9,7 +9,7 @@ its command runs, so that no command waits for the imports of another one.
 import argparse
 from pathlib import Path
 
-from planwarden.server.cli.command_parser import CommandGroup, CommandParser, Parser, ShowVersion
+from planwarden.server.cli.command_parser import CommandGroup, Parser, ShowVersion
 from planwarden.server.cli.exit_codes import EXIT_CODES
 from planwarden.server.cli.operator_commands import (
     add_config,
@@ -38,7 +38,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show program's version number and exit")
     parser.set_defaults(handler="serve:handle_serve", json=False, http=False, accepts_trust=False, role="both")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     # Without a default, so that a command does not reset what was given before its name.
     options, server_options = _build_options(argparse.SUPPRESS), _build_server_options(argparse.SUPPRESS)
     commands = CommandGroup(subparsers, options, server_options)

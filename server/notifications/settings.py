@@ -32,7 +32,7 @@ ChannelEvent = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
 class NotifySettings(BaseModel):
     """One `[[notify]]` table."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     kind: Literal["webhook", "ntfy"]
     """`webhook` (Standard Webhooks, signed) or `ntfy`."""
     url: Annotated[str, Field(max_length=2_000, repr=False)]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.machinery import SourceFileLoader
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
@@ -19,7 +20,6 @@ from planwarden.agent.common.imports import collector_at_rest
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings, find_home
-from planwarden.server.settings.entry_points import find_entry_points
 from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.calculator import calculator_tool
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
@@ -32,6 +32,9 @@ from planwarden.tools.web.search_service import search_endpoint_from_environment
 if TYPE_CHECKING:
     from planwarden.tools.delegate.delegation import DelegationTool
     from planwarden.tools.downstream.servers import DownstreamServers
+
+GROUP = "planwarden.tools"
+"""Of the entry points of installed packages that bring tools."""
 
 
 def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry:
@@ -146,7 +149,7 @@ def _load(path: Path) -> ModuleType:
 
 
 def _load_entry_points() -> Iterator[Tool]:
-    for entry in find_entry_points():
+    for entry in entry_points(group=GROUP):
         try:
             loaded = entry.load()
         # The package may raise anything; the message must name the entry point.

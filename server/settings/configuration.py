@@ -8,31 +8,27 @@ import getpass
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
+from platformdirs import user_data_path
 
-from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.imports import collector_at_rest
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.auth.principals import LOCAL
-from planwarden.server.settings.given import RETENTION_DAYS, FileSettings
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.notifications.channels import NotificationChannel
+from planwarden.server.notifications.settings import build_channels
+from planwarden.server.settings.file import read_file
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.settings.tables import RETENTION_DAYS, SettingsTables, ToolSettings
 from planwarden.server.telemetry.settings import TelemetrySettings, build_telemetry_settings
-from planwarden.tools.downstream.server_list import ServerList
-
-# A server opens its store after its first answers, and most homes need none of the rest.
-if TYPE_CHECKING:
-    from planwarden.server.auth.settings import HttpSettings
-    from planwarden.server.notifications.channels import NotificationChannel
-    from planwarden.server.settings.tables import ToolSettings
-    from planwarden.server.webhooks.settings import Hook
-    from planwarden.storage.location import StoreLocation
-    from planwarden.tools.downstream.config import ServerSettings
+from planwarden.server.webhooks.settings import Hook, build_hooks
+from planwarden.storage.location import StoreLocation, read_location
+from planwarden.tools.downstream.config import ServerList
+from planwarden.tools.downstream.config_file import read_servers
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
@@ -60,17 +56,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     options: ev.Options = msgspec.field(default_factory=ev.Options)
     max_steps: int = MAX_STEPS
     policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
-    tools: "Mapping[str, ToolSettings]" = {}
+    tools: Mapping[str, ToolSettings] = {}
     python_files: tuple[Path, ...] = ()
     plan_folders: tuple[tuple[str, Path], ...] = ()
     """Folders of saved plans besides the home's, each as the operator wrote it and where it is."""
     plans_as_tools: bool = False
     """Whether each saved plan is an MCP tool."""
     retention_days: int = RETENTION_DAYS
-    given_store: "StoreLocation | None" = None
+    given_store: StoreLocation | None = None
     """The store that was named; None for the file in the home."""
-    given_http: "HttpSettings | None" = None
-    """`[http]` of the file, if there is one."""
+    http: HttpSettings = msgspec.field(default_factory=HttpSettings)
+    """Under which names a server answers, and whose tokens it accepts."""
     trust_caller_over_network: bool = False
     """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
     opens_inbox: bool = True
@@ -83,9 +79,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Downstream MCP servers."""
     servers_file: Path | None = None
     """Where they are configured."""
-    channels: "tuple[NotificationChannel, ...]" = ()
+    channels: tuple[NotificationChannel, ...] = ()
     """Where questions to people are announced."""
-    hooks: "tuple[Hook, ...]" = ()
+    hooks: tuple[Hook, ...] = ()
     """Requests from elsewhere that start saved plans."""
     observation: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
     """Where spans, metrics and log lines are sent."""
@@ -96,25 +92,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return repr(replace(self, environment={})) if self.environment else super().__repr__()
 
     @property
-    def store(self) -> "StoreLocation":
+    def store(self) -> StoreLocation:
         """Where executions are stored."""
-        from planwarden.storage.location import StoreLocation
-
         return self.given_store or StoreLocation(path=self.home / DATABASE)
 
-    @property
-    def http(self) -> "HttpSettings":
-        """Under which names a server answers, and whose tokens it accepts."""
-        from planwarden.server.auth.settings import HttpSettings
-
-        return self.given_http or HttpSettings()
-
     def apply_to(self, definition: ToolDefinition) -> ToolDefinition:
-        """Returns the definition with the operator's settings for it."""
-        found = self.tools.get(definition.name)
-        if found is None:
-            return definition
-        return replace(definition, **found.list_changes(), digest="")
+        """Return the definition with the operator's settings for it."""
+        settings = self.tools.get(definition.name)
+        return definition if settings is None else replace(definition, **settings.list_changes(), digest="")
 
 
 def load_settings(
@@ -126,7 +111,7 @@ def load_settings(
     store: str | None = None,
     has_servers: bool = True,
 ) -> Settings:
-    """Returns settings: arguments over environment over file. `mcp_config` replaces the home's `planwarden.json`.
+    """Return settings: arguments over environment over file. `mcp_config` replaces the home's `planwarden.json`.
 
     Without `has_servers` that file is not read.
 
@@ -135,59 +120,54 @@ def load_settings(
     """
     env = os.environ if environment is None else environment
     folder = find_home(home, env)
-    given = _read_file(folder / FILE, env)
+    file = read_file(folder / FILE)
+    tables = file.tables
     servers_file = folder / SERVERS_FILE if mcp_config is None else expand_home(mcp_config).absolute()
+    passphrase_file = tables.inbox.passphrase_file
     return Settings(
-        **given.settings,
         home=folder,
-        model=model or env.get(MODEL_VARIABLE) or given.model or CALLER,
-        policy=OperatorPolicy(same_person=frozenset({LOCAL, find_operator()}), **given.policy),
-        given_store=_read_store(store, env, given),
-        servers=_read_servers(servers_file, env, given.servers, must_exist=mcp_config is not None)
+        model=model or env.get(MODEL_VARIABLE) or tables.model or CALLER,
+        options=tables.execution.to_options(),
+        max_steps=tables.execution.max_steps,
+        policy=file.build_policy(frozenset({LOCAL, find_operator()})),
+        tools=tables.tools.by_name,
+        python_files=tuple(folder / name for name in tables.tools.python),
+        plan_folders=tuple((name, expand_home(name).absolute()) for name in tables.plans.folders),
+        plans_as_tools=tables.plans.as_tools,
+        retention_days=tables.retention.days,
+        given_store=_read_store(store, env, tables),
+        http=tables.http,
+        trust_caller_over_network=tables.approvals.trust_caller_over_network,
+        opens_inbox=tables.approvals.open_inbox == "auto",
+        inbox_port=tables.inbox.port,
+        passphrase_file=None if passphrase_file is None else folder / passphrase_file,
+        servers=read_servers(servers_file, env, tables.servers, must_exist=mcp_config is not None)
         if has_servers
         else ServerList(),
         servers_file=servers_file,
-        observation=build_telemetry_settings(env, **given.telemetry),
+        channels=build_channels(tables.notify, env),
+        hooks=build_hooks(tables.hooks, env),
+        observation=build_telemetry_settings(
+            env,
+            endpoint=tables.otel.endpoint,
+            protocol=tables.otel.protocol,
+            record_arguments=tables.otel.record_arguments,
+            log_format=tables.logging.format,
+            log_level=tables.logging.level,
+        ),
         environment=dict(env),
     )
 
 
-def _read_file(path: Path, environment: Mapping[str, str]) -> FileSettings:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return FileSettings()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from error
-    with collector_at_rest():
-        # Every command reads the settings, and many homes have no file.
-        from planwarden.server.settings.file import read_file
-
-        return read_file(path, text, environment)
-
-
-def _read_store(given: str | None, environment: Mapping[str, str], file: FileSettings) -> "StoreLocation | None":
-    url = given or environment.get(STORE_VARIABLE) or file.store_url
+def _read_store(named: str | None, environment: Mapping[str, str], tables: SettingsTables) -> StoreLocation | None:
+    url = named or environment.get(STORE_VARIABLE) or tables.store.url
     if not url:
         return None
-    from planwarden.storage.location import read_location
-
-    return read_location(url, environment.get(CONTROL_VARIABLE) or file.control_url or "")
-
-
-def _read_servers(
-    path: Path, environment: Mapping[str, str], settings: "Mapping[str, ServerSettings]", *, must_exist: bool
-) -> ServerList:
-    if not (must_exist or settings or path.exists()):
-        return ServerList()
-    # Most homes have no servers, and the first answer of a server waits for every import.
-    from planwarden.tools.downstream.config_file import read_servers
-
-    return read_servers(path, environment, settings, must_exist=must_exist)
+    return read_location(url, environment.get(CONTROL_VARIABLE) or tables.store.control_url or "")
 
 
 def find_operator() -> str:
-    """Returns the name of the operating system's user, or `operator`."""
+    """Return the name of the operating system's user, or `operator`."""
     try:
         return getpass.getuser()
     # Raises KeyError, ImportError or OSError, depending on version and platform, when the user has no name.
@@ -196,14 +176,7 @@ def find_operator() -> str:
 
 
 def find_home(home: Path | None, environment: Mapping[str, str]) -> Path:
-    """Returns the folder of database and settings: `home`, else `PLANWARDEN_HOME`, else the platform's data folder."""
+    """Return the folder of database and settings: `home`, else `PLANWARDEN_HOME`, else the platform's data folder."""
     named = environment.get(HOME_VARIABLE)
-    folder = home or (Path(named) if named else _find_default_home())
+    folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
     return expand_home(folder).absolute()
-
-
-def _find_default_home() -> Path:
-    # Imported for those who do not say where their home is.
-    from platformdirs import user_data_path
-
-    return user_data_path("planwarden", appauthor=False)

@@ -1,96 +1,113 @@
-"""What is wrong in a table of `planwarden.toml`, in words. Imported when msgspec has refused one, which stops there.
+"""What is wrong with settings, in words that people understand.
 
 A message names the key and what would be right, never the value: it may be a secret.
 """
 
-from collections.abc import Mapping
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
-from msgspec import Meta, Struct, ValidationError, convert
-from msgspec.structs import fields
+from pydantic import BaseModel, ValidationError
 
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.suggestions import did_you_mean
 
+MAX_FAULTS = 10
+"""In a message."""
 MAX_PATH_CHARS = 200
-_KINDS: Mapping[object, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    list: "a list",
-    dict: "a table",
+
+Model = TypeVar("Model", bound=BaseModel)
+JsonSchema = Mapping[str, Any]
+Location = Sequence[str | int]
+
+_KINDS: Mapping[str, str] = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "text",
+    "array": "a list",
+    "object": "a table",
 }
-_LIMITS = {"gt": "more than", "ge": "at least", "le": "at most"}
+_LIMITS: Mapping[str, str] = {
+    "exclusiveMinimum": "more than {:.12g}",
+    "minimum": "at least {:.12g}",
+    "maximum": "at most {:.12g}",
+    "minLength": "{} or more characters",
+    "maxLength": "at most {} characters",
+    "minItems": "{} or more entries",
+    "maxItems": "at most {} entries",
+    "maxProperties": "at most {} entries",
+}
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_OF_THE_MESSAGE = ("missing", "value_error", "string_pattern_mismatch")
+"""Kinds of faults that a schema says less about than pydantic or the validator does."""
 
 
-def list_table_faults(table: object, kind: type[Struct], where: str) -> list[str]:
-    """Returns a sentence for each key that is unknown or has a wrong value; otherwise one for the table as a whole.
+def read_tables(document: object, model: type[Model], file: str) -> Model:
+    """Return what the document says; `file` names it.
 
-    `where` is its path.
+    Raises:
+        InvalidArguments: keys are unknown, or values are wrong; the message names each.
     """
-    if not isinstance(table, dict):
-        return [f"{where[:MAX_PATH_CHARS]}: must be a table"]
-    known = {entry.name: entry.type for entry in fields(kind)}
-    faults: list[str] = []
-    for key, value in cast("dict[str, Any]", table).items():
-        path = f"{where}.{key}"
-        if key in known:
-            faults += _list_value_faults(value, known[key], path)
-        else:
-            faults.append(f"unknown key {path[:MAX_PATH_CHARS]}{did_you_mean(key, [*known])}")
-    if not faults:
-        try:
-            convert(cast("object", table), kind)
-        except ValidationError as error:
-            faults.append(f"{where}: {error}")
-    return faults
-
-
-def _list_value_faults(value: object, kind: Any, path: str) -> list[str]:
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return list_table_faults(value, kind, path)
     try:
-        convert(value, cast("object", kind))
-    except ValidationError:
-        entry = _find_entry_kind(kind)
-        parts = enumerate(cast("list[Any]", value)) if isinstance(value, list) and entry is not None else ()
-        faults = [fault for place, part in parts for fault in _list_value_faults(part, entry, f"{path}[{place}]")]
-        return faults or [f"{path[:MAX_PATH_CHARS]}: must be {_describe(kind)}"]
-    return []
+        return model.model_validate(document)
+    except ValidationError as error:
+        schema = model.model_json_schema()
+        faults = error.errors(include_url=False, include_input=False)[:MAX_FAULTS]
+        texts = [_describe_fault(fault["loc"], fault["type"], fault["msg"], schema, file) for fault in faults]
+        raise InvalidArguments("; ".join(texts)) from None
 
 
-def _find_entry_kind(kind: Any) -> Any:
-    """Returns what the entries of a list are; None for what is no list."""
-    match get_origin(kind), get_args(kind):
-        case (origin, (base, *_)) if origin in (Union, UnionType, Annotated):
-            return _find_entry_kind(base)
-        case (origin, (entry,)) if origin is list:
-            return entry
+def _describe_fault(location: Location, kind: str, message: str, schema: JsonSchema, file: str) -> str:
+    path = _write_path(location, file)
+    keys = list(_find_part(schema, location[:-1]).get("properties", ()))
+    is_known = not location or location[-1] in keys
+    hint = "" if is_known else did_you_mean(str(location[-1]), keys)
+    if kind == "extra_forbidden":
+        return f"unknown key {path}{hint}"
+    part = _find_part(schema, location)
+    if kind in _OF_THE_MESSAGE or not ("enum" in part or "type" in part):
+        return f"{path}: {message.removeprefix('Value error, ')}"
+    return f"{path}: must be {_describe(part)}{hint}"
+
+
+def _write_path(location: Location, file: str) -> str:
+    match location:
+        case ("rules", int(place), *rest):
+            root, parts = f"rule {place + 1}", rest
         case _:
-            return None
+            root, parts = file, location
+    return (root + "".join(map(_write_step, parts)))[:MAX_PATH_CHARS]
 
 
-def _describe(kind: Any) -> str:
-    """Returns what a value of the kind is, in words; of an optional one, what it is where it is written."""
-    match get_origin(kind), get_args(kind):
-        case (origin, (base, limits)) if origin is Annotated:
-            return f"{_describe(base)} ({_describe_limits(limits, 'characters' if base is str else 'entries')})"
-        case (origin, (base, *_)) if origin in (Union, UnionType):
-            return _describe(base)
-        case (origin, choices) if origin is Literal:
-            *others, last = map(repr, choices)
-            return f"{', '.join(others)} or {last}"
-        case (None, _):
-            return _KINDS.get(kind, "another kind of value")
-        case (origin, _):
-            return _KINDS.get(origin, "another kind of value")
+def _write_step(part: str | int) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part if _BARE_KEY.fullmatch(part) else json.dumps(part, ensure_ascii=False)}"
 
 
-def _describe_limits(limits: Meta, counted: str) -> str:
-    words = [f"{word} {limit:.12g}" for name, word in _LIMITS.items() if (limit := getattr(limits, name)) is not None]
-    if limits.min_length is not None:
-        words.append("not empty" if limits.min_length == 1 else f"at least {limits.min_length} {counted}")
-    if limits.max_length is not None:
-        words.append(f"at most {limits.max_length} {counted}")
-    return ", ".join(words)
+def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
+    """Return the schema of a value in the document; an empty one where nothing is known about it."""
+    part = schema
+    for step in location:
+        inner = part.get("items") if isinstance(step, int) else part.get("properties", {}).get(step)
+        part = _resolve(inner or part.get("additionalProperties") or {}, schema)
+    return part
+
+
+def _resolve(part: JsonSchema, schema: JsonSchema) -> JsonSchema:
+    """Return what the part refers to, and of an optional one what it is where it is written."""
+    if "anyOf" in part:
+        return _resolve(part["anyOf"][0], schema)
+    if "$ref" in part:
+        return schema["$defs"][part["$ref"].rpartition("/")[2]]
+    return part
+
+
+def _describe(part: JsonSchema) -> str:
+    if "enum" in part:
+        *others, last = map(repr, part["enum"])
+        return f"{', '.join(others)} or {last}"
+    limits = ", ".join(words.format(part[name]) for name, words in _LIMITS.items() if name in part)
+    return _KINDS[part["type"]] + (f" ({limits})" if limits else "")

@@ -11,19 +11,17 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.core.tool import HOST_SEPARATOR, ToolDefinition
 from planwarden.agent.ports.policy import RealPaths, Requirement
 from planwarden.tools.guarded.hosts import ShellTool, find_shell_tool
 from planwarden.tools.guarded.shell import ShellCommand, read_commands
 from planwarden.tools.guarded.wrappers import InnerCommands
-
-if TYPE_CHECKING:
-    from planwarden.agent.approval.rules import RuleBook
 
 FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "pushd", "popd")
@@ -45,7 +43,7 @@ def limit_host_call(
     definition: ToolDefinition,
     arguments: Mapping[str, JsonValue],
     paths: RealPaths | None,
-    rules: "RuleBook | None",
+    rules: RuleBook | None,
 ) -> Requirement:
     """Return what a call of a host's tool needs. Raises `PathsNeeded` as the judge does."""
     whole = judge(definition, arguments, paths)
@@ -84,7 +82,7 @@ def _rank(requirement: Requirement) -> int:
     return 2 if requirement.needs in ("signed", "second") else 1
 
 
-def _is_let(requirement: Requirement, rules: "RuleBook | None") -> bool:
+def _is_let(requirement: Requirement, rules: RuleBook | None) -> bool:
     return requirement.needs is None and requirement.denied is None and _names_hosts(requirement, rules)
 
 
@@ -94,7 +92,7 @@ def _ask_a_person(found: Requirement) -> Requirement:
     return replace(PERSON, rule=found.rule, found=found.found)
 
 
-def _names_hosts(found: Requirement, rules: "RuleBook | None") -> bool:
+def _names_hosts(found: Requirement, rules: RuleBook | None) -> bool:
     if rules is None or found.rule is None:
         return False
     return any(rule.number == found.rule.number and HOST_SEPARATOR in rule.tool for rule in rules.rules)

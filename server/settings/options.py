@@ -1,50 +1,68 @@
-"""Reads the options of a call; `combining.py` combines them with those of thread and server."""
+"""Reads the options of a call, and combines them with those of thread and server."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from msgspec.structs import fields, replace
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
-from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core import events as ev
 
 MAX_PROMPT_CHARS = 20_000
-MAX_PATH_CHARS = 200
-"""Of a key, in a message."""
+_OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"given"}
+OF_ONE_RUN = frozenset({"rehearse", "review"})
+"""Options that hold for the execution that they were sent for; its thread does not keep them."""
+
+Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)]
+
+
+class LoopOptions(BaseModel):
+    """Options of a step's loop, which both a call and the operator's file may set."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        alias_generator=to_camel,
+    )
+    max_iterations: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Model replies in one step, enforcement prompts not counted."""
+    taef_max_retries: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Enforcement prompts in one step."""
+    tool_mode: Literal["strict", "flexible"] | None = None
+    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
 
 
 class Budgets(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    modelTokens: Annotated[int, Field(ge=1)] | None = None
+    model_config = LoopOptions.model_config
+    model_tokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens that models may use, prompts and answers together."""
-    toolCalls: Annotated[int, Field(ge=1)] | None = None
+    tool_calls: Annotated[int, Field(ge=1)] | None = None
     """Calls of tools."""
-    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
     """Seconds during which the execution runs; waiting for answers does not count."""
 
 
 class Prompts(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    planning: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)] | None = None
+    model_config = LoopOptions.model_config
+    planning: Prompt | None = None
     """Replaces the instructions for planning."""
-    execution: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)] | None = None
+    execution: Prompt | None = None
     """Replaces the instructions for a step."""
-    synthesis: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)] | None = None
+    synthesis: Prompt | None = None
     """Replaces the instructions for the final text."""
 
 
-class OptionsIn(BaseModel):
+class OptionsIn(LoopOptions):
     """`options` of run_goal, create_plan and execute_plan."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Model replies in one step, enforcement prompts not counted."""
-    taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
-    """Enforcement prompts in one step."""
-    toolMode: Literal["strict", "flexible"] | None = None
-    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
-    waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
+    wait_seconds: Annotated[float, Field(ge=0, le=300)] | None = None
     """How long this call waits before it answers `running`; 0 answers as soon as the execution is durable."""
     synthesize: bool | None = None
     """Whether a model writes the final text; `run_goal` does so by default, `execute_plan` does not."""
@@ -58,77 +76,68 @@ class OptionsIn(BaseModel):
     """Before the first step, a person approves, edits or rejects the plan itself. Holds for one execution."""
 
 
+def _list_keys(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(map(to_camel, model.model_fields))
+
+
 KNOWN_KEYS = {
-    "options": tuple(OptionsIn.model_fields),
-    "options.budgets": tuple(Budgets.model_fields),
-    "options.prompts": tuple(Prompts.model_fields),
+    "options": _list_keys(OptionsIn),
+    "options.budgets": _list_keys(Budgets),
+    "options.prompts": _list_keys(Prompts),
 }
 
 
 def read_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, object]:
-    """Returns the given options by the names of `Options`.
+    """Return the given options by the names of `Options`.
 
     Raises:
         InvalidArguments: a key is unknown or a value is wrong; the message names it.
     """
+    if document is None:
+        return {}
     if not isinstance(document, Mapping):
         raise InvalidArguments(
             f"options must be an object, not {describe(document)}; send {EXAMPLES['options']}; "
-            f"it takes {', '.join(OptionsIn.model_fields)}"
+            f"it takes {', '.join(KNOWN_KEYS['options'])}"
         )
     try:
         parsed = OptionsIn.model_validate(dict(document))
     except ValidationError as error:
         problems = list_pydantic_faults(error, "options", KNOWN_KEYS)
         raise InvalidArguments("; ".join(problems[:10]), details={"problems": list[JsonValue](problems)}) from None
-    budgets, prompts = parsed.budgets or Budgets(), parsed.prompts or Prompts()
-    given: dict[str, object] = {
-        "max_iterations": parsed.maxIterations,
-        "taef_max_retries": parsed.taefMaxRetries,
-        "tool_mode": parsed.toolMode,
-        "wait_seconds": parsed.waitSeconds,
-        "synthesize": parsed.synthesize,
-        "budget_model_tokens": budgets.modelTokens,
-        "budget_tool_calls": budgets.toolCalls,
-        "budget_seconds": budgets.seconds,
-        "prompt_planning": prompts.planning,
-        "prompt_execution": prompts.execution,
-        "prompt_synthesis": prompts.synthesis,
-        "rehearse": parsed.rehearse,
-        "review": parsed.review,
-    }
     if parsed.rehearse and parsed.review:
         raise InvalidArguments("a rehearsal asks nobody, so options.review does not go with options.rehearse")
-    return {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = parsed.model_dump(exclude_none=True)
+    for group, prefix in (("budgets", "budget"), ("prompts", "prompt")):
+        options.update({f"{prefix}_{name}": value for name, value in options.pop(group, {}).items()})
+    return options
 
 
-def to_invalid_arguments(error: ValidationError, where: str, model: type[BaseModel]) -> InvalidArguments:
-    """Returns pydantic's error as an `InvalidArguments` that names each key, and for an unknown one what was meant.
+def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
+    """Return call over thread over server; a call inherits only what the thread was given explicitly."""
+    if thread is None and not call and not server.given:
+        return server
+    inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
+    explicit = {**inherited, **call}
+    options = {name: explicit[name] for name in explicit if name in _OPTIONS}
+    return replace(server, **options, given=tuple(sorted(explicit.keys() - OF_ONE_RUN)))
 
-    `model` is what the document was read as.
+
+def check_is_run(call: Mapping[str, object]) -> None:
+    """Raises `InvalidArguments` for options about a run in a call that only plans."""
+    for name in OF_ONE_RUN & call.keys():
+        raise InvalidArguments(f"create_plan runs nothing, so send options.{name} to execute_plan with its threadId")
+
+
+def continue_run(begun: ev.Options, options: ev.Options, call: Mapping[str, object]) -> ev.Options:
+    """Return the `options` with which an execution goes on that was begun with others: it stays what it is.
+
+    Raises:
+        InvalidArguments: the call wants to make a rehearsal a real run, or the other way round, or to add a review.
     """
-    problems: list[JsonValue] = []
-    for fault in error.errors(include_url=False, include_input=False)[:10]:
-        path = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in fault["loc"])
-        if fault["type"] == "extra_forbidden":
-            hint = did_you_mean(str(fault["loc"][-1]), _find_keys(model, fault["loc"][:-1]))
-            problems.append(f"unknown key {where}{path[:MAX_PATH_CHARS]}{hint}")
-        else:
-            problems.append(f"{where}{path[:MAX_PATH_CHARS]}: {fault['msg'].removeprefix('Value error, ')}")
-    return InvalidArguments("; ".join(map(str, problems)), details={"problems": problems})
-
-
-def _find_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    """Returns the keys that the model takes at this path; keys of mappings and places in lists lead nowhere further."""
-    found: type[BaseModel] = model
-    for part in path:
-        if (field := found.model_fields.get(str(part))) is not None:
-            found = next(_find_models(field.annotation), found)
-    return list(found.model_fields)
-
-
-def _find_models(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _find_models(argument)
+    if call.get("rehearse", begun.rehearse) != begun.rehearse:
+        now = "a rehearsal" if begun.rehearse else "a real run"
+        raise InvalidArguments(f"the execution is {now} and goes on as one; send the plan itself to start another one")
+    if call.get("review", begun.review) != begun.review:
+        raise InvalidArguments("the execution has begun without a review; send the plan itself to have it reviewed")
+    return replace(options, rehearse=begun.rehearse, review=begun.review)

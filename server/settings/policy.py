@@ -5,21 +5,18 @@ is part of every approval digest and of every row of the audit.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import NO_ALARMS, Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import OnceRule, RealPaths, Requirement
-
-# Most homes have no rules.
-if TYPE_CHECKING:
-    from planwarden.agent.approval.rules import RuleBook
 
 NOT_ALLOWED = "the operator does not allow it"
 """Why a rule without `because` denies."""
@@ -61,7 +58,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the same person: the owner of local executions, and the operating system's user at the terminal."""
     facts: dict[str, JsonValue] = {}
     """The settings of the operator's file that the digest covers."""
-    rules: "RuleBook | None" = None
+    rules: RuleBook | None = None
     """The operator's rules on arguments; `facts` has what the digest covers of them."""
     once: Mapping[str, OnceRule] = {}
     """By the name of a tool; `facts` has what the digest covers of them."""

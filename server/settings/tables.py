@@ -1,31 +1,50 @@
-"""The tables of `planwarden.toml` as people write them. A home without the file imports nothing of this.
-
-Fields say what `file.py` checks; what a table says as a whole is checked in its `__post_init__`.
-"""
+"""The tables of `planwarden.toml` as people write them, as pydantic checks them."""
 
 import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Meta, Struct, field
-from msgspec.structs import asdict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk
-from planwarden.server.settings.given import RETENTION_DAYS
+from planwarden.agent.ports.policy import OnceRule
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.notifications.settings import NotifySettings
+from planwarden.server.settings.options import LoopOptions
 from planwarden.server.settings.reminders import REMINDERS, ReminderSettings
+from planwarden.server.settings.rules import MAX_RULES, RuleSettings
 from planwarden.server.telemetry.settings import Protocol
+from planwarden.server.webhooks.settings import HookName, HookSettings
+from planwarden.tools.downstream.config import ServerSettings
 
-RARE = ("http", "servers", "notify")
-"""Tables that `rare_tables.py` checks."""
-_ONCE = ("once", "once_days")
-"""Settings of a tool that are no part of its definition."""
+ONCE_DAYS = 90.0
+RETENTION_DAYS = 90
+_ONCE = {"once", "once_days"}
+"""Settings of a tool that are not part of its definition."""
 _POINTER = re.compile(r"(/([^~/]|~[01])*)+")
 
-Pointer = Annotated[str, Meta(min_length=1, max_length=500)]
+
+def _check_pointer(pointer: str) -> str:
+    if not _POINTER.fullmatch(pointer):
+        raise ValueError(f"once has {pointer!r}, which is no JSON pointer (RFC 6901), such as '/payment_id'")
+    return pointer
 
 
-class ToolSettings(ReminderSettings, frozen=True, forbid_unknown_fields=True):
+Seconds = Annotated[float, Field(gt=0, le=MAX_WAIT_S)]
+Pointer = Annotated[str, Field(max_length=500), AfterValidator(_check_pointer)]
+Approver = Annotated[str, Field(min_length=1, max_length=200)]
+Folder = Annotated[str, Field(min_length=1)]
+
+
+class Table(BaseModel):
+    """A table that takes its keys and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class ToolSettings(ReminderSettings):
     """`[tools."NAME"]`."""
 
     risk: Risk | None = None
@@ -36,24 +55,21 @@ class ToolSettings(ReminderSettings, frozen=True, forbid_unknown_fields=True):
     """What a crash may repeat: `read` and `idempotent` calls, never an `effect`. Default: what the tool says."""
     capabilities: list[str] | None = None
     """Words for the catalogue and its search."""
-    timeout_s: Annotated[float, Meta(gt=0, le=MAX_WAIT_S)] | None = None
+    timeout_s: Seconds | None = None
     """Seconds for the call; for a blocking tool, for the answer."""
-    answer_within_s: Annotated[float, Meta(gt=0, le=MAX_WAIT_S)] | None = None
+    answer_within_s: Seconds | None = None
     """Seconds for the answer to any question about the tool; without it such a question has no deadline. A plan can
     only lengthen it, and silence then rejects."""
     on_timeout: OnTimeout | None = None
     """What passes when nobody answers in time; risks above `confirm` are always rejected."""
-    once: Annotated[list[Pointer], Meta(min_length=1, max_length=10)] | None = None
+    once: Annotated[list[Pointer], Field(min_length=1, max_length=10)] | None = None
     """Arguments by which a call is known as made before, such as `["/payment_id"]`: calls with equal values happen
     once over all executions, see [Once per business key](../rules.md#once-per-business-key)."""
-    once_days: Annotated[float, Meta(gt=0, le=3_650)] | None = None
+    once_days: Annotated[float, Field(gt=0, le=3_650)] | None = None
     """Days for which `once` keeps a call in mind, 90 by default."""
 
-    def __post_init__(self) -> None:
-        """Raises `ValueError` for a key that could not do what it says."""
-        for pointer in self.once or ():
-            if not _POINTER.fullmatch(pointer):
-                raise ValueError(f"once has {pointer!r}, which is no JSON pointer (RFC 6901), such as '/payment_id'")
+    @model_validator(mode="after")
+    def _check_together(self) -> "ToolSettings":
         if len({*(self.once or ())}) < len(self.once or ()):
             raise ValueError("once names a pointer twice")
         if self.once_days is not None and self.once is None:
@@ -61,18 +77,34 @@ class ToolSettings(ReminderSettings, frozen=True, forbid_unknown_fields=True):
         latest_s = max([*(self.remind_after_s or ()), self.escalate_after_s or 0.0])
         if self.answer_within_s is not None and latest_s >= self.answer_within_s:
             raise ValueError(f"nobody is reminded after {latest_s:g} s: answer_within_s is {self.answer_within_s:g}")
+        return self
+
+    @property
+    def once_rule(self) -> OnceRule | None:
+        """The key under which a call happens once."""
+        return None if self.once is None else OnceRule(tuple(self.once), (self.once_days or ONCE_DAYS) * 86_400.0)
 
     def list_changes(self) -> dict[str, Any]:
-        """Returns the fields of the tool's definition that it sets."""
-        unwanted = {*REMINDERS, *_ONCE}
-        return {
-            name: tuple(value) if name == "capabilities" else value
-            for name, value in asdict(self).items()
-            if value is not None and name not in unwanted
-        }
+        """Return the fields of the tool's definition that it sets."""
+        changes = self.model_dump(exclude_none=True, exclude={*REMINDERS, *_ONCE})
+        return {name: tuple(value) if name == "capabilities" else value for name, value in changes.items()}
 
 
-class ApprovalsTable(ReminderSettings, frozen=True, forbid_unknown_fields=True):
+class ToolsTable(Table):
+    """`[tools]`: every key but `python` is a tool's name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, ToolSettings] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+    python: list[str] = Field(default_factory=list[str])
+    """Files with tools, relative to this file."""
+
+    @property
+    def by_name(self) -> dict[str, ToolSettings]:
+        """The settings of single tools."""
+        return self.__pydantic_extra__
+
+
+class ApprovalsTable(ReminderSettings):
     trust_caller: bool = False
     """The calling model's own `approved: true` counts; audited as `claimed`. Every start shows a banner."""
     trust_caller_over_network: bool = False
@@ -80,79 +112,81 @@ class ApprovalsTable(ReminderSettings, frozen=True, forbid_unknown_fields=True):
     critical: Literal["signed", "second"] = "signed"
     """What a critical call needs: `signed` is a signature or somebody other than the owner, `second` only the
     latter."""
-    quorum: Annotated[int, Meta(ge=1, le=20)] = 1
+    quorum: Annotated[int, Field(ge=1, le=20)] = 1
     """How many different people have to approve a critical call."""
-    approvers: Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=200)] = field(
-        default_factory=list[str]
-    )
+    approvers: Annotated[list[Approver], Field(max_length=200)] = Field(default_factory=list[str])
     """Who may approve critical calls; anybody when empty."""
     open_inbox: Literal["auto", "never"] = "auto"
     """Whether the stdio server opens the inbox in the browser when a person is needed and there is a display."""
 
+    @model_validator(mode="after")
+    def _check_quorum(self) -> "ApprovalsTable":
+        names = len({*self.approvers})
+        if names and names < self.quorum:
+            raise ValueError(f"quorum is {self.quorum}, but approvers names {names}")
+        return self
 
-class InboxTable(Struct, frozen=True, forbid_unknown_fields=True):
-    port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+
+class InboxTable(Table):
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
     """Where the inbox of the home's stdio servers and of `planwarden inbox` is on this machine. By default 8766, or
     the port that the home got when that one was taken."""
-    passphrase_file: Annotated[str, Meta(min_length=1)] | None = None
+    passphrase_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the hash of a passphrase that is asked for besides the one-time code, relative to this file;
     `planwarden inbox --set-passphrase` writes it. PostgreSQL holds the hash instead, also without this setting, which
     then only makes sure that there is one."""
 
 
-class ExecutionTable(Struct, frozen=True, forbid_unknown_fields=True):
-    maxIterations: Annotated[int, Meta(ge=1, le=100)] | None = None
-    """Model replies in one step, enforcement prompts not counted."""
-    taefMaxRetries: Annotated[int, Meta(ge=0, le=20)] | None = None
-    """Enforcement prompts in one step."""
-    toolMode: Literal["strict", "flexible"] | None = None
-    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
-    maxSteps: Annotated[int, Meta(ge=1, le=100_000)] = MAX_STEPS
+class ExecutionTable(LoopOptions):
+    max_steps: Annotated[int, Field(ge=1, le=100_000)] = MAX_STEPS
     """Steps that a plan may have."""
-    waitSeconds: Annotated[float, Meta(ge=0, le=300)] | None = None
+    wait_seconds: Annotated[float, Field(ge=0, le=300)] | None = None
     """How long an MCP call waits before it answers `running`."""
-    modelPatienceS: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] | None = None
+    model_patience_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] | None = None
     """How long an execution waits for a model's provider that fails or is out of reach, a day by default: it asks
     again after a minute, then after twice as long each time, up to 30 minutes. Then it is `incomplete`. 0 gives up at
     once."""
 
+    def to_options(self) -> ev.Options:
+        """Return the options with which executions start."""
+        return ev.Options(**self.model_dump(exclude_none=True, exclude={"max_steps"}))
 
-class PlansTable(Struct, frozen=True, forbid_unknown_fields=True):
-    folders: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=20)] = field(default_factory=list[str])
+
+class PlansTable(Table):
+    folders: Annotated[list[Folder], Field(max_length=20)] = Field(default_factory=list[str])
     """Folders with [saved plans](plans.md#saved-plans) besides `plans` in the home, relative to the working directory,
     such as `.planwarden/plans` for a repository."""
     as_tools: bool = False
     """Over MCP each saved plan is a tool too, with its own input schema."""
 
 
-class RetentionTable(Struct, frozen=True, forbid_unknown_fields=True):
-    days: Annotated[int, Meta(ge=1)] = RETENTION_DAYS
+class RetentionTable(Table):
+    days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
     """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
 
 
-class StoreTable(Struct, frozen=True, forbid_unknown_fields=True):
+class StoreTable(Table):
     url: str | None = None
     """As `PLANWARDEN_STORE`, which wins over it."""
     control_url: str | None = None
     """As `PLANWARDEN_STORE_CONTROL`, which wins over it."""
 
 
-class OtelSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[otel]` table."""
-
-    endpoint: Annotated[str, Meta(max_length=2_000)] | None = None
+class OtelTable(Table):
+    endpoint: Annotated[str, Field(max_length=2_000)] | None = None
     """Collector for spans and metrics over OTLP, such as `http://127.0.0.1:4318`; needs `planwarden[otel]`."""
     protocol: Protocol | None = None
     """Protocol of the collector: `http/protobuf`, or `grpc`, which needs `planwarden[otel-grpc]`."""
     record_arguments: bool = False
     """Spans record the arguments of tool calls."""
 
-    def __post_init__(self) -> None:
-        """Raises `ValueError` for an endpoint that is no address of a collector."""
+    @model_validator(mode="after")
+    def _check_endpoint(self) -> "OtelTable":
         if self.endpoint is not None and not _is_collector(self.endpoint):
             raise ValueError(
                 "endpoint must be http://host:4318 or https://host; keys go into OTEL_EXPORTER_OTLP_HEADERS"
             )
+        return self
 
 
 def _is_collector(endpoint: str) -> bool:
@@ -162,31 +196,29 @@ def _is_collector(endpoint: str) -> bool:
         return False
 
 
-class LoggingSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[logging]` table."""
-
+class LoggingTable(Table):
     format: Literal["text", "json"] | None = None
     """Format of the servers' lines on stderr; default plain text."""
     level: Literal["debug", "info", "warning", "error"] | None = None
     """Lowest level that is logged; default `warning`."""
 
 
-class SettingsTables(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file. What has `Any` here is checked with models that are imported when they are needed."""
+class SettingsTables(Table):
+    """The whole file."""
 
-    tools: dict[str, Any] = field(default_factory=dict[str, Any])
-    approvals: ApprovalsTable = field(default_factory=ApprovalsTable)
-    inbox: InboxTable = field(default_factory=InboxTable)
-    execution: ExecutionTable = field(default_factory=ExecutionTable)
-    plans: PlansTable = field(default_factory=PlansTable)
-    retention: RetentionTable = field(default_factory=RetentionTable)
-    store: StoreTable = field(default_factory=StoreTable)
-    http: Any = None
-    servers: Any = field(default_factory=dict[str, Any])
-    notify: Any = field(default_factory=list[Any])
-    hooks: dict[str, Any] = field(default_factory=dict[str, Any])
-    rules: list[Any] = field(default_factory=list[Any])
-    otel: OtelSettings = field(default_factory=OtelSettings)
-    logging: LoggingSettings = field(default_factory=LoggingSettings)
+    tools: ToolsTable = Field(default_factory=ToolsTable)
+    approvals: ApprovalsTable = Field(default_factory=ApprovalsTable)
+    inbox: InboxTable = Field(default_factory=InboxTable)
+    execution: ExecutionTable = Field(default_factory=ExecutionTable)
+    plans: PlansTable = Field(default_factory=PlansTable)
+    retention: RetentionTable = Field(default_factory=RetentionTable)
+    store: StoreTable = Field(default_factory=StoreTable)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    servers: dict[str, ServerSettings] = Field(default_factory=dict[str, ServerSettings])
+    notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
+    hooks: dict[HookName, HookSettings] = Field(default_factory=dict[str, HookSettings])
+    rules: Annotated[list[RuleSettings], Field(max_length=MAX_RULES)] = Field(default_factory=list[RuleSettings])
+    otel: OtelTable = Field(default_factory=OtelTable)
+    logging: LoggingTable = Field(default_factory=LoggingTable)
     model: str | None = None
     """As `PLANWARDEN_MODEL`, which wins over it."""

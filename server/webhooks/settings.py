@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,18 +17,11 @@ HookName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 class HookSettings(BaseModel):
     """One `[hooks.NAME]` table; `POST /hooks/NAME` starts its plan."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     plan: Annotated[str, Field(min_length=1, max_length=200)]
     """The saved plan; the body of the request is its input `event`."""
     secret_env: Variable
     """The environment variable that holds the sender's secret, `whsec_` and 24 to 64 bytes in base64."""
-
-
-class HookTables(BaseModel):
-    """All of them."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    hooks: dict[HookName, HookSettings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +35,12 @@ class Hook:
     """Why signatures cannot be checked here."""
 
 
-def build_hooks(section: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[Hook, ...]:
-    """The hooks in the order of the file. A missing or wrong secret becomes the `problem` of its hook.
+def build_hooks(tables: Mapping[str, HookSettings], environment: Mapping[str, str]) -> tuple[Hook, ...]:
+    """Return the hooks in the order of the file. A missing or wrong secret becomes the `problem` of its hook.
 
     Raises:
-        ValidationError: a table is not usable.
         InvalidArguments: there are too many.
     """
-    tables = HookTables.model_validate({"hooks": dict(section)}).hooks
     if len(tables) > MAX_HOOKS:
         raise InvalidArguments(f"planwarden.toml has {len(tables)} [hooks] tables, the limit is {MAX_HOOKS}")
     hooks: list[Hook] = []

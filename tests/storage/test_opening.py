@@ -1,17 +1,14 @@
 """Opening a store: the URLs that name one, and reading the SQLite file alone, as a command does that writes nothing."""
 
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from filelock import lock_descriptor, unlock_descriptor
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
-from planwarden.storage.descriptor_lock import try_lock, unlock
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.opening import open_lookups
@@ -141,16 +138,3 @@ def test_any_other_text_is_refused_with_the_known_forms_and_without_repeating_it
     assert "secret" not in str(refused.value)
     with pytest.raises(InvalidArguments, match="control URL"):
         read_location("postgresql://host/x", "sqlite:///x")
-
-
-def test_the_lock_and_that_of_filelock_exclude_each_other(tmp_path: Path) -> None:
-    ours, theirs = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
-    try:
-        assert try_lock(ours) and not lock_descriptor(theirs, blocking=False)
-        unlock(ours)
-        assert lock_descriptor(theirs, blocking=False) and not try_lock(ours)
-        unlock_descriptor(theirs)
-        assert try_lock(ours)
-    finally:
-        os.close(ours)
-        os.close(theirs)

@@ -7,14 +7,13 @@ import asyncio
 import json
 import ssl
 from functools import cache, lru_cache
+from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvicorn.server
 from jsonschema import Draft202012Validator
-
-from planwarden.server.settings.entry_points import find_entry_points
 
 
 def do_once(patch: pytest.MonkeyPatch) -> None:
@@ -41,8 +40,7 @@ def _check_schemas_once(patch: pytest.MonkeyPatch) -> None:
 
 def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
     """Each warden looks through the files of all installed packages for tools."""
-
-    patch.setattr("planwarden.server.settings.catalogue.find_entry_points", cache(find_entry_points))
+    patch.setattr("planwarden.server.settings.catalogue.entry_points", cache(entry_points))
 
 
 def _trust_nobody_outside(patch: pytest.MonkeyPatch) -> None:

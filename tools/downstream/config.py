@@ -24,7 +24,7 @@ StartMode = Literal["lazy", "eager"]
 class LoginSettings(BaseModel):
     """`[servers.NAME.login]` in planwarden.toml: the OAuth client that a person logs in with."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     client_id: str | None = Field(default=None, min_length=1, max_length=2_000)
     """The client that the operator registered there; without one, planwarden asks the server to register one."""
     client_secret_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -43,7 +43,7 @@ class LoginSettings(BaseModel):
 class ServerSettings(BaseModel):
     """`[servers.NAME]` in planwarden.toml."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     trusted: bool = False
     """The server's hints may lower the risk of its tools."""
     start: StartMode = "lazy"
@@ -98,6 +98,13 @@ class ServerConfig:
     @property
     def can_start(self) -> bool:
         return not self.is_disabled and self.problem is None
+
+
+class ServerList(msgspec.Struct, frozen=True):
+    """All configured servers in the order of the file, and notes about what was not read."""
+
+    configs: tuple[ServerConfig, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class LoginSecrets(Protocol):

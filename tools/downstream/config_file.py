@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from planwarden.agent.common.canonical import digest, read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.paths import expand_home
-from planwarden.tools.downstream.config import ServerConfig, ServerSettings
-from planwarden.tools.downstream.server_list import ServerList
+from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 
 MAX_SERVERS = 64
 MAX_FILE_BYTES = 1024 * 1024

@@ -24,7 +24,7 @@ CONFIRM = "displayConfirmation"
 
 
 def settings(name: str = CONFIRM, /, **given: object) -> Settings:
-    tools = {name: msgspec.convert({"on_timeout": "approve", **given}, ToolSettings)}
+    tools = {name: ToolSettings.model_validate({"on_timeout": "approve", **given})}
     return Settings(home=Path("/nonexistent"), tools=tools)
 
 

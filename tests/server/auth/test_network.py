@@ -60,7 +60,7 @@ FOREIGN = [
 @requirement("network:names")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
 async def test_only_requests_that_name_this_server_are_served(tmp_path: Path, version: str) -> None:
-    async with serving(Settings(home=tmp_path, given_http=ALLOWED)) as url:
+    async with serving(Settings(home=tmp_path, http=ALLOWED)) as url:
         fixed = [*HEADERS.items(), ("mcp-protocol-version", version)]
 
         async def status(*headers: tuple[str, str], method: str = "POST") -> int:
@@ -80,7 +80,7 @@ async def test_only_requests_that_name_this_server_are_served(tmp_path: Path, ve
 @requirement("network:names")
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 async def test_only_pages_of_this_server_may_send_requests(tmp_path: Path, version: str) -> None:
-    async with serving(Settings(home=tmp_path, given_http=ALLOWED)) as url:
+    async with serving(Settings(home=tmp_path, http=ALLOWED)) as url:
         fixed = [*HEADERS.items(), ("mcp-protocol-version", version)]
 
         async def status(host: str, *origins: str) -> int:
@@ -116,7 +116,7 @@ async def test_only_pages_of_this_server_may_send_requests(tmp_path: Path, versi
 
 @requirement("network:names")
 async def test_a_foreign_name_is_refused_before_its_token_is_checked_whatever_was_forwarded(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, given_http=ALLOWED)
+    settings = Settings(home=tmp_path, http=ALLOWED)
     token = await token_for(settings, "ann")
     forwarded = {"x-forwarded-host": "127.0.0.1", "x-forwarded-for": "127.0.0.1", "forwarded": "host=localhost"}
     foreign = {"host": "evil.example"}
@@ -131,8 +131,8 @@ async def test_a_foreign_name_is_refused_before_its_token_is_checked_whatever_wa
 async def test_other_addresses_need_a_list_of_names_and_tokens(tmp_path: Path, host: str) -> None:
     for settings in (
         Settings(home=tmp_path),
-        Settings(home=tmp_path, given_http=HttpSettings(auth="required")),
-        Settings(home=tmp_path, given_http=HttpSettings(allowed_hosts=("plan.example.com",))),
+        Settings(home=tmp_path, http=HttpSettings(auth="required")),
+        Settings(home=tmp_path, http=HttpSettings(allowed_hosts=("plan.example.com",))),
     ):
         with pytest.raises(UsageError, match="authentication") as refused:
             await serve_http(settings, host=host, port=0)
@@ -142,7 +142,7 @@ async def test_other_addresses_need_a_list_of_names_and_tokens(tmp_path: Path, h
 
 @requirement("network:bind")
 async def test_with_names_and_tokens_another_address_is_served(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, given_http=ALLOWED)
+    settings = Settings(home=tmp_path, http=ALLOWED)
     token = await token_for(settings, "ann")
     async with serving(settings, host="0.0.0.0") as url:
         here = url.replace("0.0.0.0", "127.0.0.1")
@@ -153,7 +153,7 @@ async def test_with_names_and_tokens_another_address_is_served(tmp_path: Path) -
 
 @requirement("network:bind")
 async def test_an_approvers_token_alone_starts_no_server_for_others(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, given_http=ALLOWED)
+    settings = Settings(home=tmp_path, http=ALLOWED)
     await token_for(settings, "ann", role="approver")
     for host in ("0.0.0.0", "127.0.0.1"):
         with pytest.raises(UsageError, match="token add"):
@@ -162,7 +162,7 @@ async def test_an_approvers_token_alone_starts_no_server_for_others(tmp_path: Pa
 
 @requirement("network:trust")
 async def test_trusting_the_caller_on_a_network_needs_a_second_setting(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, given_http=ALLOWED, policy=OperatorPolicy(trust_caller=True))
+    settings = Settings(home=tmp_path, http=ALLOWED, policy=OperatorPolicy(trust_caller=True))
     await token_for(settings, "ann")
     with pytest.raises(UsageError, match="--i-know-the-caller-can-approve-itself"):
         await serve_http(settings, host="0.0.0.0", port=0)
@@ -214,7 +214,7 @@ def test_the_settings_of_the_file_are_read(tmp_path: Path) -> None:
 
 
 async def test_the_health_check_says_ok_and_nothing_else_to_anybody(tmp_path: Path) -> None:
-    strict = replace(load_settings(home=tmp_path, environment={}), given_http=HttpSettings(auth="required"))
+    strict = replace(load_settings(home=tmp_path, environment={}), http=HttpSettings(auth="required"))
     await token_for(strict, "ann")
     async with serving(strict) as url:
 

@@ -247,7 +247,7 @@ async def _issuing() -> AsyncGenerator[Issuer]:
 async def test_people_of_the_issuer_and_owners_of_tokens_share_a_server(tmp_path: Path, era: Era) -> None:
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, audience=AUDIENCE, required_scopes=("plan:run",))
-        settings = Settings(home=tmp_path, given_http=http)
+        settings = Settings(home=tmp_path, http=http)
         own = await token_for(settings, "ann")
         async with (
             serving(settings) as url,
@@ -269,7 +269,7 @@ async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path)
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, public_url="https://plan.example.com", required_scopes=("plan:run",))
         async with (
-            serving(Settings(home=tmp_path, given_http=http)) as url,
+            serving(Settings(home=tmp_path, http=http)) as url,
             httpx2.AsyncClient(headers=HEADERS) as client,
         ):
             response = await client.post(url, json=LIST)
@@ -292,7 +292,7 @@ async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path)
 
 async def test_an_issuer_alone_starts_a_server_that_asks_everybody(tmp_path: Path) -> None:
     http = HttpSettings(issuer="https://127.0.0.1:1", audience=AUDIENCE)
-    async with serving(Settings(home=tmp_path, given_http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
+    async with serving(Settings(home=tmp_path, http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
         issuer = Issuer(url="https://127.0.0.1:1")
         response = await client.post(url, json=LIST, headers=bearing(issuer.token()))
         assert response.status_code == 401

@@ -8,9 +8,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.settings.configuration import load_settings
-from planwarden.tools.downstream.config import ServerConfig, ServerSettings
+from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
-from planwarden.tools.downstream.server_list import ServerList
 from tests.requirements import requirement
 
 
