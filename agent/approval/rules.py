@@ -15,6 +15,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
+from planwarden.agent.common.schema import MAX_WORK
 from planwarden.agent.core.events import BudgetShare
 from planwarden.agent.core.question import MatchedRule
 from planwarden.agent.core.tool import Risk
@@ -22,8 +23,6 @@ from planwarden.agent.ports.policy import RealPaths
 
 Then = Literal["allow", "ask", "deny"]
 
-MAX_WORK = 300_000
-"""Units of judging one call: about 30 ms, see `planwarden.agent.common.schema_work`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
 """Stand before the values of a rule that nobody knows whether it matches."""
