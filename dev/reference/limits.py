@@ -13,6 +13,7 @@ from planwarden.server.mcp import text as mcp_text
 from planwarden.server.plans import folders, plan_file
 from planwarden.server.settings import options, rules
 from planwarden.server.transports import http, session_cap
+from planwarden.tools import large_results
 from planwarden.tools.downstream import value_counter
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -34,7 +35,10 @@ def limits() -> str:
         ("steps of a plan", f"{plan_words.MAX_STEPS} (`[execution] maxSteps`)"),
         ("calls of one reply or step", f"{plan_words.MAX_CALLS_PER_STEP}"),
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
-        ("result of a call", f"{inline} in the log; then an artifact, {stored}; then a preview"),
+        (
+            "result of a call",
+            f"{inline} in the log, {stored} and {large_results.MAX_VALUES:,} values beside it; then the call fails",
+        ),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
         (
             "saved plans of a folder, a file, all files",
@@ -42,7 +46,7 @@ def limits() -> str:
         ),
         (
             "rules, conditions of a rule, budgets of a rule",
-            f"{rules.MAX_RULES}, {rules.MAX_CONDITIONS}, {rules.MAX_BUDGETS}; judging a call takes at most about 30 ms",
+            f"{rules.MAX_RULES}, {rules.MAX_CONDITIONS}, {rules.MAX_BUDGETS}; judging a call takes at most about 50 ms",
         ),
         ("goal, description, prompt override", f"{plan_words.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
