@@ -25,6 +25,9 @@ _SHOWN_CHARS = 200
 """Of a result that is too large."""
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_INTEGER = b"0" * 4_301
+"""Python reads no longer one, as it looks with `_AS_ZEROS`."""
 _PIECE_BYTES = 256 * 1024
 
 
@@ -104,12 +107,12 @@ def encode(value: object) -> bytes:
         # Only this one escapes half of a surrogate pair, and says what else is wrong.
         encoded = _ENCODER.encode(to_plain(value)).encode()
     outside = b"".join(_leave_out_texts(encoded))
-    if b"N" in outside or b"I" in outside:
-        raise ValueError("NaN and Infinity are not JSON compliant")
+    if b"N" in outside or b"I" in outside or _LONG_INTEGER in outside.translate(_AS_ZEROS):
+        raise ValueError("NaN, Infinity and numbers with thousands of digits are not JSON compliant")
     brackets = outside.translate(_SQUARE, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):
-        # The innermost level.
-        brackets = brackets.replace(b"[]", b"")
+        # Without the innermost level.
+        brackets = brackets.replace(b"[]", b"") if brackets else b""
     if brackets:
         raise LimitExceeded(f"the JSON is nested deeper than {MAX_DEPTH} levels")
     return encoded
