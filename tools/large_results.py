@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from planwarden.agent.common.artifact import PREVIEW_CHARS, ResultWithArtifacts, build_stand_in, make_artifact
+from planwarden.agent.common.artifact import (
+    MAX_ARTIFACT_VALUES,
+    PREVIEW_CHARS,
+    ResultWithArtifacts,
+    build_stand_in,
+    make_artifact,
+)
 from planwarden.agent.common.canonical import MAX_DEPTH, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaSerializer
 
-MAX_VALUES = 1_000_000
-"""Of a result: native code encodes as many in 50 ms."""
 _SHOWN_CHARS = 200
 """Of a result that is too large."""
 _SQUARE = bytes.maketrans(b"{}", b"[]")
@@ -71,7 +75,7 @@ async def store_large(box: list[object], max_bytes: int) -> ResultWithArtifacts:
 
 def _store(box: list[object], max_bytes: int) -> ResultWithArtifacts:
     value = box.pop()
-    if exceeds(value, MAX_VALUES, max_bytes):
+    if exceeds(value, MAX_ARTIFACT_VALUES, max_bytes):
         raise _refuse(value, max_bytes)
     encoded = encode(value)
     if len(encoded) > max_bytes:
@@ -90,7 +94,7 @@ def _refuse(value: object, max_bytes: int) -> LimitExceeded:
         shown += part
         if len(shown) > _SHOWN_CHARS:
             break
-    limit = f"{max_bytes} bytes or {MAX_VALUES} values"
+    limit = f"{max_bytes} bytes or {MAX_ARTIFACT_VALUES} values"
     return LimitExceeded(f"it has more than {limit}; it begins with {shown[:_SHOWN_CHARS]!r}")
 
 

@@ -15,7 +15,6 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
-from planwarden.agent.common.schema import MAX_WORK
 from planwarden.agent.core.events import BudgetShare
 from planwarden.agent.core.question import MatchedRule
 from planwarden.agent.core.tool import Risk
@@ -23,6 +22,8 @@ from planwarden.agent.ports.policy import RealPaths
 
 Then = Literal["allow", "ask", "deny"]
 
+MAX_WORK = 2_500_000
+"""Units of judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
 """Stand before the values of a rule that nobody knows whether it matches."""

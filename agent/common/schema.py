@@ -252,8 +252,9 @@ def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def _measure(value: JsonValue) -> ValueSize | str:
     """Returns the size of the value; as text, why the library cannot check it."""
     try:
+        size = measure_value(value)
         _ENCODER.encode(value)
-        return measure_value(value)
+        return size
     except UnicodeEncodeError:
         # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
         return "the value contains text that is not Unicode: half of a surrogate pair"

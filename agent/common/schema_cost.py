@@ -289,10 +289,10 @@ def measure_value(value: JsonValue) -> ValueSize:
     while level:
         values += len(level)
         depth += 1
-        if values > MAX_VALUES or depth > MAX_DEPTH:
-            raise ValueError(f"it has more than {MAX_VALUES} values, or more than {MAX_DEPTH} levels")
         below: list[JsonValue] = []
         for node in level:
+            if values + len(below) > MAX_VALUES or depth > MAX_DEPTH:
+                raise ValueError(f"it has more than {MAX_VALUES} values, or more than {MAX_DEPTH} levels")
             if isinstance(node, str):
                 text += len(node) if node.isascii() else 4 * len(node)
             elif isinstance(node, dict):

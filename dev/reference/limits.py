@@ -13,7 +13,6 @@ from planwarden.server.mcp import text as mcp_text
 from planwarden.server.plans import folders, plan_file
 from planwarden.server.settings import options, rules
 from planwarden.server.transports import http, session_cap
-from planwarden.tools import large_results
 from planwarden.tools.downstream import value_counter
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -27,7 +26,7 @@ def limits() -> str:
     """One row for each kind of input."""
     assert plan_words.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
     inline = f"{_size(artifact.INLINE_BYTES)} and {artifact.INLINE_VALUES:,} values"
-    stored = _size(artifact.MAX_ARTIFACT_BYTES)
+    stored = f"{_size(artifact.MAX_ARTIFACT_BYTES)} and {artifact.MAX_ARTIFACT_VALUES:,} values"
     answer = f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text"
     listed = f"lists of questions have {mcp_results.LISTED_ROWS} rows of each"
     in_minutes = f"in {service_limits.ATTEMPTS_S / 60:g} minutes"
@@ -35,10 +34,7 @@ def limits() -> str:
         ("steps of a plan", f"{plan_words.MAX_STEPS} (`[execution] maxSteps`)"),
         ("calls of one reply or step", f"{plan_words.MAX_CALLS_PER_STEP}"),
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
-        (
-            "result of a call",
-            f"{inline} in the log, {stored} and {large_results.MAX_VALUES:,} values beside it; then the call fails",
-        ),
+        ("result of a call", f"{inline} in the log, {stored} beside it, or the call fails"),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
         (
             "saved plans of a folder, a file, all files",

@@ -11,8 +11,7 @@ from typing import cast
 import msgspec
 
 from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
-from planwarden.agent.approval.rules import ArgumentRule, RuleBook
-from planwarden.agent.common.schema import MAX_WORK
+from planwarden.agent.approval.rules import MAX_WORK, ArgumentRule, RuleBook
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition

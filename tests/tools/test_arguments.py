@@ -1,8 +1,7 @@
-"""Schemas and arguments of plain signatures, and results of plain values: exactly what pydantic makes of them."""
+"""Schemas and arguments of plain signatures: exactly what pydantic makes of them."""
 
 import json
 from collections.abc import Mapping
-from datetime import date
 from itertools import product
 from typing import Annotated, Any, List, Literal, Optional  # noqa: UP035 (old annotations, which tools still have)
 
@@ -14,7 +13,6 @@ from pydantic import Field, ValidationError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.tools.argument_model import build_model, build_schema
 from planwarden.tools.arguments import Arguments
-from planwarden.tools.large_results import plain_values, to_plain
 
 PLAIN: tuple[Any, ...] = (str, int, float, bool)
 ANNOTATIONS: tuple[Any, ...] = (
@@ -73,27 +71,3 @@ def test_a_function_gets_what_pydantic_makes_of_the_arguments(sent: dict[str, Js
         assert repr(found) == repr(expected)
         value = sent["x"]
         assert not isinstance(value, list) or (found["x"] is value) == (expected["x"] is value)
-
-
-RETURNED = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["\ud800", date(2026, 1, 2)]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.tuples(inner)
-        | st.dictionaries(st.text(max_size=2) | st.integers(0, 3) | st.just("\ud800"), inner, max_size=2)
-    ),
-    max_leaves=6,
-)
-
-
-@given(returned=RETURNED)
-def test_a_small_result_is_copied_as_pydantic_does_it(returned: object) -> None:
-    try:
-        expected: object = plain_values().to_python(returned, mode="json")
-    except UnicodeEncodeError:
-        with pytest.raises(UnicodeEncodeError):
-            to_plain(returned)
-        return
-    copied = to_plain(returned)
-    assert repr(copied) == repr(expected)
-    assert not isinstance(copied, list | dict) or copied is not returned
