@@ -359,7 +359,7 @@ REQUIREMENTS: dict[str, str] = {
     "failure:done": "A failure says what is completed and how a later plan takes its results.",
     "references:process": "A process of its own parses a very large result for references, and returns only the parts.",
     "server:frames": "A client's message is bounded in bytes and values before it is parsed, and refused under its id.",
-    "results:slices": "Encoding a large result never keeps the event loop's thread busy for more than 100 ms.",
+    "results:encoding": "Encoding a large result never keeps the event loop's thread busy for more than 100 ms.",
     "downstream:schema-work": (
         "The work of checking a value against a schema is bounded before it is done, whoever sent either."
     ),

@@ -1,38 +1,34 @@
-"""Encodes what a tool returned, in slices, when that is too large for the event loop to wait for it.
+"""Encodes what a tool returned: at once when it is small, and on a worker thread when it is large.
 
-Native code holds the interpreter's lock from its first value to its last: for 60 MB that is seconds in which leases run
-out, on a worker thread too. So only small pieces are given to it, on a worker thread that the loop can interrupt
-between them. Releasing millions of values takes as long, so they are released in the same pieces.
+Native code holds the interpreter's lock from its first value to its last, on a worker thread too, so the size is
+limited: the largest result that is accepted takes less than 100 ms.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from io import BytesIO
-from itertools import islice
-from typing import cast
+from collections.abc import Iterator
 
 import anyio
 import anyio.to_thread
 from pydantic import ConfigDict, TypeAdapter
 
 from planwarden.agent.common.artifact import (
+    MAX_ARTIFACT_VALUES,
     PREVIEW_CHARS,
     ResultWithArtifacts,
-    build_cut_off,
     build_stand_in,
     make_artifact,
 )
-from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
+from planwarden.agent.common.canonical import MAX_DEPTH, exceeds
 from planwarden.agent.common.errors import LimitExceeded
-from planwarden.agent.common.struct import JsonValue
 
-BATCH = 256
-"""Values side by side that are encoded at once, if they are small together."""
-PIECE_VALUES = 5_000
-PIECE_CHARS = 256 * 1024
-
-ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels"
+_SHOWN_CHARS = 200
+"""Of a result that is too large."""
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_INTEGER = b"0" * 4_301
+"""Python reads no longer one, as it looks with `_AS_ZEROS`."""
+_PIECE_BYTES = 256 * 1024
 
 
 _PLAIN = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
@@ -41,7 +37,7 @@ it would silently become null."""
 
 
 def to_plain(value: object) -> object:
-    """Return a copy as the log will hold it: dates and integer keys become text, tuples become lists.
+    """Returns a copy as the log will hold it: dates and integer keys become text, tuples become lists.
 
     Raises:
         Exception: the value has no JSON form.
@@ -49,111 +45,79 @@ def to_plain(value: object) -> object:
     return _PLAIN.to_python(value, mode="json")
 
 
-async def store_large(box: list[object], max_bytes: int) -> dict[str, JsonValue] | ResultWithArtifacts:
-    """Returns a stand-in for the only value in `box`, with the whole as an artifact unless that exceeds `max_bytes`.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=to_plain)
 
-    Empties the box, which should be the last to hold the value. Finishes although it is cancelled: the tool has run.
+
+async def store_large(box: list[object], max_bytes: int) -> ResultWithArtifacts:
+    """Returns a stand-in for the only value in `box`, with the whole as an artifact.
+
+    Empties the box, which should be the last to hold the value: releasing millions of values takes long, too. Finishes
+    although it is cancelled: the tool has run.
 
     Raises:
-        TypeError, ValueError, RuntimeError, LimitExceeded: the value has no JSON form, or changed meanwhile.
+        LimitExceeded: the JSON has more than `max_bytes`, or is nested too deeply.
+        Exception: the value has no JSON form.
     """
-    stored: dict[str, JsonValue] | ResultWithArtifacts = {}
+    stored = ResultWithArtifacts(value=None, artifacts=())
     with anyio.CancelScope(shield=True):
         stored = await anyio.to_thread.run_sync(_store, box, max_bytes)
     return stored
 
 
-def _store(box: list[object], max_bytes: int) -> dict[str, JsonValue] | ResultWithArtifacts:
-    writer = _Writer(max_bytes)
-    try:
-        preview = box[0][:PREVIEW_CHARS] if isinstance(box[0], str) else None
-        writer.write(box[0], 0)
-    finally:
-        box.clear()
-        writer.release()
-    if preview is None:
-        preview = bytes(writer.text.getbuffer()[:PREVIEW_CHARS]).decode()
-    if writer.size > max_bytes:
-        return build_cut_off(writer.size, preview)
-    artifact = make_artifact(writer.text.getvalue())
+def _store(box: list[object], max_bytes: int) -> ResultWithArtifacts:
+    value = box.pop()
+    if exceeds(value, MAX_ARTIFACT_VALUES, max_bytes):
+        raise _refuse(value, max_bytes)
+    encoded = encode(value)
+    if len(encoded) > max_bytes:
+        raise _refuse(value, max_bytes)
+    preview = value[:PREVIEW_CHARS] if isinstance(value, str) else encoded[:PREVIEW_CHARS].decode()
+    artifact = make_artifact(encoded)
     return ResultWithArtifacts(
         value=build_stand_in(artifact, preview), artifacts=(artifact,), whole=artifact.artifact_id
     )
 
 
-class _Writer:
-    """Writes JSON text. Over `max_bytes` it only counts on, and keeps the beginning."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._pieces: list[object] = []
-        self.text = BytesIO()
-        self.size = 0
-
-    def write(self, value: object, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise LimitExceeded(_TOO_DEEP)
-        if not exceeds(value, PIECE_VALUES, PIECE_CHARS):
-            self._put(self._encode(value, depth))
-        elif isinstance(value, str):
-            self._put('"')
-            for start in range(0, len(value), PIECE_CHARS):
-                self._put(ENCODER.encode(value[start : start + PIECE_CHARS])[1:-1])
-            self._put('"')
-        elif isinstance(value, dict):
-            self._write_object(cast("Mapping[object, object]", value), depth)
-        elif isinstance(value, list | tuple | set | frozenset):
-            self._write_array(cast("Iterable[object]", value), depth)
-        else:
-            self.write(to_plain(value), depth)
-
-    def release(self) -> None:
-        while self._pieces:
-            self._pieces.pop()
-
-    def _write_object(self, value: Mapping[object, object], depth: int) -> None:
-        items, comma = iter(value.items()), "{"
-        while part := dict(islice(items, BATCH)):
-            if not exceeds(part, PIECE_VALUES, PIECE_CHARS):
-                self._put(comma + self._encode(part, depth)[1:-1])
-                comma = ","
-                continue
-            for key, child in part.items():
-                self._put(comma + self._encode({key: None}, depth)[1 : -len("null}")])
-                self.write(child, depth + 1)
-                comma = ","
-        self._put("}")
-
-    def _write_array(self, value: Iterable[object], depth: int) -> None:
-        items, comma = iter(value), "["
-        while part := list(islice(items, BATCH)):
-            if not exceeds(part, PIECE_VALUES, PIECE_CHARS):
-                self._put(comma + self._encode(part, depth)[1:-1])
-                comma = ","
-                continue
-            for child in part:
-                self._put(comma)
-                self.write(child, depth + 1)
-                comma = ","
-        self._put("]")
-
-    def _encode(self, piece: object, depth: int) -> str:
-        self._pieces.append(piece)
-        plain = to_plain(piece)
-        text = ENCODER.encode(plain)
-        if text.count("[") + text.count("{") > MAX_DEPTH - depth:
-            _check_depth(cast("JsonValue", plain), depth)
-        return text
-
-    def _put(self, text: str) -> None:
-        if self.size <= self._max_bytes:
-            self.text.write(text.encode())
-        self.size += len(text)
+def _refuse(value: object, max_bytes: int) -> LimitExceeded:
+    """Returns the error for a value that is too large, with the beginning of its JSON, which is encoded in parts."""
+    shown = value[:_SHOWN_CHARS] if isinstance(value, str) else ""
+    for part in () if shown else _ENCODER.iterencode(value):
+        shown += part
+        if len(shown) > _SHOWN_CHARS:
+            break
+    limit = f"{max_bytes} bytes or {MAX_ARTIFACT_VALUES} values"
+    return LimitExceeded(f"it has more than {limit}; it begins with {shown[:_SHOWN_CHARS]!r}")
 
 
-def _check_depth(piece: JsonValue, above: int) -> None:
-    """Raises `LimitExceeded` if the piece is nested too deeply, with so many levels above it."""
+def encode(value: object) -> bytes:
+    """Returns the JSON text, which is ASCII.
+
+    Raises:
+        LimitExceeded: the value is nested too deeply.
+        Exception: it has no JSON form.
+    """
     try:
-        check_depth(piece, MAX_DEPTH - above)
-    except LimitExceeded:
-        raise LimitExceeded(_TOO_DEEP) from None
+        encoded = _PLAIN.to_json(value, ensure_ascii=True)
+    except ValueError:
+        # Only this one escapes half of a surrogate pair, and says what else is wrong.
+        encoded = _ENCODER.encode(to_plain(value)).encode()
+    outside = b"".join(_leave_out_texts(encoded))
+    if b"N" in outside or b"I" in outside or _LONG_INTEGER in outside.translate(_AS_ZEROS):
+        raise ValueError("NaN, Infinity and numbers with thousands of digits are not JSON compliant")
+    brackets = outside.translate(_SQUARE, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        # Without the innermost level.
+        brackets = brackets.replace(b"[]", b"") if brackets else b""
+    if brackets:
+        raise LimitExceeded(f"the JSON is nested deeper than {MAX_DEPTH} levels")
+    return encoded
+
+
+def _leave_out_texts(encoded: bytes) -> Iterator[bytes]:
+    """Yields what is between the texts, in pieces that let the event loop turn."""
+    encoded = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
+    quotes = 0
+    for start in range(0, len(encoded), _PIECE_BYTES):
+        parts = encoded[start : start + _PIECE_BYTES].split(b'"')
+        yield b"".join(parts[quotes % 2 :: 2])
+        quotes += len(parts) - 1

@@ -1,8 +1,8 @@
 """The catalogue of tools: definitions, search, and the safe way to run a tool.
 
 Arguments are validated against the tool's schema, with defaults filled in. A result must be JSON; a result that is too
-large for the log becomes an artifact, one that is too large for that a preview. Single tools stay; a group, such as a
-downstream server's tools, is replaced as a whole while plans run.
+large for the log becomes an artifact, and one that is too large for that fails the call. Single tools stay; a group,
+such as a downstream server's tools, is replaced as a whole while plans run.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts
-from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds, is_surely_small
+from planwarden.agent.common.canonical import exceeds
 from planwarden.agent.common.errors import (
     LeaseLost,
     OutcomeUnknown,
@@ -32,7 +32,7 @@ from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.large_results import ENCODER, store_large, to_plain
+from planwarden.tools.large_results import encode, store_large, to_plain
 
 # Most processes never search, and the index needs SQLite.
 if TYPE_CHECKING:
@@ -261,24 +261,20 @@ class Registry:
         return tool
 
     async def _check_result(self, name: str, box: list[object]) -> JsonValue | ResultWithArtifacts:
-        """Returns the value, or a stand-in for a large one, with the whole as an artifact unless it is too large."""
+        """Returns the value, or a stand-in for a large one, with the whole as an artifact."""
         if box[0] is None or isinstance(box[0], bool):
             return box[0]
         if isinstance(box[0], ResultWithArtifacts):
             return await self._check_attached(name, box[0])
         try:
-            if exceeds(box[0], INLINE_VALUES, INLINE_BYTES):
-                return await store_large(box, self._max_result_bytes)
-            box[0] = to_plain(box[0])
-            if is_surely_small(cast("JsonValue", box[0]), INLINE_VALUES):
-                return cast("JsonValue", box[0])
-            size = len(_encode(box[0]))
-            # An object of another class may have held more values than could be seen.
-            if size > INLINE_VALUES and (size > INLINE_BYTES or exceeds(box[0], INLINE_VALUES, INLINE_BYTES)):
-                return await store_large(box, self._max_result_bytes)
+            if not exceeds(box[0], INLINE_VALUES, INLINE_BYTES):
+                plain = to_plain(box[0])
+                # An object of another class may have held more values than could be seen.
+                if len(encode(plain)) <= INLINE_BYTES and not exceeds(plain, INLINE_VALUES, INLINE_BYTES):
+                    return cast("JsonValue", plain)
+            return await store_large(box, self._max_result_bytes)
         except Exception as error:
             raise _refuse(name, error) from error
-        return cast("JsonValue", box[0])
 
     async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
         """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
@@ -307,32 +303,23 @@ class UnusableResult(ToolError):
 
 
 def _refuse(name: str, error: Exception) -> UnusableResult:
-    """What is raised for a value that has no JSON text or is nested too deeply.
+    """What is raised for a value that has no JSON text, is nested too deeply, or is too large.
 
     A value of somebody else's class runs that one's code, which may raise anything.
     """
-    return UnusableResult(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}")
-
-
-def _encode(value: object) -> str:
-    """Returns the JSON text. Raises when there is none, or the value is nested too deeply."""
-    text = ENCODER.encode(value)
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        check_depth(cast("JsonValue", json.loads(text)))
-    return text
+    return UnusableResult(f"{name} ran, but what it returned cannot be kept: {_first_line(error)}")
 
 
 def _check_question_part(name: str, value: JsonValue) -> JsonValue:
-    text = ""
-    if not (is_too_large := exceeds(value, INLINE_VALUES, MAX_QUESTION_BYTES)):
+    if not exceeds(value, INLINE_VALUES, MAX_QUESTION_BYTES):
         try:
-            text = _encode(value)
+            text = encode(value)
         except Exception as error:
             raise _refuse(name, error) from error
-    if is_too_large or len(text) > MAX_QUESTION_BYTES:
-        limit = f"{MAX_QUESTION_BYTES} bytes or {INLINE_VALUES} values"
-        raise ToolError(f"{name} asks with a form or payload of more than {limit}")
-    return cast("JsonValue", json.loads(text))
+        if len(text) <= MAX_QUESTION_BYTES:
+            return cast("JsonValue", json.loads(text))
+    limit = f"{MAX_QUESTION_BYTES} bytes or {INLINE_VALUES} values"
+    raise ToolError(f"{name} asks with a form or payload of more than {limit}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,8 +26,8 @@ MAX_VALUES = 1_000
 """Of `in`, `prefix`, `domain` and `under`."""
 SHOWN_CHARS = 80
 """Of a value, in a sentence."""
-TEXT_WORK = 50
-"""Units of looking at the host or the folder of a text; see `planwarden.agent.common.schema_work`."""
+TEXT_WORK = 250
+"""Units of looking at the host or the folder of a text; see `planwarden.agent.common.schema_cost`."""
 SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length", "only")
 _OF_ONE = ("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames")
 _OF_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")

@@ -22,8 +22,8 @@ from planwarden.agent.ports.policy import RealPaths
 
 Then = Literal["allow", "ask", "deny"]
 
-MAX_WORK = 300_000
-"""Units of judging one call: about 30 ms, see `planwarden.agent.common.schema_work`."""
+MAX_WORK = 2_500_000
+"""Units of judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
 """Stand before the values of a rule that nobody knows whether it matches."""

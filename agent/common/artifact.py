@@ -15,14 +15,14 @@ INLINE_BYTES = 256 * 1024
 """JSON up to this size goes into the log itself; nothing larger fits into arguments either."""
 INLINE_VALUES = 20_000
 """A value with more values than this is an artifact too: each costs time wherever the log is read."""
-MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
-"""Larger content is not stored."""
+MAX_ARTIFACT_BYTES = 8 * 1024 * 1024
+"""Larger content is not stored: a call with such a result fails."""
+MAX_ARTIFACT_VALUES = 1_000_000
+"""Of a result: native code encodes as many in 50 ms."""
 PREVIEW_CHARS = 4_000
 JSON_TYPE = "application/json"
 
 _KEYS = frozenset({"truncated", "stored", "artifactId", "mediaType", "sizeBytes", "sha256", "preview"})
-
-_CUT_OFF_KEYS = frozenset({"truncated", "stored", "reason", "sizeBytes", "preview"})
 
 
 class Artifact(msgspec.Struct, frozen=True):
@@ -72,22 +72,6 @@ def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
         "sha256": hashlib.sha256(artifact.data).hexdigest(),
         "preview": preview[:PREVIEW_CHARS],
     }
-
-
-def build_cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
-    """Returns what the log holds instead of content that is too large to store."""
-    return {
-        "truncated": True,
-        "stored": False,
-        "reason": f"larger than {MAX_ARTIFACT_BYTES} bytes; only this beginning was kept",
-        "sizeBytes": size_bytes,
-        "preview": preview[:PREVIEW_CHARS],
-    }
-
-
-def is_cut_off(value: JsonValue) -> bool:
-    """Whether the value has the form of `build_cut_off`."""
-    return isinstance(value, dict) and value.keys() == _CUT_OFF_KEYS and value["stored"] is False
 
 
 def is_stand_in(value: JsonValue) -> bool:

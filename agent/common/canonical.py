@@ -23,11 +23,7 @@ _TEXTS = (str, bytes)
 _NODES = (dict, list)
 _NUMBERS = (int, float, bool)
 _DICT: type[Any] = dict
-_BEGINNINGS = (b'"{', b'"[', b'" ', b"\\")
-"""Of text with JSON of an object or a list in it: white space may come before, escaped but for the space."""
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset)
-_ENCODER = msgspec.json.Encoder()
-_SORTING = msgspec.json.Encoder(order="sorted")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -43,33 +39,13 @@ def canonical_json(value: JsonValue) -> str:
 
 def digest(value: JsonValue, *, context: str = "") -> str:
     """Returns the hex SHA-256 of `context`, a zero byte and the canonical JSON; `context` keeps uses apart."""
-    return _hash(context, canonical_json(value).encode())
+    return hashlib.sha256(context.encode() + b"\0" + canonical_json(value).encode()).hexdigest()
 
 
 def is_same_json(one: object, other: object) -> bool:
     """Whether two JSON values, or structs of them, have the same canonical JSON: `true` is not 1, and 1 is not 1.0."""
     # What Python calls different is different, and cheaply found; its equals are few, and then compared as they are.
-    return one == other and _encode_sorted(one) == _encode_sorted(other)
-
-
-def _encode_sorted(value: object) -> bytes:
-    try:
-        return _SORTING.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return canonical_json(msgspec.to_builtins(value)).encode()
-
-
-def digest_quickly(value: JsonValue, *, context: str) -> str:
-    """Returns what is the same for the same JSON, for a tenth of the work of `digest`.
-
-    Another version may return another one, so it is for hints that may be missed, not for what is signed or proven.
-    """
-    try:
-        encoded = _SORTING.encode(value)
-    except (TypeError, ValueError, RecursionError):
-        encoded = b"null"
-    # It writes null for what JSON has not.
-    return digest(value, context=context) if b"null" in encoded else _hash(context, encoded)
+    return one == other and canonical_json(msgspec.to_builtins(one)) == canonical_json(msgspec.to_builtins(other))
 
 
 def read_json(text: str | bytes) -> JsonValue:
@@ -96,42 +72,13 @@ def read_json(text: str | bytes) -> JsonValue:
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
     """Whether the canonical JSON of `value` exceeds `limit_bytes`. Raises `InvalidArguments` if there is none."""
-    encoded = _encode_what_has_text(value)
-    if encoded is not None and _bound_canonical(encoded) <= limit_bytes:
-        return False
-    text = _represent(value)
-    # A JSON escape is at most twelve times as long as the character that it stands for.
-    if text is not None and len(text) * 12 <= limit_bytes and "nan" not in text and "inf" not in text:
-        return False
     return len(canonical_json(value)) > limit_bytes
 
 
-def is_surely_small(value: JsonValue, limit_bytes: int) -> bool:
-    """True if the value has a JSON text of at most that size and is nested at most `MAX_DEPTH` levels deep.
-
-    A False says nothing: only the JSON text, which costs several times as much, tells.
-    """
-    encoded = _encode_what_has_text(value)
-    return (
-        encoded is not None
-        and _bound_canonical(encoded) <= limit_bytes
-        and encoded.count(b"[") + encoded.count(b"{") <= MAX_DEPTH
-    )
-
-
-def has_no_json_text(value: JsonValue) -> bool:
-    """True if the value has a JSON text, and in it is certainly no null, and no text that may be a list or an object.
-
-    A False says nothing.
-    """
-    encoded = _encode_what_has_text(value)
-    return encoded is not None and not any(map(encoded.__contains__, _BEGINNINGS))
-
-
 def measure_encoded(value: JsonValue) -> int:
-    """Returns the bytes of the value as compact JSON in UTF-8, as it is stored; costs far less than `is_larger`."""
+    """Returns the bytes of the value as compact JSON in UTF-8, as it is stored."""
     try:
-        return len(_ENCODER.encode(value))
+        return len(msgspec.json.encode(value))
     except UnicodeEncodeError:
         # Half of a surrogate pair has no UTF-8.
         return len(canonical_json(value))
@@ -179,11 +126,6 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
 
 def has_json_form(value: JsonValue) -> bool:
     """False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
-    if _encode_what_has_text(value) is not None:
-        return True
-    text = _represent(value)
-    if text is not None and "nan" not in text and "inf" not in text:
-        return True
     try:
         canonical_json(value)
     except InvalidArguments:
@@ -193,9 +135,6 @@ def has_json_form(value: JsonValue) -> bool:
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
-    encoded = _encode_what_has_text(value)
-    if encoded is not None and encoded.count(b"[") + encoded.count(b"{") <= limit:
-        return
     level: list[Any] = [value] if isinstance(value, _NODES) else []
     for _ in range(limit):
         level = [
@@ -207,10 +146,6 @@ def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
         if not level:
             return
     raise LimitExceeded(f"the JSON is nested deeper than {limit} levels")
-
-
-def _hash(context: str, encoded: bytes) -> str:
-    return hashlib.sha256(context.encode() + b"\0" + encoded).hexdigest()
 
 
 def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
@@ -232,27 +167,3 @@ def parse_finite_float(text: str) -> float:
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")
     return value
-
-
-def _encode_what_has_text(value: JsonValue) -> bytes | None:
-    """Returns compact JSON in UTF-8, a quarter of the work of Python's text; None where there may be no JSON text."""
-    try:
-        encoded = _ENCODER.encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return None
-    # It writes null for what JSON has not.
-    return None if b"null" in encoded or b"nan" in encoded or b"inf" in encoded else encoded
-
-
-def _bound_canonical(encoded: bytes) -> int:
-    """Return an upper bound of the bytes of the canonical JSON of what msgspec encoded so."""
-    # A character that is not ASCII takes two bytes or more, and six or twelve as an escape; DEL takes one, and six.
-    return len(encoded) * 3 + encoded.count(b"\x7f") * 3
-
-
-def _represent(value: JsonValue) -> str | None:
-    """Returns Python's text of the value, which is faster than JSON; None if a number in it has too many digits."""
-    try:
-        return repr(value)
-    except ValueError:
-        return None

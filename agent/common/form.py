@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planwarden.agent.common.canonical import exceeds, has_no_json_text, read_json
+from planwarden.agent.common.canonical import exceeds, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 
@@ -88,26 +88,22 @@ class SentForm:
     def tidy(self, value: JsonValue) -> JsonValue:
         """Returns the value with JSON that was sent as text read where there is an object or a list, without nulls.
 
-        The same object if nothing of that kind is in it, and it has a JSON text.
         Text that is no such JSON stays; so do values that the schema says nothing about.
 
         Raises:
             LimitExceeded: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
         """
-        return value if isinstance(value, dict) and has_no_json_text(value) else self._tidy(value)
-
-    def _tidy(self, value: JsonValue) -> JsonValue:
         if isinstance(value, str) and self._opening is not None:
             value = _read_text(value, self._opening)
         if isinstance(value, dict) and self._parts:
             parts = self._parts
             return {
-                key: part if (form := parts.get(key)) is None else form._tidy(part)
+                key: part if (form := parts.get(key)) is None else form.tidy(part)
                 for key, part in value.items()
                 if part is not None or key not in parts
             }
         if isinstance(value, list) and self._entry is not None:
-            return list(map(self._entry._tidy, value))
+            return list(map(self._entry.tidy, value))
         return value
 
 

@@ -3,12 +3,12 @@
 The library is `jsonschema-rs`. With `RegexOptions` it uses an engine that cannot backtrack
 (https://docs.rs/regex/latest/regex/#untrusted-input), but that can still take as many steps for each byte of text as
 the compiled pattern has states. A check runs in native code, during which the whole process waits. So `Schema` refuses
-what would take long to compile, and `find_faults` refuses a value if checking it could take more than `MAX_WORK`:
-see `planwarden.agent.common.schema_cost` and `schema_work`.
+what would take long to compile, and `find_faults` refuses a value if checking it could take more than `MAX_WORK`: see
+`planwarden.agent.common.schema_cost`.
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import date, datetime
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from planwarden.agent.common.schema_cost import EXTREME, MAX_INTEGER_BITS, estimate_cost
+from planwarden.agent.common.schema_cost import SchemaCost, ValueSize, measure_value
 from planwarden.agent.common.struct import JsonValue
 
 # Imported for the first check and the first fault: commands that read, and servers without work, make none.
@@ -26,36 +26,38 @@ if TYPE_CHECKING:
     from planwarden.agent.common.schema_faults import Path
 
 MAX_FAULTS = 20
-MAX_WORK = 300_000
-"""Units of one check: about 30 ms, see `schema_work`."""
+MAX_WORK = 2_500_000
+"""Units of one check: about 50 ms, see `schema_cost`."""
 MAX_PATTERN_BYTES = 1024 * 1024
 """Of one compiled pattern; `.{1,1000}` takes as much."""
 MAX_PATTERNS_BYTES = 2 * 1024 * 1024
 """Of all compiled patterns of a schema."""
 _PATTERN_SIZES = tuple(1024 * 4**step for step in range(6))
-TEXT_PER_UNIT = 10_240
-"""Bytes of text times bytes of the compiled pattern: at most 10 ns for each byte and KiB."""
-MAX_EXPLAINED_WORK = 2_000
-"""Of a check whose every fault is described: describing one takes a hundred times as long as finding it."""
-CHECK_WORK = 500
-"""Units of what stands around one check."""
-COUNTED = 20
-"""How many times the work of a check it takes to count that work."""
-UNCOUNTED = 2_000
-"""A check of at most that many units is made without counting, which takes longer."""
-EXPLAIN_WORK = 1_000
-EXPLAINED = 25
-"""How many times the work of a check it takes to describe what that finds."""
+_SIMPLE_UNITS = 2
+"""For each byte of text under a pattern of at most 1 KiB, or one that is in one state at a time."""
+_PATTERN_UNITS = 150
+"""For each byte of text under another pattern, and 50 for each KiB that the pattern takes when it is compiled."""
+CHECK_UNITS = 500
+"""Of what surrounds one check."""
+SIZE_UNITS = 5
+"""Of counting one value."""
+MAX_EXPLAINED_WORK = 2_500
+"""Of a check whose every fault is described: describing one takes a thousand times as long as finding it."""
+_EXPLAINED = 1_000
 MAX_EXPLAINED_BYTES = 2_000_000
 """Of the values and constants that descriptions repeat."""
+TOO_MUCH_WORK = (
+    f"checking it could take more than the {MAX_WORK // 50_000} ms that a check may take: "
+    "the value, or the text under a pattern, is too large for its schema"
+)
 
 _ENCODER = msgspec.json.Encoder()
-_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_LONG_INTEGER = b"0" * 301
-"""As it looks with `_AS_ZEROS`."""
-# Begins with a digit whatever follows, so that `re` looks for digits only: half of the work.
-_EXTREME_NUMBER = re.compile(rb"\d(?:[eE][-+]?\d|\d{14}|(?<=0)\.00)")
-TOO_MUCH_WORK = "checking it would take too much work: the value is too large or nested too deeply for its schema"
+_ATOM = r"(?:\\u\{[0-9a-f]+\}|\\.|\[(?:\\.|[^\]\\])*\]|[^]\\[(){}*+?|^$])"
+_ONE_STATE = re.compile(
+    rf"\^(?:{_ATOM}(?:\{{\d+\}})?)*(?:{_ATOM}(?:[*+?]|\{{\d+,\d*\}}))?\$?|\^\(\?:{_ATOM}*(?:\|{_ATOM}*){{,20}}\)",
+    re.DOTALL,
+)
+"""Patterns that the engine follows in one state, or one for each of a few alternatives, whatever the text is."""
 
 
 class Schema:
@@ -69,12 +71,8 @@ class Schema:
         """
         self._checks_dates = checks_dates
         self._schema = schema
-        self._size = len(repr(schema))
-        self._cost = estimate_cost(schema)
-        self._sizes = {pattern: _measure_pattern(pattern) for pattern in self._cost.patterns}
-        if sum(self._sizes.values()) > MAX_PATTERNS_BYTES:
-            raise ValueError(f"its patterns take more than {MAX_PATTERNS_BYTES} bytes when they are compiled")
-        self._pattern_bytes = sum(self._sizes[pattern] * times for pattern, times in self._cost.patterns.items())
+        self._pattern_bytes: dict[str, int] = {}
+        self._cost = SchemaCost(schema, self._measure_pattern)
         self._defaults = _read_defaults(schema)
         if not is_known:
             self._validator = _compile(schema, checks_dates=checks_dates)
@@ -95,12 +93,8 @@ class Schema:
 
         A value that would take too much work to check has a fault.
         """
-        encoded = _encode(value)
-        if isinstance(encoded, str):
-            return (encoded,)
-        if not self._is_small(encoded) and self.count_work(value, MAX_WORK) is None:
-            return (TOO_MUCH_WORK,)
-        return () if self._validator.is_valid(value) else self._describe_faults(value, len(encoded))
+        faults, _ = self._check(value, (), MAX_WORK)
+        return (TOO_MUCH_WORK,) if faults is None else faults
 
     def is_valid(self, value: JsonValue) -> bool:
         """Return whether a value fits; the work of that is the caller's to bound."""
@@ -110,17 +104,11 @@ class Schema:
         """Returns whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
         or cannot be known, as of text that is not Unicode.
         """
-        encoded = _encode(value)
-        if isinstance(encoded, str):
-            return None, CHECK_WORK
-        work = self._bound_work(encoded)
-        if work is None or work > min(limit, UNCOUNTED):
-            times = 1 if isinstance(value, str) else COUNTED
-            counted = self.count_work(value, min(limit // times, MAX_WORK))
-            if counted is None:
-                return None, limit
-            work = times * counted
-        return self._validator.is_valid(value), work + len(encoded) // 100
+        size = _measure(value)
+        if isinstance(size, str):
+            return None, CHECK_UNITS
+        work = self._estimate(value, size) + _count_other_work(size)
+        return (None, limit) if work > limit else (self._validator.is_valid(value), work)
 
     def find_certain_faults(
         self, value: JsonValue, unknown: "Collection[Path]", limit: int
@@ -129,59 +117,52 @@ class Schema:
 
         The value has null in these parts. What more work than `limit` would have to find is not found.
         """
-        try:
-            encoded = _ENCODER.encode(value)
-        except (UnicodeEncodeError, TypeError, RecursionError):
-            return self.find_faults(value), CHECK_WORK
-        size = len(encoded)
-        most = self._bound_work(encoded)
-        if most is not None and most <= UNCOUNTED and self._validator.is_valid(value):
-            return (), CHECK_WORK + most
-        counted = self.count_work(value, min(limit // COUNTED, MAX_WORK))
-        if counted is None:
-            return (), limit
-        work = CHECK_WORK + size // 100 + COUNTED * counted
+        faults, work = self._check(value, unknown, limit)
+        return faults or (), work
+
+    def _check(self, value: JsonValue, unknown: "Collection[Path]", limit: int) -> tuple[tuple[str, ...] | None, int]:
+        """Returns what is wrong with the value, and the work spent; None if finding that takes more than `limit`."""
+        size = _measure(value)
+        if isinstance(size, str):
+            return (size,), CHECK_UNITS
+        work, other = self._estimate(value, size), _count_other_work(size)
+        if work + other > limit:
+            return None, limit
         if self._validator.is_valid(value):
-            return (), work
-        work += EXPLAIN_WORK + EXPLAINED * min(counted, MAX_EXPLAINED_WORK)
-        return ((), work) if work > limit else (self._describe_faults(value, size, unknown), work)
+            return (), work + other
+        faults = self._describe_faults(value, size, work, unknown)
+        return faults, work + other + _EXPLAINED * min(work, MAX_EXPLAINED_WORK)
 
-    def _is_small(self, encoded: bytes) -> bool:
-        """Whether the value is so small that it does not matter where in the schema its parts are looked at."""
-        most = self._bound_work(encoded)
-        return most is not None and most <= MAX_WORK
+    def _estimate(self, value: JsonValue, size: ValueSize) -> int:
+        work = self._cost.estimate(size)
+        if work > MAX_WORK and isinstance(value, dict):
+            work = self._cost.estimate_object({name: measure_value(part) for name, part in value.items()})
+        return int(work)
 
-    def _bound_work(self, encoded: bytes) -> int | None:
-        """Returns the units of a check at most, wherever in the schema the parts of the value are looked at.
-
-        None where no bound is known without counting.
-        """
-        cost, size = self._cost, len(encoded)
-        if cost.returns > 1:
-            return None
-        most = cost.work * (size // 2 + 1) + self._pattern_bytes * size // TEXT_PER_UNIT
-        if cost.numeric and _EXTREME_NUMBER.search(encoded):
-            # At least six characters are needed for a number that is slow to compare.
-            most += cost.numeric * size * EXTREME // 6
-        return most
-
-    def count_work(self, value: JsonValue, limit: int) -> int | None:
-        """Returns the units of work that checking the value takes at most; None for more than `limit`."""
-        from planwarden.agent.common.schema_work import count_work
-
-        costs = {pattern: size / TEXT_PER_UNIT for pattern, size in self._sizes.items()}
-        return count_work(self._schema, value, costs, limit)
-
-    def _describe_faults(self, value: JsonValue, size: int, unknown: "Collection[Path]" = ()) -> tuple[str, ...]:
+    def _describe_faults(
+        self, value: JsonValue, size: ValueSize, work: int, unknown: "Collection[Path]"
+    ) -> tuple[str, ...]:
         from planwarden.agent.common.schema_faults import UnknownParts, describe_faults
 
-        work = self.count_work(value, MAX_EXPLAINED_WORK)
-        repeated = size + self._size
-        if work is None or work * repeated > MAX_EXPLAINED_BYTES:
-            brief = self._list_faults_of_keys(value)
-            return brief or (() if unknown else ("it does not fit its schema, and is too large to say where",))
-        found = describe_faults(self._validator.iter_errors(value), UnknownParts(unknown), self._schema)
-        return tuple(islice(found, MAX_FAULTS))
+        size_bytes = size.text + 10 * size.values
+        repeated = work * self._cost.constants_bytes + size_bytes * size.depth * self._cost.find_load(size.depth).values
+        if work <= MAX_EXPLAINED_WORK and repeated <= MAX_EXPLAINED_BYTES:
+            errors = self._validator.iter_errors(value)
+        elif faults := self._list_faults_of_keys(value):
+            return faults
+        elif self._cost.has_branches or size_bytes + self._cost.constants_bytes > MAX_EXPLAINED_BYTES:
+            return () if unknown else ("it does not fit its schema, and is too large to say where",)
+        else:
+            errors = self._find_first_error(value)
+        return tuple(islice(describe_faults(errors, UnknownParts(unknown), self._schema), MAX_FAULTS))
+
+    def _find_first_error(self, value: JsonValue) -> "Iterator[jsonschema_rs.ValidationError]":
+        import jsonschema_rs
+
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            yield error
 
     def _list_faults_of_keys(self, value: JsonValue) -> tuple[str, ...]:
         """Returns what is wrong with the value's own keys."""
@@ -193,6 +174,14 @@ class Schema:
             if self._schema.get("additionalProperties") is False and isinstance(named, dict):
                 faults += [f"{name[:100]!r} was unexpected" for name in value if name not in named]
         return tuple(faults[:MAX_FAULTS])
+
+    def _measure_pattern(self, pattern: str) -> float:
+        """Returns the units for each byte of text under the pattern."""
+        size = self._pattern_bytes[pattern] = _measure_pattern(pattern)
+        if sum(self._pattern_bytes.values()) > MAX_PATTERNS_BYTES:
+            raise ValueError(f"its patterns take more than {MAX_PATTERNS_BYTES} bytes when they are compiled")
+        is_simple = size <= _PATTERN_SIZES[0] or _ONE_STATE.fullmatch(pattern)
+        return _SIMPLE_UNITS if is_simple else _PATTERN_UNITS + 50 * size / 1024
 
 
 @lru_cache(maxsize=1024)
@@ -260,32 +249,24 @@ def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {name: part["default"] for name, part in parts if isinstance(part, dict) and "default" in part}
 
 
-def has_short_integers(value: JsonValue) -> bool:
-    """Whether every integer has at most `MAX_INTEGER_BITS`."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, int) and node.bit_length() > MAX_INTEGER_BITS:
-            return False
-        if isinstance(node, dict):
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-    return True
-
-
-def _encode(value: JsonValue) -> bytes | str:
-    """Returns the value as JSON; as text, why the library cannot check it."""
+def _measure(value: JsonValue) -> ValueSize | str:
+    """Returns the size of the value; as text, why the library cannot check it."""
     try:
-        encoded = _ENCODER.encode(value)
+        size = measure_value(value)
+        _ENCODER.encode(value)
+        return size
     except UnicodeEncodeError:
         # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
         return "the value contains text that is not Unicode: half of a surrogate pair"
     except (TypeError, RecursionError):
         return "it is not JSON, or is nested too deeply"
-    if len(encoded) > 300 and _LONG_INTEGER in encoded.translate(_AS_ZEROS) and not has_short_integers(value):
-        return f"it has an integer of more than {MAX_INTEGER_BITS} bits"
-    return encoded
+    except ValueError as error:
+        return str(error)
+
+
+def _count_other_work(size: ValueSize) -> int:
+    """Returns the units of what surrounds a check."""
+    return CHECK_UNITS + SIZE_UNITS * size.values + size.text // 20
 
 
 def _refuse_to_fetch(uri: str) -> Any:

@@ -1,155 +1,275 @@
-"""The cost of checking a value against a JSON Schema, estimated before the schema is compiled.
+"""What checking a value against a JSON Schema takes at most, known before the check.
 
 The check runs in native code, which no cancel scope can stop, while everything else in the process waits. References
-multiply: 32 definitions that each refer to the next one twice take 2**32 steps. `estimate_cost` follows each reference
-once, within a limit, and compiles nothing. It refuses schemas whose compilation alone would take too long. What a check
-costs then depends on the value as well, see `planwarden.agent.common.schema_work`.
+multiply: 32 definitions that each refer to the next one twice take 2**32 steps. `SchemaCost` reads each subschema once
+and knows its load: how much work the schema does at most for one value, wherever the value is. The load times the size
+of a value bounds the check. A unit of work is about 20 ns, as measured with `jsonschema-rs`.
 """
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 from urllib.parse import unquote
-
-import msgspec
 
 from planwarden.agent.common.struct import JsonValue
 
-MAX_NODES = 20_000
-"""Subschemas, keywords and values that one walk may visit, including those behind references."""
+MAX_STEPS = 20_000
+"""Of following references: when a schema is accepted, and for each depth of a value."""
 MAX_PARTS = 10_000
 """Parts of a schema as it is written."""
 MAX_PATTERNS = 500
 MAX_PATTERN_CHARS = 4_096
 MAX_NESTING = 200
-EXTREME = 1_500
-"""Units of comparing a very large or very small number with a bound or a constant."""
 MAX_INTEGER_BITS = 1_000
 """Of integers in schemas and in the values that they check. The library calculates with all digits."""
-_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
-"""Keywords whose keys are names, not keywords."""
-_NOT_APPLIED = frozenset({"$defs", "definitions", "default", "examples"})
-"""Keywords not applied where they stand: definitions cost something only behind a reference, values nothing."""
-REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-NUMERIC = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-_REPEATED = ("unevaluatedProperties", "unevaluatedItems")
-_REPEATS = 8
-"""How often the check goes through what stands beside an `unevaluated...`; nested ones multiply."""
+MAX_VALUES = 100_000
+"""Of one value that is checked: counting more takes too long."""
+MAX_DEPTH = 64
+_MOST = 1e12
+"""Units that are not told apart from more."""
+_PASSES = 4
+"""How often the check goes through what is beside an `unevaluated...`; nested ones multiply."""
+_CONSTANT = 20
+"""Units of comparing a value with a constant that is not looked up."""
+_FRACTION = 200
+"""Units of comparing a number with a fraction: the library compares exact ones."""
+
+_BESIDE = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"))
+"""Keywords whose subschemas are applied to the same value."""
+_BELOW = frozenset(
+    ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames")
+) | {"prefixItems", "items", "additionalItems", "unevaluatedItems", "contains"}
+"""Keywords whose subschemas are applied to parts of the value."""
+_BY_NAME = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies"))
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_UNITS = {
+    **dict.fromkeys(("title", "description", "default", "examples", "$defs", "definitions", "$schema", "$comment"), 0),
+    "format": 10,
+    "uniqueItems": 6,
+}
+"""Of keywords that take more or less than a unit."""
+
+Subschema = dict[str, JsonValue]
+Name = str | int | None
 
 
-class SchemaCost(msgspec.Struct, frozen=True):
+class Load(NamedTuple):
+    """Units of work that a schema takes at most for one value, wherever that is."""
+
+    values: float = 0
+    """For each value and each key."""
+    numbers: float = 0
+    """For each number that is not a short integer, and for each 64 binary digits of its exponent."""
+    text: float = 0
+    """For each byte of text."""
+
+
+class ValueSize(NamedTuple):
+    """The counts of one value that a load is multiplied by, and how deeply the value is nested."""
+
+    values: int
+    numbers: int
+    text: int
+    depth: int
+
+
+class _Part(NamedTuple):
+    """One subschema."""
+
+    own: Load
+    """Without what is beside and below."""
+    passes: int
+    beside: list[Subschema]
+    below: list[tuple[Name, Subschema]]
+    """With the name or the place of the part that it is applied to; None for any part."""
+
+
+class SchemaCost:
     """What a check costs, before the value is known."""
 
-    nodes: int
-    """Nodes visited if every reference is followed once."""
-    returns: int
-    """References that lead back to themselves."""
-    work: int = 0
-    """Units of applying each of the nodes once; see `planwarden.agent.common.schema_work`."""
-    numeric: int = 0
-    """Keywords among the nodes that compare numbers."""
-    patterns: Counter[str] = msgspec.field(default_factory=Counter[str])
-    """How often each regular expression is met."""
+    def __init__(self, root: Subschema, measure_pattern: Callable[[str], float]) -> None:
+        """`measure_pattern` returns the units for each byte of text.
 
-
-def estimate_cost(schema: JsonValue) -> SchemaCost:
-    """Returns the cost of a schema.
-
-    Raises:
-        ValueError: a check could take practically unlimited time, or a reference leads nowhere or out of the schema.
-    """
-    _check_parts(schema)
-    walk = _SchemaWalk(schema)
-    walk.visit(schema, (), 0)
-    for pattern in walk.patterns:
-        if len(pattern) > MAX_PATTERN_CHARS:
-            raise ValueError(f"one of its patterns is longer than {MAX_PATTERN_CHARS} characters")
-    return SchemaCost(walk.nodes, walk.returns, walk.nodes + walk.extra, walk.numeric, walk.patterns)
-
-
-def _check_parts(schema: JsonValue) -> None:
-    """Raises `ValueError` for a schema that would take too long to compile, whether or not all of it is applied."""
-    stack, parts, patterns = [schema], 0, 0
-    while stack:
-        node = stack.pop()
-        parts += 1
-        if isinstance(node, dict):
-            patterns += "pattern" in node
-            named = node.get("patternProperties")
-            patterns += len(named) if isinstance(named, dict) else 0
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-        elif isinstance(node, int) and node.bit_length() > MAX_INTEGER_BITS:
-            raise ValueError(f"it has an integer of more than {MAX_INTEGER_BITS} bits")
-        if parts + len(stack) > MAX_PARTS:
-            raise ValueError(f"it has more than {MAX_PARTS} parts")
-        if patterns > MAX_PATTERNS:
-            raise ValueError(f"it has more than {MAX_PATTERNS} patterns")
-
-
-class _SchemaWalk:
-    def __init__(self, root: JsonValue) -> None:
+        Raises:
+            ValueError: a check could take unlimited time, or a reference leads nowhere or out of the schema.
+        """
+        _check_parts(root)
         self._root = root
-        self.nodes = 0
-        self.returns = 0
-        self.extra = 0
-        self.numeric = 0
-        self.patterns: Counter[str] = Counter()
+        self._measure_pattern = measure_pattern
+        self._parts: dict[int, _Part] = {}
+        """By the identity of the subschema."""
+        self._closures: dict[int, Counter[int]] = {}
+        """How often each subschema is applied to the same value as one of them, that one included."""
+        self._loads: dict[int, Load | None] = {}
+        """Of the whole schema, by the depth of the value."""
+        self._steps = 0
+        self.has_branches = False
+        self.constants_bytes = 0
+        """Of the longest list of constants."""
+        schemas = [root]
+        while schemas:
+            schema = schemas.pop()
+            if id(schema) not in self._parts:
+                part = self._parts[id(schema)] = self._read(schema)
+                schemas += [*part.beside, *(child for _, child in part.below)]
+        for key in self._parts:
+            if self._close(key, ()).total() > MAX_STEPS:
+                raise _TooManySteps
 
-    def visit(self, node: JsonValue, path: tuple[str, ...], nesting: int) -> None:
-        """`path` holds the references that led here."""
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise ValueError(f"following its references takes more than {MAX_NODES} steps")
-        if nesting > MAX_NESTING:
+    def find_load(self, depth: int) -> Load:
+        """Returns the load for values of that depth."""
+        if depth not in self._loads:
+            self._steps = 0
+            try:
+                self._loads[depth] = self._find_load(id(self._root), depth, {})
+            except _TooManySteps:
+                self._loads[depth] = None
+        return self._loads[depth] or Load(_MOST)
+
+    def estimate(self, size: ValueSize) -> float:
+        """Returns the units of work of checking a value of that size, at most."""
+        return _multiply(self.find_load(size.depth), size)
+
+    def estimate_object(self, sizes: Mapping[str, ValueSize]) -> float:
+        """Returns the units for an object whose properties have these sizes.
+
+        This is less than `estimate` returns where a pattern is at one property, and long text at another.
+        """
+        depth = 1 + max((size.depth for size in sizes.values()), default=0)
+        if self.find_load(depth).values == _MOST:
+            return _MOST
+        here, anywhere, named = self._spread(id(self._root), depth, {})
+        keys = ValueSize(len(sizes) + 1, 0, sum(map(len, sizes)), 1)
+        parts = (_multiply(_add(anywhere, named.get(name, Load())), size) for name, size in sizes.items())
+        return _multiply(_add(here, anywhere), keys) + sum(parts)
+
+    def _read(self, schema: Subschema) -> _Part:
+        part = _Part(Load(1), 1, [], [])
+        for keyword, value in schema.items():
+            if keyword in ("$id", "id") and isinstance(value, str) and schema is not self._root:
+                # References below it would be relative to it.
+                raise ValueError(f"it has an {keyword} inside: {value[:100]!r}")
+            if keyword in _REFERENCES and isinstance(value, str):
+                target = find_target(self._root, value)
+                part.beside.extend([target] if isinstance(target, dict) else ())
+            elif keyword in _BESIDE:
+                self.has_branches |= keyword in ("anyOf", "oneOf")
+                part.beside.extend(child for _, child in _list_children(keyword, value))
+            elif keyword in _BELOW:
+                part.below.extend(_list_children(keyword, value))
+            part = part._replace(own=_add(part.own, self._measure(keyword, value)))
+        return part._replace(passes=_PASSES if any(name.startswith("unevaluated") for name in schema) else 1)
+
+    def _measure(self, keyword: str, value: JsonValue) -> Load:
+        """Returns the load of a keyword without what it applies to the value or its parts."""
+        units = _UNITS.get(keyword, 1)
+        match keyword, value:
+            case "pattern", str():
+                return Load(units, text=self._measure_pattern(value))
+            case "patternProperties", dict():
+                return Load(units, text=sum(map(self._measure_pattern, value)))
+            case "minLength" | "maxLength", _:
+                return Load(units, text=0.01)
+            case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", _:
+                return Load(15 if isinstance(value, float) else units, _FRACTION / 2)
+            case "multipleOf", _:
+                return Load(_FRACTION if isinstance(value, float) else units, _FRACTION)
+            case "enum" | "const", _:
+                return self._measure_constants(value if isinstance(value, list) and keyword == "enum" else [value])
+            case "required", list():
+                return Load(units + len(value) / 2)
+            case (("dependentRequired" | "dependentSchemas" | "dependencies"), dict()):
+                return Load(units + 2 * len(value))
+            case _:
+                return Load(units)
+
+    def _measure_constants(self, constants: list[JsonValue]) -> Load:
+        self.constants_bytes = max(self.constants_bytes, len(repr(constants)))
+        kinds = Counter(type(constant) for constant in _walk(constants))
+        numbers = kinds[int] + kinds[float]
+        # What is only text, or only integers, is looked up.
+        is_slow = kinds[list] + kinds[dict] > 1 or kinds[float] or (kinds[int] and len(kinds) > 2)
+        units = _CONSTANT * kinds.total() + _FRACTION * kinds[float] if is_slow else 10 if numbers else 1
+        return Load(units, numbers * _FRACTION)
+
+    def _close(self, key: int, above: tuple[int, ...]) -> Counter[int]:
+        if key in above:
+            raise ValueError("one of its references leads back to itself")
+        if len(above) > MAX_NESTING:
             raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
-        if isinstance(node, list):
-            for child in node:
-                self.visit(child, path, nesting + 1)
-        elif isinstance(node, dict):
-            for _ in range(count_passes(node)):
-                for keyword, child in node.items():
-                    self._visit_keyword(keyword, child, path, nesting + 1)
+        if key not in self._closures:
+            part = self._parts[key]
+            closure = Counter({key: part.passes})
+            for child in part.beside:
+                inner = self._close(id(child), (*above, key))
+                self._step(len(inner))
+                for other, times in inner.items():
+                    closure[other] += times * part.passes
+            self._closures[key] = closure
+        return self._closures[key]
 
-    def _visit_keyword(self, keyword: str, child: JsonValue, path: tuple[str, ...], nesting: int) -> None:
-        if keyword in REFERENCES and isinstance(child, str):
-            self._follow(child, path, nesting)
-        elif keyword in ("$id", "id") and isinstance(child, str) and nesting > 1:
-            # References below it would be relative to it.
-            raise ValueError(f"it has an {keyword} inside: {child[:100]!r}")
-        elif keyword in _NAMED and isinstance(child, dict):
-            if keyword == "patternProperties":
-                self.patterns.update(child.keys())
-            for named in child.values():
-                self.visit(named, path, nesting + 1)
-        elif keyword == "pattern" and isinstance(child, str):
-            self.nodes += 1
-            self.patterns[child] += 1
-        elif keyword in ("const", "enum"):
-            self.extra += measure_constants(child)
-            self.numeric += 1
-        elif keyword in NUMERIC:
-            self.extra += measure_bound(keyword, child)
-            self.numeric += 1
-        elif keyword not in _NOT_APPLIED:
-            self.visit(child, path, nesting)
+    def _find_load(self, key: int, depth: int, memo: dict[tuple[int, int], Load]) -> Load:
+        if (key, depth) not in memo:
+            here, anywhere, named = self._spread(key, depth, memo)
+            memo[key, depth] = _take_most((here, _add(anywhere, _take_most(named.values()))))
+        return memo[key, depth]
 
-    def _follow(self, reference: str, path: tuple[str, ...], nesting: int) -> None:
-        if reference in path:
-            self.returns += 1
-        elif not reference.startswith("#"):
-            raise ValueError(f"remote reference {reference[:100]!r} is not followed")
-        elif reference == "#":
-            self.visit(self._root, (*path, reference), nesting)
-        elif reference.startswith("#/"):
-            self.visit(find_target(self._root, reference), (*path, reference), nesting)
-        else:
-            # An anchor: finding its target would need a search through the whole schema.
-            raise ValueError(f"reference {reference[:100]!r} is not a JSON Pointer")
+    def _spread(self, key: int, depth: int, memo: dict[tuple[int, int], Load]) -> tuple[Load, Load, dict[Name, Load]]:
+        """Returns the load on the value itself, the one on each of its parts, and what comes to that by name."""
+        here, anywhere = Load(), Load()
+        named: dict[Name, Load] = {}
+        for other, times in self._closures[key].items():
+            part = self._parts[other]
+            self._step(1 + len(part.below))
+            here = _add(here, part.own, times)
+            for name, child in part.below if depth else ():
+                load = self._find_load(id(child), depth - 1, memo)
+                if name is None:
+                    anywhere = _add(anywhere, load, times)
+                else:
+                    named[name] = _add(named.get(name, Load()), load, times)
+        return here, anywhere, named
+
+    def _step(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise _TooManySteps
+
+
+class _TooManySteps(ValueError):
+    def __str__(self) -> str:
+        return f"following its references takes more than {MAX_STEPS} steps"
+
+
+def _check_parts(root: JsonValue) -> None:
+    """Raises `ValueError` for a schema that would take too long to compile, whether or not all of it is applied."""
+    patterns: list[str] = []
+    for parts, node in enumerate(_walk(root)):
+        if parts >= MAX_PARTS:
+            raise ValueError(f"it has more than {MAX_PARTS} parts")
+        if isinstance(node, int) and node.bit_length() > MAX_INTEGER_BITS:
+            raise ValueError(f"it has an integer of more than {MAX_INTEGER_BITS} bits")
+        if isinstance(node, dict):
+            named = node.get("patternProperties")
+            patterns += named if isinstance(named, dict) else ()
+            patterns += [pattern] if isinstance(pattern := node.get("pattern"), str) else []
+    if len(patterns) > MAX_PATTERNS:
+        raise ValueError(f"it has more than {MAX_PATTERNS} patterns")
+    if max(map(len, patterns), default=0) > MAX_PATTERN_CHARS:
+        raise ValueError(f"one of its patterns is longer than {MAX_PATTERN_CHARS} characters")
 
 
 def find_target(root: JsonValue, reference: str) -> JsonValue:
-    """Returns what the reference, `#` or `#` and a JSON Pointer, names; raises `ValueError` if it leads nowhere."""
+    """Returns what the reference, `#` or `#` and a JSON Pointer, names.
+
+    Raises:
+        ValueError: it leads nowhere or out of the schema. Finding an anchor would need a search through all of it.
+    """
+    if not reference.startswith("#"):
+        raise ValueError(f"remote reference {reference[:100]!r} is not followed")
+    if reference != "#" and not reference.startswith("#/"):
+        raise ValueError(f"reference {reference[:100]!r} is not a JSON Pointer")
     node = root
     for part in unquote(reference[2:]).split("/") if reference != "#" else ():
         key = part.replace("~1", "/").replace("~0", "~")
@@ -162,24 +282,61 @@ def find_target(root: JsonValue, reference: str) -> JsonValue:
     return node
 
 
-def count_passes(schema: Mapping[str, JsonValue]) -> int:
-    """Returns how often a check goes through the parts of the schema."""
-    return _REPEATS if any(keyword in schema for keyword in _REPEATED) else 1
+def measure_value(value: JsonValue) -> ValueSize:
+    """Returns the size of a value. Raises `ValueError`, with a sentence, for one that is too large to be checked."""
+    values = numbers = text = depth = 0
+    level = [value]
+    while level:
+        values += len(level)
+        depth += 1
+        below: list[JsonValue] = []
+        for node in level:
+            if values + len(below) > MAX_VALUES or depth > MAX_DEPTH:
+                raise ValueError(f"it has more than {MAX_VALUES} values, or more than {MAX_DEPTH} levels")
+            if isinstance(node, str):
+                text += len(node) if node.isascii() else 4 * len(node)
+            elif isinstance(node, dict):
+                values += len(node)
+                text += 4 * sum(map(len, node))
+                below += node.values()
+            elif isinstance(node, list):
+                below += node
+            elif isinstance(node, float):
+                numbers += 1 + abs(math.frexp(node)[1]) // 64
+            elif isinstance(node, int) and (bits := node.bit_length()) > 48:
+                if bits > MAX_INTEGER_BITS:
+                    raise ValueError(f"it has an integer of more than {MAX_INTEGER_BITS} bits")
+                numbers += 1 + bits // 64
+        level = below
+    return ValueSize(values, numbers, text, depth)
 
 
-def measure_constants(constants: JsonValue) -> int:
-    """Returns the units of comparing a value with all of them. The library compares exact fractions, which is slow."""
-    stack, units = [constants], 0
+def _list_children(keyword: str, value: JsonValue) -> Iterator[tuple[Name, Subschema]]:
+    """Yields the subschemas of a keyword, with the name or the place of the part that each is applied to."""
+    if isinstance(value, dict) and keyword not in _BY_NAME:
+        yield None, value
+    elif isinstance(value, dict | list):
+        for name, child in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(child, dict):
+                yield (None if keyword == "patternProperties" else name), child
+
+
+def _walk(value: JsonValue) -> Iterator[JsonValue]:
+    """Yields a value and everything in it but the keys."""
+    stack = [value]
     while stack:
         node = stack.pop()
-        units += 600 if isinstance(node, float) else 10 if isinstance(node, int) else 3
-        if isinstance(node, dict):
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-    return units
+        yield node
+        stack.extend(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
 
 
-def measure_bound(keyword: str, bound: JsonValue) -> int:
-    """Returns the units of comparing a number of ordinary size with a bound."""
-    return 100 if keyword == "multipleOf" else 12 if isinstance(bound, float) else 1
+def _add(one: Load, other: Load, times: float = 1) -> Load:
+    return Load(*(min(a + b * times, _MOST) for a, b in zip(one, other, strict=True)))
+
+
+def _take_most(loads: Iterable[Load]) -> Load:
+    return Load(*map(max, zip(Load(), *loads, strict=True)))
+
+
+def _multiply(load: Load, size: ValueSize) -> float:
+    return sum(rate * count for rate, count in zip(load, size[:-1], strict=True))

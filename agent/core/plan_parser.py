@@ -64,9 +64,9 @@ def parse_plan(
         EarlierNeeded: bindings that `earlier` does not have.
     """
     check_depth(document)
-    sent, document = document, sent_plan().tidy(document)
+    document = sent_plan().tidy(document)
     entries = _read_steps(document, max_steps)
-    if document is not sent and not has_json_form(document):
+    if not has_json_form(document):
         raise InvalidPlan(
             "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
         )

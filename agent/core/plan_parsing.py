@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from planwarden.agent.common.canonical import digest_quickly, exceeds
+from planwarden.agent.common.canonical import digest, exceeds
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
@@ -70,7 +70,7 @@ class PlanParsing:
         if not exceeds(document, MAX_VALUES, MAX_CHARS):
             return parse()
         try:
-            document_digest = digest_quickly(document, context="plan")
+            document_digest = digest(document, context="plan")
         except (InvalidArguments, RecursionError):
             # It is not JSON, or nested too deeply, so it is refused before anything long begins.
             return parse()

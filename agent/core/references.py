@@ -16,7 +16,6 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.common.artifact import is_cut_off
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
@@ -168,8 +167,7 @@ def find_result(
     try:
         part = ArtifactPart(follow(state.result, taken, texts)) if address is None else parts[address]
     except LeadsNowhere as reason:
-        kept = "; the result was too large to be kept whole" if is_cut_off(state.result) else ""
-        part = ArtifactPart(fault=f"{reason}{kept}", is_absent=reason.is_absent and not kept)
+        part = ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
     if part.fault is not None:
         kind = AbsentValue if part.is_absent else InvalidArguments
         raise kind(f"the pointer {pointer[:200]!r} into the result of {source} {part.fault}")

@@ -26,7 +26,7 @@ def limits() -> str:
     """One row for each kind of input."""
     assert plan_words.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
     inline = f"{_size(artifact.INLINE_BYTES)} and {artifact.INLINE_VALUES:,} values"
-    stored = _size(artifact.MAX_ARTIFACT_BYTES)
+    stored = f"{_size(artifact.MAX_ARTIFACT_BYTES)} and {artifact.MAX_ARTIFACT_VALUES:,} values"
     answer = f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text"
     listed = f"lists of questions have {mcp_results.LISTED_ROWS} rows of each"
     in_minutes = f"in {service_limits.ATTEMPTS_S / 60:g} minutes"
@@ -34,7 +34,7 @@ def limits() -> str:
         ("steps of a plan", f"{plan_words.MAX_STEPS} (`[execution] maxSteps`)"),
         ("calls of one reply or step", f"{plan_words.MAX_CALLS_PER_STEP}"),
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
-        ("result of a call", f"{inline} in the log; then an artifact, {stored}; then a preview"),
+        ("result of a call", f"{inline} in the log, {stored} beside it, or the call fails"),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
         (
             "saved plans of a folder, a file, all files",
@@ -42,7 +42,7 @@ def limits() -> str:
         ),
         (
             "rules, conditions of a rule, budgets of a rule",
-            f"{rules.MAX_RULES}, {rules.MAX_CONDITIONS}, {rules.MAX_BUDGETS}; judging a call takes at most about 30 ms",
+            f"{rules.MAX_RULES}, {rules.MAX_CONDITIONS}, {rules.MAX_BUDGETS}; judging a call takes at most about 50 ms",
         ),
         ("goal, description, prompt override", f"{plan_words.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),

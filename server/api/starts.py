@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import check_depth, digest, digest_quickly
+from planwarden.agent.common.canonical import check_depth, digest
 from planwarden.agent.common.errors import KeyConflict, KeyUsed, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
@@ -76,7 +76,7 @@ class Starts:
         if call.get("rehearse"):
             return request or StartRequest()
         # Only warnings come from it, and it is stored twice with every unfinished execution.
-        plan_digits = digest_quickly(given, context="plan")[:PLAN_DIGITS]
+        plan_digits = digest(given, context="plan")[:PLAN_DIGITS]
         return StartRequest(plan=plan_digits, is_only=True) if request is None else replace(request, plan=plan_digits)
 
     def build_saved_request(

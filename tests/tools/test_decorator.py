@@ -100,7 +100,7 @@ def return_the_decision(payload: JsonValue, decision: planwarden.Decision) -> ob
     [
         (subscript, f"test_decorator.py:{subscript.__code__.co_firstlineno + 1} with TypeError: "),
         (stop, f"test_decorator.py:{stop.__code__.co_firstlineno + 1} with SystemExit: 3"),
-        (return_the_decision, "what it returned is not usable JSON"),
+        (return_the_decision, "what it returned cannot be kept"),
     ],
 )
 async def test_a_mistake_in_on_resume_is_named_with_its_line_and_the_mended_one_gets_the_same_answer(

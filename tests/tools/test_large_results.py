@@ -1,4 +1,4 @@
-"""What a tool returned is encoded in slices when it is large: the same text, without the event loop standing still."""
+"""What a tool returned is encoded on a worker thread when it is large: the same text, and the event loop turns."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 from pydantic import BaseModel, JsonValue, computed_field
 
-from planwarden.agent.common.artifact import INLINE_VALUES, PREVIEW_CHARS, ResultWithArtifacts
+from planwarden.agent.common.artifact import INLINE_VALUES, MAX_ARTIFACT_BYTES, PREVIEW_CHARS, ResultWithArtifacts
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.tools.base import as_tool
@@ -41,7 +41,9 @@ class Moody(BaseModel):
         raise KeyError("mood")
 
 
-async def call(returned: object, max_result_bytes: int = 64 * 1024 * 1024) -> JsonValue | ResultWithArtifacts | Suspend:
+async def call(
+    returned: object, max_result_bytes: int = MAX_ARTIFACT_BYTES
+) -> JsonValue | ResultWithArtifacts | Suspend:
     @tool(risk="read", effect="read")
     async def big() -> object:
         return returned
@@ -81,11 +83,13 @@ async def test_a_value_of_many_values_is_kept_outside_the_log_however_short_it_i
     assert await call(Rows([0])) == {"rows": [0]}
 
 
-async def test_a_result_that_is_too_large_to_be_kept_says_how_large_it_was() -> None:
-    found = await call([[1]] * MANY, max_result_bytes=10_000)
-    assert isinstance(found, dict)
-    assert (found["stored"], found["sizeBytes"]) == (False, 4 * MANY + 1)
-    assert found["preview"] == json.dumps([[1]] * MANY, separators=(",", ":"))[:PREVIEW_CHARS]
+@pytest.mark.parametrize("returned", [[[1]] * MANY, ["\u00e9" * 5_000] * 50, Rows([1] * 50_000), [0] * 1_000_001])
+async def test_a_result_that_is_too_large_to_be_kept_fails_the_call_and_shows_its_beginning(returned: object) -> None:
+    limit = MAX_ARTIFACT_BYTES if returned == [0] * 1_000_001 else 80_000
+    with pytest.raises(
+        ToolError, match=rf"^big ran, but .* it has more than {limit} bytes or 1000000 values; it begins with .[\[{{]"
+    ):
+        await call(returned, max_result_bytes=limit)
 
 
 def nest(value: object, levels: int) -> object:
@@ -104,12 +108,14 @@ def build_circle() -> list[object]:
     ("returned", "why"),
     [
         ([float("nan")] * MANY, "not JSON compliant"),
+        ([10**5_000] * MANY, "."),
+        ([10**5_000, "x" * 400_000], "thousands of digits"),
         ([nest(1, 70), [0] * MANY], "nested deeper than 64 levels"),
         (nest([0] * MANY, 70), "nested deeper than 64 levels"),
         (nest(1, 70), "nested deeper than 64 levels"),
         (build_circle(), "."),
         ([object()] * MANY, "object"),
-        (Moody(), "not usable JSON"),
+        (Moody(), "cannot be kept"),
     ],
 )
 async def test_a_large_result_without_json_text_fails_the_call(returned: object, why: str) -> None:
@@ -117,13 +123,13 @@ async def test_a_large_result_without_json_text_fails_the_call(returned: object,
         await call(returned)
 
 
-@requirement("results:slices")
+@requirement("results:encoding")
 @pytest.mark.parametrize("kind", first_only("rows", "lists", "text"))
 async def test_the_event_loop_turns_while_a_large_result_is_encoded(kind: str) -> None:
     values: dict[str, Callable[[], object]] = {
         "rows": lambda: [{"id": number, "name": f"name {number}", "tags": ["a", "b"]} for number in range(100_000)],
-        "lists": lambda: [list[int]() for _ in range(1_000_000)],
-        "text": lambda: "x\u00e9\n" * 2_000_000,
+        "lists": lambda: [list[int]() for _ in range(900_000)],
+        "text": lambda: "x\u00e9\n" * 900_000,
     }
     value = values[kind]()
     longest_s, turns = await measure_longest_turn(lambda: call(value))

@@ -1,15 +1,14 @@
 """The `calculator` tool: arithmetic that a model should not do in its head.
 
-A model writes the expression, so it counts as hostile. Python parses it; `_compile` accepts a short list of syntax
-(numbers, operators, calls of known functions, lists as their arguments) and refuses everything else before anything is
-computed. Operators and functions refuse before they compute something large. Every intermediate value stays below
-`MAX_MAGNITUDE`, so the length of the expression bounds the work.
+A model writes the expression, so it counts as hostile. Python parses it; `_evaluate` computes a short list of syntax
+(numbers, operators, calls of known functions, lists as their arguments) and refuses everything else. Operators and
+functions refuse before they compute something large. Every intermediate value stays below `MAX_MAGNITUDE`, so the
+length of the expression bounds the work.
 
 Not promised: decimal arithmetic. Numbers are Python's integers and its binary floating point.
 """
 
 import ast
-from collections.abc import Sequence
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.struct import JsonValue
@@ -84,9 +83,9 @@ def calculate(expression: str) -> Number | bool:
     Raises:
         ToolError: the expression is not arithmetic, is too large to evaluate, or has no finite real value.
     """
-    compute = _compile(_parse(expression))
+    parsed = _parse(expression)
     try:
-        value = compute()
+        value = _evaluate(parsed)
     except ZeroDivisionError as error:
         raise ToolError("the expression divides by zero") from error
     except OverflowError as error:
@@ -116,47 +115,58 @@ def _parse(expression: str) -> ast.expr:
         raise ToolError("the expression is not arithmetic: it cannot be parsed") from error
 
 
-def _compile(node: ast.expr, depth: int = 1) -> Compute:
-    """Returns a function that computes `node`. Refuses what is not arithmetic.
-
-    It and `_compile_operation` are the only list of what an expression may contain.
-    """
+def _evaluate(node: ast.expr, depth: int = 1) -> object:
+    """Returns the value of `node`. It and the next two are the only list of what an expression may contain."""
     if depth > MAX_NESTING:
         raise ToolError(
             f"the expression is nested deeper than {MAX_NESTING} levels; write a long chain of + as sum([...]) "
             "or calculate it in parts"
         )
     match node:
-        case ast.Constant(value=value):
-            number = _read_constant(value)
-            return lambda: number
+        case ast.Constant():
+            return _read_constant(node.value)
         case ast.Name(id=name):
             if name not in CONSTANTS:
                 raise ToolError(f"{name!r} is not a constant; available are {', '.join(CONSTANTS)}")
-            return lambda: CONSTANTS[name]
+            return CONSTANTS[name]
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            return _apply(lambda *values: list(values), parts, depth)
-        case ast.Call(args=arguments):
-            return _apply(_find_function(node), arguments, depth)
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            condition, yes, no = (_compile(part, depth + 1) for part in (test, body, orelse))
-            return lambda: yes() if condition() else no()
+            return [_evaluate(part, depth + 1) for part in parts]
+        case ast.Call(args=parts):
+            return _find_function(node)(*[_evaluate(part, depth + 1) for part in parts])
+        case ast.UnaryOp(op=operator, operand=operand):
+            return _find_operator(operator)(_evaluate(operand, depth + 1))
+        case ast.BinOp(op=operator, left=left, right=right):
+            return _find_operator(operator)(_evaluate(left, depth + 1), _evaluate(right, depth + 1))
         case _:
-            return _compile_operation(node, depth)
+            return _evaluate_condition(node, depth + 1)
 
 
-def _compile_operation(node: ast.expr, depth: int) -> Compute:
+def _evaluate_condition(node: ast.expr, depth: int) -> object:
+    """Returns the value of a node that computes only those of its operands that Python computes, each once."""
+    value: object = None
     match node:
-        case ast.UnaryOp(op=operation, operand=operand):
-            return _apply(_find_operator(operation), [operand], depth)
-        case ast.BinOp(op=operation, left=left, right=right):
-            return _apply(_find_operator(operation), [left, right], depth)
-        case ast.Compare(ops=operations, left=left, comparators=others):
-            return _compare([_find_operator(operation) for operation in operations], [left, *others], depth)
-        case ast.BoolOp(op=operation, values=parts):
-            return _combine(isinstance(operation, ast.Or), parts, depth)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            value = _evaluate(body if _evaluate(test, depth) else orelse, depth)
+        case ast.BoolOp(op=operator, values=parts):
+            for value in (_evaluate(part, depth) for part in parts):
+                if bool(value) is isinstance(operator, ast.Or):
+                    break
+        case ast.Compare():
+            value = _compare(node, depth)
         case _:
             raise ToolError(f"the expression is not arithmetic: {type(node).__name__} is not supported")
+    return value
+
+
+def _compare(node: ast.Compare, depth: int) -> bool:
+    """Returns the value of a chain such as `1 < x <= 3`."""
+    left = _evaluate(node.left, depth)
+    for operator, other in zip(node.ops, node.comparators, strict=True):
+        right = _evaluate(other, depth)
+        if not _find_operator(operator)(left, right):
+            return False
+        left = right
+    return True
 
 
 def _read_constant(value: object) -> Number:
@@ -184,38 +194,3 @@ def _find_operator(operation: ast.AST) -> Compute:
     if type(operation) not in OPERATORS:
         raise ToolError(f"the operator {type(operation).__name__} is not arithmetic")
     return OPERATORS[type(operation)]
-
-
-def _apply(compute: Compute, operands: Sequence[ast.expr], depth: int) -> Compute:
-    values = [_compile(operand, depth + 1) for operand in operands]
-    return lambda: compute(*[value() for value in values])
-
-
-def _compare(comparisons: Sequence[Compute], operands: Sequence[ast.expr], depth: int) -> Compute:
-    """A chain such as `1 < x <= 3`. Computes each operand at most once, so that nested chains cannot multiply work."""
-    first, *others = [_compile(operand, depth + 1) for operand in operands]
-
-    def compute() -> bool:
-        left = first()
-        for comparison, other in zip(comparisons, others, strict=True):
-            right = other()
-            if not comparison(left, right):
-                return False
-            left = right
-        return True
-
-    return compute
-
-
-def _combine(deciding: bool, operands: Sequence[ast.expr], depth: int) -> Compute:
-    """`or` when `deciding` is True, `and` when it is False: the first operand with that truth value, else the last."""
-    values = [_compile(operand, depth + 1) for operand in operands]
-
-    def compute() -> object:
-        value: object = None
-        for value in (operand() for operand in values):
-            if bool(value) is deciding:
-                break
-        return value
-
-    return compute

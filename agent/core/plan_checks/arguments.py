@@ -29,8 +29,8 @@ MAX_BOUND = 1_000
 """Bindings of one plan to earlier executions."""
 MAX_EARLIER_BYTES = 1024 * 1024
 """Of the values of these bindings together."""
-CHECK_LIMIT = 800_000
-"""Units of `schema_work` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
+CHECK_LIMIT = 2_500_000
+"""Units of `schema_cost` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
 
 
 class WrittenCall(NamedTuple):

@@ -174,14 +174,15 @@ def returning(value: object) -> Registry:
     return Registry([Tool(definition, build_constant_call(value))], max_result_bytes=300_000)
 
 
-async def test_a_result_is_kept_in_the_log_in_an_artifact_or_as_its_beginning() -> None:
+async def test_a_result_is_kept_in_the_log_or_in_an_artifact_or_fails_the_call() -> None:
     assert INLINE_BYTES >= MAX_ARGUMENT_BYTES
     exact = "x" * (INLINE_BYTES - 2)
     assert await returning(exact).call("t", {}, CONTEXT) == exact
     assert isinstance(await returning(exact + "x").call("t", {}, CONTEXT), ResultWithArtifacts)
-    result = await returning("x" * 400_000).call("t", {}, CONTEXT)
-    assert isinstance(result, dict) and (result["stored"], result["sizeBytes"]) == (False, 400_002)
-    assert result["preview"] == "x" * 4_000 and "only this beginning was kept" in str(result["reason"])
+    with pytest.raises(
+        ToolError, match="cannot be kept: it has more than 300000 bytes or 1000000 values; it begins with 'xxx"
+    ):
+        await returning("x" * 400_000).call("t", {}, CONTEXT)
     with pytest.raises(ToolError, match="form or payload of more than 1048576 bytes"):
         await returning(Suspend(message="?", resume_payload="x" * 2_000_000)).call("t", {}, CONTEXT)
 
