@@ -16,13 +16,7 @@ from planwarden.server.api.branches import find_branches
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
-from planwarden.server.inbox.forms import (
-    FilledForm,
-    InputField,
-    build_argument_fields,
-    build_form_fields,
-    format_editable_json,
-)
+from planwarden.server.inbox.forms import FilledForm, build_argument_fields, build_form_fields
 from planwarden.server.inbox.keys.signing import (
     can_sign,
     find_counting_assurance,
@@ -35,6 +29,7 @@ from planwarden.server.inbox.row_choice import RowChoice, read_page_number, spli
 from planwarden.server.inbox.row_view import RowsView, build_rows_view
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import Field, format_editable_json
 
 APPROVING = ("approve", "sign")
 _TOO_LATE = (AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision)
@@ -154,7 +149,7 @@ async def record_answer(
     return request.redirect(f"/suspensions/{record.row.suspension_id}")
 
 
-def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputField, ...]:
+def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, ...]:
     question = record.suspension.question
     if question.kind == "reconcile":
         return ()

@@ -20,8 +20,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.resources import TEMPLATES
-from planwarden.server.plans.inputs import list_input_fields
 from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.views.fields import build_fields
 
 MAX_VALUES = 100
 """The protocol's limit."""
@@ -65,7 +65,7 @@ def _find_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> 
     if not isinstance(params.ref, PromptReference):
         return None
     inputs = next((plan.inputs for plan in plans if plan.name == params.ref.name), None)
-    fields = (field for field in list_input_fields(inputs) if field.name == params.argument.name)
+    fields = (field for field in build_fields(inputs) if field.name == params.argument.name)
     listed = next((field.schema.get("enum") for field in fields), None)
     if not isinstance(listed, list):
         return None

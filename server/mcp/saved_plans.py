@@ -19,8 +19,8 @@ from planwarden.server.mcp.handlers import plans as handlers
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.prompts import PROMPTS, WAIT_FOR_PERSON
 from planwarden.server.mcp.tools import TOOLS_BY_NAME, McpTool
-from planwarden.server.plans.inputs import PlanInputField, list_input_fields, read_inputs
 from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.views.fields import Field, build_fields, read_inputs
 
 MAX_LIST_CHARS = 600
 """Of the list of plans in the description of `run_plan`, which every conversation pays for."""
@@ -79,7 +79,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
     """
     if _are_placeholders(plan, arguments):
         return _build_prompt_result(plan, _write_template(plan, arguments))
-    optional = {field.name for field in list_input_fields(plan.inputs) if not field.is_required}
+    optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
     # Forms of hosts send empty text for what was left out.
     typed = [(name, text) for name, text in arguments.items() if text or name not in optional]
     inputs = read_inputs(plan.inputs, typed)
@@ -139,7 +139,7 @@ def _build_prompt(plan: SavedPlan) -> Prompt:
         PromptArgument(
             name=field.name,
             description=_cut(field.description, MAX_ARGUMENT_DESCRIPTION_CHARS) or None,
-            required=field.is_required,
+            required=field.must_be_given,
         )
         for field in _list_arguments(plan)
     ]
@@ -152,9 +152,9 @@ def _build_prompt(plan: SavedPlan) -> Prompt:
     )
 
 
-def _list_arguments(plan: SavedPlan) -> list[PlanInputField]:
+def _list_arguments(plan: SavedPlan) -> list[Field]:
     """The inputs, required ones first: hosts fill arguments in by their place."""
-    return sorted(list_input_fields(plan.inputs), key=lambda field: not field.is_required)
+    return sorted(build_fields(plan.inputs), key=lambda field: not field.must_be_given)
 
 
 def _describe_plan(plan: SavedPlan) -> str:
@@ -164,11 +164,11 @@ def _describe_plan(plan: SavedPlan) -> str:
 
 
 def _name_inputs(plan: SavedPlan) -> Iterator[str]:
-    for number, field in enumerate(list_input_fields(plan.inputs)):
+    for number, field in enumerate(build_fields(plan.inputs)):
         if number == MAX_NAMED_INPUTS:
             yield "..."
             return
-        yield _cut(field.name, 32) + ("" if field.is_required else "?")
+        yield _cut(field.name, 32) + ("" if field.must_be_given else "?")
 
 
 def _describe(plan: SavedPlan, limit: int) -> str:

@@ -19,13 +19,13 @@ from planwarden.server.inbox.allowing import (
     is_number,
     read_titles,
 )
-from planwarden.server.inbox.forms import derive_key
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import derive_key
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES = 10

@@ -29,7 +29,7 @@ from planwarden.server.inbox.answering import (
     record_answer,
     render_question,
 )
-from planwarden.server.inbox.forms import FilledForm, InputField, fill_form, is_changed, read_answer, refill_form
+from planwarden.server.inbox.forms import FilledForm, fill_form, is_changed, read_answer, refill_form
 from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.rows import decide_rows
@@ -38,6 +38,7 @@ from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, p
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import Field
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")
 _ORDER = "the order of the steps"
@@ -227,7 +228,7 @@ async def _reconcile(request: InboxRequest, record: QuestionRecord) -> Response:
     return await record_answer(request, record, Decision(approved=True, content=content))
 
 
-def _read_edits(request: InboxRequest, fields: Sequence[InputField], before: Mapping[str, JsonValue]) -> FilledForm:
+def _read_edits(request: InboxRequest, fields: Sequence[Field], before: Mapping[str, JsonValue]) -> FilledForm:
     """The values of the inputs, or those that the page with the difference sends; arguments without an input stay."""
     edited = request.form_value("edited")
     if not edited:

@@ -14,9 +14,9 @@ from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.request import NotFound
 from planwarden.server.plans.folders import HOME
-from planwarden.server.plans.inputs import list_input_fields
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import build_fields
 from planwarden.server.views.forecast import Forecast
 
 VERSION_DIGITS = 12
@@ -95,7 +95,7 @@ async def find_shown_plan(service: Service, name: str) -> SavedPlan | BrokenPlan
 
 def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> SavedPlanCard:
     """What a page shows of the plan; its description is cut to `limit` characters."""
-    names = [field.name for field in list_input_fields(plan.inputs)]
+    names = [field.name for field in build_fields(plan.inputs)]
     shown = [_cut(name, 64) for name in names[:MAX_NAMED_INPUTS]]
     return SavedPlanCard(
         name=plan.name,
