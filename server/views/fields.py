@@ -15,7 +15,7 @@ import msgspec
 from jsonpointer import JsonPointer, JsonPointerException
 
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.facts import count_hidden, escape_text
 from planwarden.server.views.suspension import find_title
@@ -109,7 +109,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
             return read_json(text)
         try:
             value = read_json(text)
-        except InvalidArguments:
+        except (InvalidArguments, LimitExceeded):
             value = None
         if type(value) not in (int, float):
             raise InvalidArguments("write a number")
@@ -121,7 +121,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
             return text
         try:
             return self.read(text)
-        except InvalidArguments:
+        except (InvalidArguments, LimitExceeded):
             return text
 
 

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.server.inbox.forms import FilledForm, build_form_fields, fill_form
+from planwarden.server.inbox.request import Remark
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import Field, JsonSchema, build_fields
 
@@ -98,6 +99,12 @@ def _find_faults_of_more(fields: Sequence[Field], value: JsonValue) -> dict[str,
     declared = {field.name for field in fields if field.key != MORE_KEY}
     doubled = next((name for name in value if name in declared), None)
     return {} if doubled is None else {MORE_KEY: f"{escape_text(doubled)} has a field of its own"}
+
+
+def build_fault_remark(given: GivenInputs) -> Remark:
+    """What is above a form that holds what the plan does not take."""
+    said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
+    return Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
 
 
 def keep_texts(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:

@@ -19,7 +19,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=5,
 )
-CHOICES: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | NUMBERS | WORDS | st.sampled_from(["true", "1", '"a"'])
+CHOICES: st.SearchStrategy[JsonValue] = (
+    st.none() | st.booleans() | NUMBERS | WORDS | st.sampled_from(["true", "1", '"a"'])
+)
 KEYWORDS: dict[str, st.SearchStrategy[JsonValue]] = {
     "type": st.sampled_from(["string", "integer", "number", "boolean", "object", ["string", "null"]]),
     "enum": st.lists(CHOICES, max_size=5),
