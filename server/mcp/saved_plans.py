@@ -8,15 +8,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent, Tool
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.inputs import fill_inputs
-from planwarden.server.mcp import schemas
 from planwarden.server.mcp.handlers import plans as handlers
 from planwarden.server.mcp.icon import ICONS
+from planwarden.server.mcp.lazy_service import translate_errors
 from planwarden.server.mcp.prompts import PROMPTS, WAIT_FOR_PERSON
 from planwarden.server.mcp.tools import TOOLS_BY_NAME, McpTool
 from planwarden.server.plans.plan_file import SavedPlan
@@ -83,10 +81,8 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
     # Forms of hosts send empty text for what was left out.
     typed = [(name, text) for name, text in arguments.items() if text or name not in optional]
     inputs = read_inputs(plan.inputs, typed)
-    try:
+    with translate_errors(INVALID_PARAMS):
         fill_inputs(plan.inputs, inputs)
-    except PlanwardenError as error:
-        raise MCPError(code=INVALID_PARAMS, message=f"{error.code}: {error.message}") from None
     call: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
     return _build_prompt_result(plan, f"{json.dumps(call, ensure_ascii=False)}, exactly so, then")
 
@@ -129,7 +125,6 @@ def _build_tool(plan: SavedPlan) -> McpTool:
         description=f"{_describe(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
         handler=handlers.run_plan,
         properties={},
-        output=schemas.EXECUTION_OUT,
         inputs={"additionalProperties": False, **(plan.inputs or {}), "type": "object"},
     )
 

@@ -8,6 +8,7 @@ The same question always has the same form.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -78,6 +79,18 @@ def build_link(suspension: Suspension) -> ElicitationLink | None:
         "It does not fit here; all of it is on the page.",
     ]
     return ElicitationLink("\n".join([*lines, "A person decides on the page; accepting here only opens it."]), url)
+
+
+def build_elicitation(
+    suspension: Suspension,
+    *,
+    shows_forms: bool,
+    opens_links: bool,
+    form: Callable[[Suspension], ElicitationForm | None] | None = None,
+) -> Elicitation | None:
+    """A form, else the address of the question's page; None where the client can show neither."""
+    shown = (form or build_form)(suspension) if shows_forms else None
+    return shown or (build_link(suspension) if opens_links else None)
 
 
 def build_form(suspension: Suspension) -> ElicitationForm | None:
