@@ -17,7 +17,7 @@ from jsonpointer import JsonPointer, JsonPointerException
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.views.facts import count_hidden, escape_text
+from planwarden.server.views.facts import count_hidden, escape_text, shorten_text
 from planwarden.server.views.suspension import find_title
 
 Kind = Literal["text", "lines", "number", "boolean", "choice", "json"]
@@ -57,8 +57,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def help(self) -> str:
-        text = escape_text(str(self.schema.get("description") or "")[: HELP_CHARS + 1])
-        return text if len(text) <= HELP_CHARS else text[:HELP_CHARS] + "..."
+        return shorten_text(str(self.schema.get("description") or ""), HELP_CHARS)
 
     @property
     def description(self) -> str:

@@ -16,7 +16,7 @@ from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.question_view import format_age
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_view import list_schedules
-from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.views.facts import escape_text, shorten_text
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.states import FORMER, STATUSES
@@ -112,7 +112,7 @@ async def show_plans(request: InboxRequest) -> Response:
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
             "wanted": wanted,
-            "plan": _shorten(wanted.plan),
+            "plan": shorten_text(wanted.plan, TITLE_CHARS),
             "query": wanted.to_query(),
             "after": after,
             "choices": None if request.is_refresh else await _build_choices(request, wanted),
@@ -148,7 +148,7 @@ def _read_filter(request: InboxRequest) -> PlanFilter:
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Each value once, sorted, with how it is shown."""
-    return tuple((value, _shorten(value)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
+    return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
 
 
 def _build_row(line: ExecutionLine, now: float) -> PlanRow:
@@ -156,10 +156,10 @@ def _build_row(line: ExecutionLine, now: float) -> PlanRow:
         execution_id=line.execution_id,
         state=line.state,
         words=line.describe_state(),
-        title=_shorten(line.title),
+        title=shorten_text(line.title, TITLE_CHARS),
         is_quoted=line.is_quoted,
         progress=line.describe_progress(),
-        saved_plan=_shorten(line.saved_plan or ""),
+        saved_plan=shorten_text(line.saved_plan or "", TITLE_CHARS),
         plan_query=urlencode({"plan": line.saved_plan or ""}),
         host=format_host(line.host or ""),
         question=line.suspension_id,
@@ -169,16 +169,11 @@ def _build_row(line: ExecutionLine, now: float) -> PlanRow:
     )
 
 
-def _shorten(text: str) -> str:
-    shown = escape_text(text)
-    return shown if len(shown) <= TITLE_CHARS else f"{cut_text(shown, TITLE_CHARS)}…"
-
-
 async def _list_next_runs(request: InboxRequest) -> tuple[NextRun, ...]:
     """The next ones, earliest first. Damaged schedules must not hide the plans: their own page says what is wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((found.next_at, found.plan) for found in schedules if found.paused_at is None)
     return tuple(
-        NextRun(plan=_shorten(plan), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
+        NextRun(plan=shorten_text(plan, TITLE_CHARS), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
         for next_at, plan in waiting[:MAX_NEXT_RUNS]
     )
