@@ -13,8 +13,8 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.context import CliContext
 from planwarden.server.plans.folders import PlanCatalogue
-from planwarden.server.plans.inputs import read_inputs
 from planwarden.server.plans.plan_file import DESCRIPTION, INPUTS, TITLE, SavedPlan, is_plan_name, parse_text
+from planwarden.server.views.fields import read_inputs
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 YAML_SUFFIXES = (".yaml", ".yml")

@@ -43,7 +43,7 @@ def build_authority(request: InboxRequest) -> Authority:
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
     """The question of the address. Raises `BadForm` when this person's word is not enough to allow what it asks."""
-    record = await find_question(request.service, request.http.path_params["suspension_id"])
+    record = await find_question(request.service, request.path("suspension_id"))
     question, policy = record.suspension.question, request.service.engine.grants.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
     if worth is None or not (record.view.can_be_granted or find_step_tool(record) is not None):

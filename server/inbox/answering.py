@@ -3,26 +3,16 @@
 The pages of one question share it: that of a call, of a plan under review, of a form, and of the rows of a loop.
 """
 
-from typing import Any
-
-import msgspec
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.tool import is_of_host
-from planwarden.server.api.branches import find_branches
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
-from planwarden.server.inbox.forms import (
-    FilledForm,
-    InputField,
-    build_argument_fields,
-    build_form_fields,
-    format_editable_json,
-)
+from planwarden.server.inbox.forms import FilledForm, build_argument_fields, build_form_fields
 from planwarden.server.inbox.keys.signing import (
     can_sign,
     find_counting_assurance,
@@ -30,25 +20,19 @@ from planwarden.server.inbox.keys.signing import (
     take_signature,
 )
 from planwarden.server.inbox.questions import QuestionRecord, build_question_token, find_next_waiting, find_question
-from planwarden.server.inbox.request import InboxRequest, http_status
+from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
 from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
 from planwarden.server.inbox.row_view import RowsView, build_rows_view
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import Field, format_editable_json
 
 APPROVING = ("approve", "sign")
 _TOO_LATE = (AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision)
 
 
-class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence above the question."""
-
-    text: str
-    tone: str = "warn"
-
-
 async def find_asked(request: InboxRequest) -> QuestionRecord:
-    return await find_question(request.service, request.http.path_params["suspension_id"])
+    return await find_question(request.service, request.path("suspension_id"))
 
 
 async def render_question(
@@ -80,9 +64,9 @@ async def render_question(
         trust_command=find_trust_command(request, record),
         rows=_build_rows(request, record, choice) if record.suspension.question.is_batch else None,
         offer=await _find_offer(request, record),
-        branches=await find_branches(request.service.engine, record.execution),
         is_news=False,
-        **await build_status_values(request, record),
+        seen=build_question_token(record),
+        **await _build_status_values(request, record),
     )
 
 
@@ -99,18 +83,26 @@ def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice
     """Without a choice, the page that the address names, with every row ticked."""
     pages = split_rows(record.suspension.question.covers)
     if choice is None:
-        page = read_page_number(request.http.query_params.get("rows", ""), len(pages))
+        page = read_page_number(request.query("rows"), len(pages))
         choice = RowChoice(page=page, opened=frozenset({page}))
     return build_rows_view(record.execution, record.suspension, request.service.engine.tools, choice, pages)
 
 
-async def build_status_values(request: InboxRequest, record: QuestionRecord) -> dict[str, Any]:
-    """What `_status.html` needs."""
+async def render_status(request: InboxRequest, record: QuestionRecord) -> Response:
+    """The part of the page that shows the status, for its refresh."""
+
+    async def build() -> Values:
+        return {**await _build_status_values(request, record), "is_news": request.query("open") == "yes"}
+
+    return await request.render_live("question.html", "_status.html", build_question_token(record), build)
+
+
+async def _build_status_values(request: InboxRequest, record: QuestionRecord) -> Values:
+    """What `_status.html` needs besides its token."""
     next_id, others = await find_next_waiting(request.service, record)
     return {
         "question": record.view,
         "execution": record.execution,
-        "seen": build_question_token(record),
         "next_id": next_id,
         "others": others,
         "allowed": await describe_allowed(request, record),
@@ -130,10 +122,8 @@ async def record_answer(
         try:
             challenge = await take_signature(request, record, decision)
         except SignatureRefused as error:
-            remark = Remark(text=capitalize(escape_text(error.message)), tone="bad")
-            return await render_question(
-                request, await find_asked(request), remark, choice=choice, status=http_status(error)
-            )
+            remark, now = describe_refusal(error), await find_asked(request)
+            return await render_question(request, now, remark, choice=choice, status=http_status(error))
         if challenge is not None:
             return challenge
         assurance = "signed"
@@ -154,7 +144,7 @@ async def record_answer(
     return request.redirect(f"/suspensions/{record.row.suspension_id}")
 
 
-def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputField, ...]:
+def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, ...]:
     question = record.suspension.question
     if question.kind == "reconcile":
         return ()
@@ -172,7 +162,3 @@ def read_reason(request: InboxRequest) -> str | None:
 
 def build_fault_remark() -> Remark:
     return Remark(text="Some fields need another look; nothing was decided.", tone="bad")
-
-
-def capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -10,25 +10,41 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from planwarden.server.inbox.keys.page import build_key_routes
+from planwarden.server.inbox.keys import page as keys
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.pages.changed_inputs import build_changed_inputs_routes
-from planwarden.server.inbox.pages.execution import build_execution_routes
-from planwarden.server.inbox.pages.grants import build_grant_routes
-from planwarden.server.inbox.pages.keep import build_keep_routes
-from planwarden.server.inbox.pages.pairing import build_pairing_routes
-from planwarden.server.inbox.pages.plan_actions import build_plan_action_routes
-from planwarden.server.inbox.pages.plan_list import build_plan_list_routes
-from planwarden.server.inbox.pages.question import build_question_routes
-from planwarden.server.inbox.pages.question_list import build_list_routes
-from planwarden.server.inbox.pages.step_grants import build_step_grant_routes
+from planwarden.server.inbox.pages import (
+    changed_inputs,
+    execution,
+    grants,
+    keep,
+    pairing,
+    plan_actions,
+    plan_list,
+    question,
+    question_list,
+    step_grants,
+)
 from planwarden.server.inbox.request import NotFound, render_error_page
-from planwarden.server.inbox.saved.list_page import build_saved_list_routes
-from planwarden.server.inbox.saved.schedule_form import build_schedule_form_routes
-from planwarden.server.inbox.saved.schedule_page import build_schedule_routes
-from planwarden.server.inbox.saved.start_page import build_start_routes
+from planwarden.server.inbox.saved import list_page, schedule_form, schedule_page, start_page
 from planwarden.server.inbox.security_middleware import Hosts, SecurityMiddleware
 from planwarden.server.inbox.site import InboxSite, load_assets
+
+_PAGES = (
+    question,
+    question_list,
+    plan_list,
+    execution,
+    plan_actions,
+    changed_inputs,
+    keep,
+    list_page,
+    start_page,
+    schedule_form,
+    schedule_page,
+    grants,
+    step_grants,
+    keys,
+)
 
 
 def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
@@ -37,21 +53,8 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
         routes=[
             Route("/", _lead_to_inbox, methods=["GET"]),
             Route(f"{INBOX_PATH}/static/{{name}}", _serve_asset, methods=["GET"]),
-            *build_pairing_routes(site),
-            *build_question_routes(site),
-            *build_list_routes(site),
-            *build_plan_list_routes(site),
-            *build_execution_routes(site),
-            *build_plan_action_routes(site),
-            *build_changed_inputs_routes(site),
-            *build_keep_routes(site),
-            *build_saved_list_routes(site),
-            *build_start_routes(site),
-            *build_schedule_form_routes(site),
-            *build_schedule_routes(site),
-            *build_grant_routes(site),
-            *build_step_grant_routes(site),
-            *build_key_routes(site),
+            *pairing.build_pairing_routes(site),
+            *(route for module in _PAGES for route in module.ROUTES.build(site)),
         ],
         middleware=[Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin)],
         exception_handlers={404: _serve_not_found, 405: _serve_not_found},

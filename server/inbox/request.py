@@ -6,15 +6,20 @@ what happened.
 
 import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from hmac import compare_digest
+from typing import Any
 from urllib.parse import parse_qsl, quote
 
 import msgspec
+from pydantic import JsonValue
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import (
     AlreadyDecided,
     DuplicateEffect,
@@ -36,6 +41,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.sessions import derive_csrf_token
 from planwarden.server.inbox.site import InboxSite, render
+from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.sessions import InboxSession
 
 logger = logging.getLogger(__name__)
@@ -60,6 +66,21 @@ class NotFound(UsageError):
     """There is no such page, or it no longer exists."""
 
     code = "not_found"
+
+
+CONFIRMING = ("approve", "keep")
+"""What the buttons send that act on a draft."""
+_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_OWN_FIELDS = frozenset({"csrf", "decision", "key"})
+Values = dict[str, Any]
+"""What a template shows, by name."""
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence above what a page shows."""
+
+    text: str
+    tone: str = "warn"
 
 
 _HTTP_STATUS: dict[type[PlanwardenError], int] = {
@@ -96,6 +117,19 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     def service(self) -> Service:
         return self.site.service()
 
+    def path(self, name: str) -> str:
+        """The part of the address that its route calls so."""
+        return self.http.path_params[name]
+
+    def query(self, name: str) -> str:
+        """What the address asks for under this name; empty if it does not."""
+        return self.http.query_params.get(name, "")
+
+    @property
+    def is_refresh(self) -> bool:
+        """A page that is open asks for the part of it that changes."""
+        return self.http.headers.get("hx-request") == "true"
+
     @property
     def wants_json(self) -> bool:
         """The script of the page sent the request and passes the answer to the browser's key API."""
@@ -117,6 +151,40 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         text = render(template, csrf=csrf, principal=self.session.principal, **values)
         return HTMLResponse(text, status_code=status)
 
+    async def render_live(self, page: str, part: str, seen: str, build: Callable[[], Awaitable[Values]]) -> Response:
+        """Return the page, or to the page that refreshes itself its changing part: 204 if it shows that already.
+
+        `seen` is a token that changes with what is shown.
+        """
+        if not self.is_refresh:
+            return self.render_page(page, seen=seen, **await build())
+        if self.query("seen") == seen:
+            return Response(status_code=204)
+        return self.render_page(part, seen=seen, **await build())
+
+    def confirm(self, draft: JsonValue, shown: Callable[[str], Response]) -> Response | None:
+        """Return None if the form approves the draft that its page showed, else the page that shows this draft.
+
+        Only the page that shows a draft holds its hash, in the field `seen`. So nobody approves another draft.
+        """
+        seen = hash_draft(draft)
+        is_shown = compare_digest(self.form_value("seen").encode(), seen.encode())
+        return None if is_shown and self.form_value("decision") in CONFIRMING else shown(seen)
+
+    def new_key(self) -> str:
+        """A key for a form, so that the form acts once however often it is sent."""
+        return self.service.engine.ids.new()
+
+    def read_key(self, purpose: str) -> str:
+        """Return a key for what this form does as it is filled in: the same if it is sent again. Raises `BadForm`."""
+        key = self.form_value("key")
+        if _KEY.fullmatch(key) is None:
+            raise BadForm
+        sent: JsonValue = [
+            [name, list(values)] for name, values in sorted(self.form.items()) if name not in _OWN_FIELDS
+        ]
+        return f"inbox:{digest([key, purpose, sent])}"
+
     def redirect(self, path: str) -> Response:
         """Send the browser to another page of the inbox."""
         return RedirectResponse(f"{INBOX_PATH}{path}", status_code=303)
@@ -125,9 +193,35 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
 Handler = Callable[[InboxRequest], Awaitable[Response]]
 
 
-def page_route(site: InboxSite, path: str, handler: Handler) -> Route:
-    """A route that shows a page and changes nothing."""
+class PageRoutes:
+    """The addresses below the inbox that one module answers: pages, which change nothing, and forms, which do."""
 
+    def __init__(self) -> None:
+        self._makers: list[Callable[[InboxSite], Route]] = []
+
+    def page(self, *paths: str) -> Callable[[Handler], Handler]:
+        """Let the function answer these addresses."""
+
+        def add(handler: Handler) -> Handler:
+            self._makers += [partial(_build_page_route, path=path, handler=handler) for path in paths]
+            return handler
+
+        return add
+
+    def form(self, path: str) -> Callable[[Handler], Handler]:
+        """Let the function take the form that is sent to this address; it refuses GET."""
+
+        def add(handler: Handler) -> Handler:
+            self._makers.append(partial(_build_form_route, path=path, handler=handler))
+            return handler
+
+        return add
+
+    def build(self, site: InboxSite) -> list[Route]:
+        return [make(site) for make in self._makers]
+
+
+def _build_page_route(site: InboxSite, path: str, handler: Handler) -> Route:
     async def endpoint(http: Request) -> Response:
         async def run() -> Response:
             request = await _load_session(site, http)
@@ -135,12 +229,10 @@ def page_route(site: InboxSite, path: str, handler: Handler) -> Route:
 
         return await run_with_error_page(http, run)
 
-    return Route(path, endpoint, methods=["GET"])
+    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET"])
 
 
-def form_route(site: InboxSite, path: str, handler: Handler) -> Route:
-    """A route that takes a form and changes something; it refuses GET."""
-
+def _build_form_route(site: InboxSite, path: str, handler: Handler) -> Route:
     async def endpoint(http: Request) -> Response:
         async def run() -> Response:
             if http.method != "POST":
@@ -155,7 +247,7 @@ def form_route(site: InboxSite, path: str, handler: Handler) -> Route:
 
         return await run_with_error_page(http, run)
 
-    return Route(path, endpoint, methods=["GET", "POST"])
+    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET", "POST"])
 
 
 async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Response]]) -> Response:
@@ -177,6 +269,21 @@ def render_error_page(error: PlanwardenError) -> Response:
 
 def http_status(error: PlanwardenError) -> int:
     return next((status for kind, status in _HTTP_STATUS.items() if isinstance(error, kind)), 500)
+
+
+def capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def describe_refusal(error: PlanwardenError, outcome: str = "") -> Remark:
+    """Return why a form was refused, and what became of it."""
+    text = capitalize(escape_text(error.message))
+    return Remark(text=f"{text}. {outcome}" if outcome else text, tone="bad")
+
+
+def hash_draft(draft: JsonValue) -> str:
+    """Return what the page that shows a draft holds in its field `seen`."""
+    return digest(draft, context="inbox-draft/v1")
 
 
 def build_token(shown: object) -> str:

@@ -15,17 +15,10 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import canonical_json, is_larger, read_json
 from planwarden.agent.core.question import CoveredCall
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.inbox.forms import (
-    FilledForm,
-    InputField,
-    build_argument_fields,
-    fill_form,
-    format_editable_json,
-    is_changed,
-    refill_form,
-)
+from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fill_form, is_changed, refill_form
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import Field, format_editable_json
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
 
 ROWS_PER_PAGE = 50
@@ -90,12 +83,12 @@ def split_rows(rows: Sequence[CoveredCall]) -> tuple[range, ...]:
     return (*pages, range(first, len(rows)))
 
 
-def list_row_fields(rows: Sequence[CoveredCall], shown: range, tools: Toolbox) -> dict[int, tuple[InputField, ...]]:
+def list_row_fields(rows: Sequence[CoveredCall], shown: range, tools: Toolbox) -> dict[int, tuple[Field, ...]]:
     """The inputs of the shown rows: one for each argument, or one for all of them where a page would have too many.
 
     A row that is too long for a form, or whose tool is gone, has none.
     """
-    found: dict[int, tuple[InputField, ...]] = {}
+    found: dict[int, tuple[Field, ...]] = {}
     for index in shown:
         definition = tools.get(rows[index].tool_name)
         if definition is None or _measure(rows[index]) > MAX_PAGE_CHARS:
@@ -154,7 +147,7 @@ def _read_typed(
     return replace(choice, edits=edits, filled=filled, faults=faults)
 
 
-def refill(fields: Sequence[InputField], arguments: dict[str, JsonValue]) -> FilledForm:
+def refill(fields: Sequence[Field], arguments: dict[str, JsonValue]) -> FilledForm:
     """The inputs of a row with the arguments that a person gave it before."""
     if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
         return FilledForm(texts={fields[0].key: format_editable_json(arguments)})
@@ -162,7 +155,7 @@ def refill(fields: Sequence[InputField], arguments: dict[str, JsonValue]) -> Fil
 
 
 def _read_values(
-    fields: Sequence[InputField], typed: FilledForm, before: Mapping[str, JsonValue]
+    fields: Sequence[Field], typed: FilledForm, before: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue] | None:
     """All arguments of the row; None if a single field for all of them does not hold an object."""
     if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
@@ -172,13 +165,12 @@ def _read_values(
     return {**{name: value for name, value in before.items() if name not in names}, **typed.values}
 
 
-def _build_json_field(index: int, arguments: dict[str, JsonValue]) -> InputField:
-    return InputField(
+def _build_json_field(index: int, arguments: dict[str, JsonValue]) -> Field:
+    return Field(
         key=f"row{index}{_WHOLE}",
         name="",
         label="All arguments",
         kind="json",
-        text=format_editable_json(arguments),
         is_required=True,
         is_present=True,
         value=arguments,

@@ -6,10 +6,11 @@ import msgspec
 
 from planwarden.agent.core.state import STEP_TERMINAL, Call, CallStatus, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.inbox.forms import FilledForm, InputField
+from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.question_view import ArgumentView, CallView, build_row_call, find_call
 from planwarden.server.inbox.row_choice import RowChoice, list_row_fields, refill
 from planwarden.server.inbox.value_view import ArgumentChange, find_changes
+from planwarden.server.views.fields import Field
 from planwarden.server.views.outcome import Tone
 
 _ENDS: Mapping[CallStatus, tuple[str, Tone]] = {
@@ -36,7 +37,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     call: CallView
     is_ticked: bool
     is_edited: bool
-    fields: tuple[InputField, ...]
+    fields: tuple[Field, ...]
     """Empty where it cannot be edited here."""
     filled: FilledForm | None
     fault: str

@@ -7,21 +7,17 @@ Source: https://modelcontextprotocol.io/specification/2026-07-28/server/utilitie
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
 
-from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, CompleteRequestParams, CompleteResult, Completion, PromptReference
+from mcp.types import CompleteRequestParams, CompleteResult, Completion, PromptReference
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.lazy_service import LazyService
+from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.resources import TEMPLATES
-from planwarden.server.plans.inputs import list_input_fields
 from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.views.fields import build_fields
 
 MAX_VALUES = 100
 """The protocol's limit."""
@@ -32,19 +28,15 @@ Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 
 
 async def complete(
-    context: ServerRequestContext[LazyService, Any], params: CompleteRequestParams, plans: Sequence[SavedPlan] = ()
+    context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan] = ()
 ) -> CompleteResult:
     """Serves `completion/complete`; `plans` are those that are prompts."""
-    source = _find_source(params)
-    if source is None:
-        source = _find_choices(params, plans)
+    source = _find_source(params) or _find_choices(params, plans)
     if source is None:
         return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
     lazy_service = context.lifespan_context
-    try:
+    with translate_errors():
         found = await source(await lazy_service.service(), lazy_service.principal())
-    except PlanwardenError as error:
-        raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
     values = [value for value in dict.fromkeys(found) if value.startswith(params.argument.value)]
     return CompleteResult(
         completion=Completion(values=values[:MAX_VALUES], total=len(values), has_more=len(values) > MAX_VALUES)
@@ -65,7 +57,7 @@ def _find_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> 
     if not isinstance(params.ref, PromptReference):
         return None
     inputs = next((plan.inputs for plan in plans if plan.name == params.ref.name), None)
-    fields = (field for field in list_input_fields(inputs) if field.name == params.argument.name)
+    fields = (field for field in build_fields(inputs) if field.name == params.argument.name)
     listed = next((field.schema.get("enum") for field in fields), None)
     if not isinstance(listed, list):
         return None

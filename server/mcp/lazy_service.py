@@ -6,11 +6,15 @@ every call returns the reason, where the caller can read it.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INTERNAL_ERROR
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.server.api.service import Service
@@ -87,6 +91,18 @@ class LazyService:
         finally:
             self._service = None
             self._settled.set()
+
+
+ServiceContext = ServerRequestContext[LazyService, Any]
+
+
+@contextmanager
+def translate_errors(code: int = INTERNAL_ERROR) -> Generator[None]:
+    """Raise our errors as errors of the protocol, for methods that have no other place for them."""
+    try:
+        yield
+    except PlanwardenError as error:
+        raise MCPError(code=code, message=f"{error.code}: {error.message}") from None
 
 
 def build_service_opener(warden: Warden) -> ServiceOpener:

@@ -12,10 +12,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
 from pydantic import Field
 
-from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.limits import MAX_GOAL_CHARS
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.lazy_service import LazyService
+from planwarden.server.mcp.lazy_service import LazyService, translate_errors
 from planwarden.server.mcp.text import cut
 from planwarden.server.views.suspension import Suspension
 from planwarden.server.views.voices import build_voices
@@ -50,7 +49,7 @@ async def review_pending(
 ) -> str:
     """The caller's open questions to a person, oldest first, each with its facts and where the person decides it."""
     lazy_service = context.request_context.lifespan_context
-    try:
+    with translate_errors(INVALID_PARAMS):
         service = await lazy_service.service()
         page = await service.list_suspensions(
             thread_id=(thread_id or "").strip() or None,
@@ -58,8 +57,6 @@ async def review_pending(
             limit=MAX_SHOWN,
             principal=lazy_service.principal(),
         )
-    except PlanwardenError as error:
-        raise _invalid_params(f"{error.code}: {error.message}") from None
     if not page.suspensions:
         return "Nothing in planwarden waits for my decision. Tell me so."
     questions = "\n\n".join(f"{number}. {_format_question(found)}" for number, found in enumerate(page.suspensions, 1))

@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 from urllib.parse import unquote
 
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
@@ -22,75 +23,59 @@ JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
 ARTIFACTS, PLANS = "planwarden://artifacts", "planwarden://plans"
 
-_FOR_MODELS = Annotations(audience=["assistant"], priority=0.3)
-_FOR_BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
+_MODELS: dict[str, Any] = {
+    "mime_type": JSON,
+    "icons": ICONS,
+    "annotations": Annotations(audience=["assistant"], priority=0.3),
+}
+_BOTH: dict[str, Any] = {**_MODELS, "annotations": Annotations(audience=["user", "assistant"], priority=0.8)}
 """Without `lastModified`: the content has it, and clients can cache a listing that does not change."""
 
-RESOURCES: tuple[Resource, ...] = (
-    Resource(
-        uri=TOOLS,
-        name="tools",
-        title="Tools for plans",
-        description="One line per tool.",
-        mime_type=JSON,
-        icons=ICONS,
-        annotations=_FOR_MODELS,
-    ),
+RESOURCES = (
+    Resource(uri=TOOLS, name="tools", title="Tools for plans", description="One line per tool.", **_MODELS),
     Resource(
         uri=SUSPENSIONS,
         name="suspensions",
         title="Open questions",
         description="To people and to the caller, oldest first.",
-        mime_type=JSON,
-        icons=ICONS,
-        annotations=_FOR_BOTH,
+        **_BOTH,
     ),
     Resource(
         uri=PLANS,
         name="plans",
         title="Saved plans",
         description="What run_plan takes: each plan with its inputs.",
-        mime_type=JSON,
-        icons=ICONS,
-        annotations=_FOR_BOTH,
+        **_BOTH,
     ),
 )
-TEMPLATES: tuple[ResourceTemplate, ...] = (
+TEMPLATES = (
     ResourceTemplate(
         uri_template=f"{TOOLS}/{{name}}",
         name="tool",
         title="A tool's schema",
         description="The whole definition.",
-        mime_type=JSON,
-        icons=ICONS,
-        annotations=_FOR_MODELS,
+        **_MODELS,
     ),
     ResourceTemplate(
         uri_template=f"{EXECUTIONS}/{{thread_id}}",
         name="execution",
         title="An execution",
         description="The newest of the thread, with all observations.",
-        mime_type=JSON,
-        icons=ICONS,
-        annotations=_FOR_BOTH,
+        **_BOTH,
     ),
     ResourceTemplate(
         uri_template=f"{SUSPENSIONS}/{{suspension_id}}",
         name="suspension",
         title="An open question",
         description="As it stands now; answered ones are in their execution.",
-        mime_type=JSON,
-        icons=ICONS,
-        annotations=_FOR_BOTH,
+        **_BOTH,
     ),
     ResourceTemplate(
         uri_template=f"{ARTIFACTS}/{{thread_id}}/{{artifact_id}}{{?offset}}",
         name="artifact",
         title="A large result",
         description="A piece of it as text, from byte `offset` (0) on; nextOffset is where the next piece begins.",
-        mime_type=JSON,
-        icons=ICONS,
-        annotations=_FOR_MODELS,
+        **_MODELS,
     ),
 )
 

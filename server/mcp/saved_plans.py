@@ -8,19 +8,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent, Tool
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.inputs import fill_inputs
-from planwarden.server.mcp import schemas
 from planwarden.server.mcp.handlers import plans as handlers
 from planwarden.server.mcp.icon import ICONS
+from planwarden.server.mcp.lazy_service import translate_errors
 from planwarden.server.mcp.prompts import PROMPTS, WAIT_FOR_PERSON
 from planwarden.server.mcp.tools import TOOLS_BY_NAME, McpTool
-from planwarden.server.plans.inputs import PlanInputField, list_input_fields, read_inputs
 from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.views.fields import Field, build_fields, read_inputs
 
 MAX_LIST_CHARS = 600
 """Of the list of plans in the description of `run_plan`, which every conversation pays for."""
@@ -79,14 +77,12 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
     """
     if _are_placeholders(plan, arguments):
         return _build_prompt_result(plan, _write_template(plan, arguments))
-    optional = {field.name for field in list_input_fields(plan.inputs) if not field.is_required}
+    optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
     # Forms of hosts send empty text for what was left out.
     typed = [(name, text) for name, text in arguments.items() if text or name not in optional]
     inputs = read_inputs(plan.inputs, typed)
-    try:
+    with translate_errors(INVALID_PARAMS):
         fill_inputs(plan.inputs, inputs)
-    except PlanwardenError as error:
-        raise MCPError(code=INVALID_PARAMS, message=f"{error.code}: {error.message}") from None
     call: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
     return _build_prompt_result(plan, f"{json.dumps(call, ensure_ascii=False)}, exactly so, then")
 
@@ -129,7 +125,6 @@ def _build_tool(plan: SavedPlan) -> McpTool:
         description=f"{_describe(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
         handler=handlers.run_plan,
         properties={},
-        output=schemas.EXECUTION_OUT,
         inputs={"additionalProperties": False, **(plan.inputs or {}), "type": "object"},
     )
 
@@ -139,7 +134,7 @@ def _build_prompt(plan: SavedPlan) -> Prompt:
         PromptArgument(
             name=field.name,
             description=_cut(field.description, MAX_ARGUMENT_DESCRIPTION_CHARS) or None,
-            required=field.is_required,
+            required=field.must_be_given,
         )
         for field in _list_arguments(plan)
     ]
@@ -152,9 +147,9 @@ def _build_prompt(plan: SavedPlan) -> Prompt:
     )
 
 
-def _list_arguments(plan: SavedPlan) -> list[PlanInputField]:
+def _list_arguments(plan: SavedPlan) -> list[Field]:
     """The inputs, required ones first: hosts fill arguments in by their place."""
-    return sorted(list_input_fields(plan.inputs), key=lambda field: not field.is_required)
+    return sorted(build_fields(plan.inputs), key=lambda field: not field.must_be_given)
 
 
 def _describe_plan(plan: SavedPlan) -> str:
@@ -164,11 +159,11 @@ def _describe_plan(plan: SavedPlan) -> str:
 
 
 def _name_inputs(plan: SavedPlan) -> Iterator[str]:
-    for number, field in enumerate(list_input_fields(plan.inputs)):
+    for number, field in enumerate(build_fields(plan.inputs)):
         if number == MAX_NAMED_INPUTS:
             yield "..."
             return
-        yield _cut(field.name, 32) + ("" if field.is_required else "?")
+        yield _cut(field.name, 32) + ("" if field.must_be_given else "?")
 
 
 def _describe(plan: SavedPlan, limit: int) -> str:

@@ -20,7 +20,7 @@ from mcp.server.apps import client_supports_apps
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.extension import Extension
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.lowlevel.helper_types import ReadResourceContents
@@ -35,7 +35,6 @@ from mcp.types import (
     CallToolResult,
     CompleteRequestParams,
     CompleteResult,
-    EmptyResult,
     GetPromptResult,
     InputRequiredResult,
     Prompt,
@@ -62,12 +61,21 @@ from planwarden.server.auth.caller import Identify, identify_bearer, identify_op
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.app.view import URI, build_suspension_app, client_shows_apps, record_app_support
+from planwarden.server.mcp.completions import complete
 from planwarden.server.mcp.frames import StandardInput
 from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.lazy_service import LazyService, ServiceOpener
+from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.results import build_error_result
+from planwarden.server.mcp.saved_plans import (
+    find_prompt_clash,
+    list_in_description,
+    list_plan_tools,
+    list_prompts,
+    render_prompt,
+)
+from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatch
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
@@ -177,11 +185,6 @@ class PlanwardenServer(MCPServer[LazyService]):
         ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _DEFINITIONS
         others = await super().list_tools()
         plans = await self.plans.list()
-        if not plans:
-            return [*ours, *others]
-        # Most homes have no saved plans.
-        from planwarden.server.mcp.saved_plans import list_in_description, list_plan_tools
-
         ours = [list_in_description(tool, plans) if tool.name == "run_plan" else tool for tool in ours]
         saved = [tool.definition for tool in list_plan_tools(plans)] if self.plans.as_tools else []
         return [*ours, *saved, *others]
@@ -211,13 +214,7 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def list_prompts(self) -> list[Prompt]:
         """Our prompts, and one for each saved plan."""
-        others = await super().list_prompts()
-        plans = await self.plans.list()
-        if not plans:
-            return others
-        from planwarden.server.mcp.saved_plans import list_prompts
-
-        return [*others, *list_prompts(plans)]
+        return [*await super().list_prompts(), *list_prompts(await self.plans.list())]
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
@@ -232,11 +229,8 @@ class PlanwardenServer(MCPServer[LazyService]):
         if missing:
             raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
         saved = next((plan for plan in await self.plans.list() if plan.name == name), None)
-        if saved is not None:
-            from planwarden.server.mcp.saved_plans import find_prompt_clash, render_prompt
-
-            if find_prompt_clash(name) is None:
-                return render_prompt(saved, arguments or {})
+        if saved is not None and find_prompt_clash(name) is None:
+            return render_prompt(saved, arguments or {})
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
@@ -302,53 +296,30 @@ class PlanwardenServer(MCPServer[LazyService]):
         """The tool that is a saved plan of this name, if plans are tools."""
         if not self.plans.as_tools:
             return None
-        from planwarden.server.mcp.saved_plans import list_plan_tools
-
         return next((tool for tool in list_plan_tools(await self.plans.list()) if tool.name == name), None)
 
     def register_methods(self) -> None:
         """Registers completions, and subscriptions of both eras."""
         listen = ListenMethod(self._subscriptions, self.tasks)
         self.end_streams = listen.close
+        legacy = LegacySubscriptions(self._subscriptions)
         handlers = self._lowlevel_server
         _announce_changing_lists(handlers)
         self.middleware.append(self._watch_plans)
         handlers.add_request_handler("completion/complete", CompleteRequestParams, self._complete)
         handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
-        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, self._subscribe)
-        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, self._unsubscribe)
+        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
+        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
 
-    async def _complete(
-        self, ctx: ServerRequestContext[LazyService, Any], params: CompleteRequestParams
-    ) -> CompleteResult:
-        # Few hosts ask for completions, and none before the first answers.
-        from planwarden.server.mcp.completions import complete
-
+    async def _complete(self, ctx: ServiceContext, params: CompleteRequestParams) -> CompleteResult:
         return await complete(ctx, params, await self.plans.list())
-
-    @cached_property
-    def _legacy(self):
-        # Few clients subscribe in the older way, and none before the first answers.
-        from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
-
-        return LegacySubscriptions(self._subscriptions)
-
-    async def _subscribe(
-        self, ctx: ServerRequestContext[LazyService, Any], params: SubscribeRequestParams
-    ) -> EmptyResult:
-        return await self._legacy.subscribe(ctx, params)
-
-    async def _unsubscribe(
-        self, ctx: ServerRequestContext[LazyService, Any], params: UnsubscribeRequestParams
-    ) -> EmptyResult:
-        return await self._legacy.unsubscribe(ctx, params)
 
     @cached_property
     def plan_watch(self) -> PlanListWatch:
         """Tells clients of changed lists."""
         return PlanListWatch(self.plans.list, self._subscriptions)
 
-    async def _watch_plans(self, ctx: ServerRequestContext[LazyService, Any], call_next: CallNext) -> HandlerResult:
+    async def _watch_plans(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
         """Middleware that begins to watch when somebody would hear of a change."""
         if ctx.method in METHODS:
             await self.plan_watch.begin(ctx)

@@ -4,7 +4,7 @@ The server checks the arguments of a call with the `McpTool` of that name, and t
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
@@ -37,8 +37,8 @@ class McpTool:
     description: str
     handler: Callable[[ToolRequest], Awaitable[ToolResult]]
     properties: schemas.JsonSchema
-    output: schemas.JsonSchema
     required: tuple[str, ...] = ()
+    output: schemas.JsonSchema = field(default_factory=lambda: schemas.EXECUTION_OUT)
     reads: bool = False
     destroys: bool = False
     repeats: bool = False
@@ -144,7 +144,6 @@ TOOLS: tuple[McpTool, ...] = (
         handler=plans.create_plan,
         properties={"goal": schemas.STRING, **_RUN},
         required=("goal",),
-        output=schemas.EXECUTION_OUT,
         shows_app=True,
     ),
     McpTool(
@@ -155,7 +154,6 @@ TOOLS: tuple[McpTool, ...] = (
         handler=plans.run_goal,
         properties={"goal": schemas.STRING, **_RUN},
         required=("goal",),
-        output=schemas.EXECUTION_OUT,
         shows_app=True,
     ),
     McpTool(
@@ -172,7 +170,6 @@ TOOLS: tuple[McpTool, ...] = (
             **_RUN,
             "options": schemas.OPTIONS,
         },
-        output=schemas.EXECUTION_OUT,
         shows_app=True,
     ),
     McpTool(
@@ -182,7 +179,6 @@ TOOLS: tuple[McpTool, ...] = (
         handler=plans.run_plan,
         properties={"name": schemas.STRING, "inputs": schemas.OBJECT, **_RUN},
         required=("name",),
-        output=schemas.EXECUTION_OUT,
         shows_app=True,
     ),
     McpTool(
@@ -200,7 +196,6 @@ TOOLS: tuple[McpTool, ...] = (
             "waitSeconds": schemas.WAIT,
         },
         required=("threadId",),
-        output=schemas.EXECUTION_OUT,
         shows_app=True,
     ),
     McpTool(
@@ -217,7 +212,6 @@ TOOLS: tuple[McpTool, ...] = (
             "waitSeconds": schemas.WAIT,
         },
         required=("message",),
-        output=schemas.EXECUTION_OUT,
         shows_app=True,
     ),
     McpTool(
@@ -234,7 +228,6 @@ TOOLS: tuple[McpTool, ...] = (
             "itemsFrom": {"type": "integer", "minimum": 0},
         },
         required=("threadId",),
-        output=schemas.EXECUTION_OUT,
         reads=True,
         shows_app=True,
     ),
@@ -255,7 +248,6 @@ TOOLS: tuple[McpTool, ...] = (
         handler=suspensions.submit_answer,
         properties={**_ANSWERED, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "content"),
-        output=schemas.EXECUTION_OUT,
         repeats=True,
     ),
     McpTool(
@@ -272,7 +264,6 @@ TOOLS: tuple[McpTool, ...] = (
             "waitSeconds": schemas.WAIT,
         },
         required=("threadId", "suspensionId"),
-        output=schemas.EXECUTION_OUT,
         destroys=True,
         repeats=True,
         shows_app=True,
@@ -284,7 +275,6 @@ TOOLS: tuple[McpTool, ...] = (
         handler=plans.cancel_execution,
         properties={**_THREAD, "reason": schemas.STRING},
         required=("threadId",),
-        output=schemas.EXECUTION_OUT,
         repeats=True,
     ),
 )
@@ -297,7 +287,6 @@ APP_TOOLS: tuple[McpTool, ...] = (
         handler=suspensions.app_decide,
         properties={**_ANSWERED, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "nonce", "content"),
-        output=schemas.EXECUTION_OUT,
         destroys=True,
         shows_app=True,
         for_app=True,
@@ -309,7 +298,6 @@ APP_TOOLS: tuple[McpTool, ...] = (
         handler=plans.app_show,
         properties={**_THREAD, "seen": schemas.STRING, "suspensionId": schemas.STRING},
         required=("threadId",),
-        output=schemas.EXECUTION_OUT,
         reads=True,
         shows_app=True,
         for_app=True,

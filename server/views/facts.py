@@ -234,6 +234,12 @@ def cut_text(shown: str, limit: int) -> str:
     return cut + _END if is_isolating(cut) else cut
 
 
+def shorten_text(text: str, limit: int) -> str:
+    """Returns the text on one line, escaped; the first `limit` characters of a longer one, with three dots."""
+    shown = escape_text(text[: limit + 1])
+    return shown if measure_text(shown) <= limit else f"{cut_text(shown, limit)}…"
+
+
 def measure_text(shown: str) -> int:
     """Returns the length of an escaped text without what isolates its right-to-left words."""
     return len(shown) - shown.count(_ISOLATE) - shown.count(_END)

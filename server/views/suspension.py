@@ -342,18 +342,21 @@ def _build_background(state: ExecutionState, question: ev.Question, tools: "Defi
 
 
 def read_titles(schema: Mapping[str, JsonValue]) -> dict[str, str]:
-    """Returns what a JSON Schema calls its properties, by their names; a title that repeats the name says nothing."""
+    """Return what a JSON Schema calls its properties, by their names."""
     properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    return {
-        name: title[:MAX_TITLE_CHARS]
-        for name, entry in properties.items()
+    titles = {
+        name: find_title(name, entry)
+        for name, entry in (properties.items() if isinstance(properties, dict) else ())
         if isinstance(entry, dict)
-        and isinstance(title := entry.get("title"), str)
-        and title
-        and title.replace(" ", "_").lower() != name.lower()
     }
+    return {name: title for name, title in titles.items() if title}
+
+
+def find_title(name: str, schema: Mapping[str, JsonValue]) -> str:
+    """Return what the schema of a property calls it; empty for a title that only repeats the name."""
+    title = schema.get("title")
+    says_more = isinstance(title, str) and title.replace(" ", "_").lower() != name.lower()
+    return title[:MAX_TITLE_CHARS] if isinstance(title, str) and says_more else ""
 
 
 def _write_results(state: ExecutionState, question: ev.Question) -> str | None:

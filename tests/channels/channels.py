@@ -27,8 +27,8 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.inbox.forms import derive_key
 from planwarden.server.mcp.app.view import META_KEY
+from planwarden.server.views.fields import derive_key
 from planwarden.tools.base import Tool, define
 from tests.kit import (
     Decision,

@@ -18,7 +18,6 @@ from planwarden.server.cli.plan_source import find_saved_plan
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.folders import HOME, PlanCatalogue
-from planwarden.server.plans.inputs import PlanInputField, list_input_fields
 from planwarden.server.plans.keeping import (
     ProposedInput,
     build_document,
@@ -31,6 +30,7 @@ from planwarden.server.plans.keeping import (
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import Field, build_fields
 from planwarden.server.views.lineage_facts import VERSION_CHARS
 
 NO = ("n", "no")
@@ -67,7 +67,7 @@ def handle_keep(arguments: Namespace) -> int:
     document = build_document(plan, suggest_title(execution.goal), execution.inputs, chosen)
     comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}."
     path = write_plan(context.settings.home / PLAN_FOLDER, name, document, comment)
-    inputs = [field.name for field in list_input_fields(_as_object(document.get("inputs")))]
+    inputs = [field.name for field in build_fields(_as_object(document.get("inputs")))]
     draw_kept(terminal, context, path, name, inputs)
     if arguments.json:
         print_json({"name": name, "file": str(path), "inputs": list[JsonValue](inputs)})
@@ -108,7 +108,7 @@ def draw_catalogue(terminal: Terminal, context: CliContext, found: PlanCatalogue
         source = "" if plan.source == HOME else f"  from {one_line(plan.source, 60)}"
         title = f"  {one_line(plan.title or '', 100)}" if plan.title else ""
         terminal.say(TerminalLine(((plan.name.ljust(width), "bold"), title, (source, "dim")), "done"))
-        fields = [*list_input_fields(plan.inputs)]
+        fields = [*build_fields(plan.inputs)]
         if fields:
             terminal.say(TerminalLine(((f"takes {', '.join(map(_describe_field, fields))}", "dim"),), indent=1))
     for fault in found.faults:
@@ -125,7 +125,7 @@ def draw_plan(terminal: Terminal, context: CliContext, plan: SavedPlan) -> None:
         terminal.say(*(escape_text(line) for line in plan.description.splitlines()))
     version = f"version {plan.digest[:VERSION_CHARS]} · {escape_text(str(plan.path))}"
     terminal.say(TerminalLine(((version, "dim"),)))
-    for field in list_input_fields(plan.inputs):
+    for field in build_fields(plan.inputs):
         parts: tuple[Part, ...] = (
             ("input ", "dim"),
             _describe_field(field),
@@ -147,14 +147,14 @@ def draw_kept(terminal: Terminal, context: CliContext, path: Path, name: str, in
     terminal.say(TerminalLine(((context.command("run", name), "dim"),)))
 
 
-def _describe_field(field: PlanInputField) -> str:
+def _describe_field(field: Field) -> str:
     kind = field.schema.get("type")
     shown = (
         f"{one_line(field.name, 64)}{'' if isinstance(kind, list) or kind is None else f': {one_line(str(kind), 20)}'}"
     )
     if "default" in field.schema:
         return f"{shown} = {one_line(msgspec.json.encode(field.schema['default']).decode(), 60)}"
-    return shown if field.is_required else f"{shown} (optional)"
+    return shown if field.must_be_given else f"{shown} (optional)"
 
 
 def _to_json(plan: SavedPlan) -> dict[str, JsonValue]:

@@ -19,11 +19,11 @@ from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.plans.inputs import read_inputs
 from planwarden.server.schedules.book import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.fields import read_inputs
 from planwarden.server.views.schedule import NOT_ATTENDED, ScheduleView, TickView
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
 

@@ -1,17 +1,14 @@
 """The page of a person's signing keys: it lists, adds and removes them."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.inbox.keys.signing import find_obstacle, find_relying_party
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.request import InboxRequest, form_route, page_route
-from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import to_utc
@@ -31,18 +28,15 @@ class ListedKey(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
 
 
-def build_key_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    return (
-        page_route(site, KEYS_PATH, show_keys),
-        form_route(site, f"{KEYS_PATH}/add", add_key),
-        form_route(site, f"{KEYS_PATH}/{{key_id}}/remove", remove_key),
-    )
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/keys")
 async def show_keys(request: InboxRequest) -> Response:
     return await _render_keys(request)
 
 
+@ROUTES.form("/keys/add")
 async def add_key(request: InboxRequest) -> Response:
     """Return a challenge to the script; add the key when the form holds the credential."""
     keyring, relying_party = _open_keyring(request), find_relying_party(request)
@@ -68,9 +62,10 @@ async def add_key(request: InboxRequest) -> Response:
     return request.redirect("/keys")
 
 
+@ROUTES.form("/keys/{key_id}/remove")
 async def remove_key(request: InboxRequest) -> Response:
     try:
-        await _open_keyring(request).remove_own_key(request.session, request.http.path_params["key_id"])
+        await _open_keyring(request).remove_own_key(request.session, request.path("key_id"))
     except UsageError as error:
         return await _render_keys(request, fault=error.message)
     return request.redirect("/keys")

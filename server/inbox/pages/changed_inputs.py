@@ -4,26 +4,17 @@ What the form does not change stays as it was. A step that took a changed value 
 the person chose it, or one before it; otherwise the page says so, and nothing starts.
 """
 
-from collections.abc import Sequence
-from secrets import token_urlsafe
-
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.inbox.answering import Remark, capitalize
 from planwarden.server.inbox.forms import FilledForm
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.execution import find_execution, find_later
 from planwarden.server.inbox.pages.plan_actions import go_on
 from planwarden.server.inbox.plan_view import build_plan_view
-from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
-from planwarden.server.inbox.saved.input_form import build_input_fields, read_given_inputs
-from planwarden.server.inbox.saved.start_page import build_fault_remark
-from planwarden.server.inbox.site import InboxSite
-from planwarden.server.views.facts import escape_text
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal, http_status
+from planwarden.server.inbox.saved.input_form import build_fault_remark, build_input_fields, read_given_inputs
 from planwarden.server.views.graph.plan_graph import PlanGraph
 
 WHAT_IS_LEFT = ""
@@ -31,16 +22,16 @@ WHAT_IS_LEFT = ""
 _NO_INPUTS = "its plan takes no inputs"
 
 
-def build_changed_inputs_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{INBOX_PATH}/executions/{{execution_id}}/inputs"
-    return (page_route(site, where, show_inputs), form_route(site, f"{where}/run", run_with_inputs))
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/executions/{execution_id}/inputs")
 async def show_inputs(request: InboxRequest) -> Response:
     execution = await find_execution(request)
     return await _render(request, execution)
 
 
+@ROUTES.form("/executions/{execution_id}/inputs/run")
 async def run_with_inputs(request: InboxRequest) -> Response:
     """Start the retry or the fork, or show what does not fit; the same form sent twice starts one."""
     verdict = request.form_value("decision")
@@ -63,8 +54,8 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     try:
         return await go_on(request, request.form_value("from") or None, changed)
     except UsageError as error:
-        remark = Remark(text=f"{capitalize(escape_text(error.message))}. Nothing was started.", tone="bad")
-        return await _render(request, execution, remark, filled=given.filled, status=http_status(error))
+        refusal = describe_refusal(error, "Nothing was started.")
+        return await _render(request, execution, refusal, filled=given.filled, status=http_status(error))
 
 
 async def _render(
@@ -94,5 +85,5 @@ async def _render(
         chosen=request.form_value("from"),
         fields=build_input_fields(None if execution.plan is None else execution.plan.inputs, execution.inputs),
         filled=filled,
-        key=request.form_value("key") or token_urlsafe(12),
+        key=request.form_value("key") or request.new_key(),
     )

@@ -2,21 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from secrets import token_urlsafe
 
 import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Header
-from planwarden.server.api.branches import find_branches
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.plan_view import build_plan_view
-from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
-from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_for_page
@@ -74,37 +69,33 @@ _TONES = {
 }
 
 
-def build_execution_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{INBOX_PATH}/executions/{{execution_id}}"
-    return (
-        page_route(site, where, show_execution),
-        page_route(site, f"{where}/timeline", show_timeline),
-        page_route(site, f"{where}/calls/{{call_id}}", download_call),
-        page_route(site, f"{where}/artifacts/{{artifact_id}}", download_artifact),
-    )
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/executions/{execution_id}")
 async def show_execution(request: InboxRequest) -> Response:
-    return await _render_execution(request, "execution.html")
+    execution = await find_execution(request)
+
+    async def build() -> Values:
+        return await _build_values(request, execution)
+
+    return await request.render_live("execution.html", "_execution.html", str(execution.version), build)
 
 
-async def show_timeline(request: InboxRequest) -> Response:
-    """The part of the page that changes; 204 if the page already shows the current version."""
-    return await _render_execution(request, "_execution.html", seen=request.http.query_params.get("seen"))
-
-
+@ROUTES.page("/executions/{execution_id}/artifacts/{artifact_id}")
 async def download_artifact(request: InboxRequest) -> Response:
     """The bytes of a large result, as a file: a browser must not run what a tool returned."""
     execution = await find_execution(request)
-    artifact_id = request.http.path_params["artifact_id"]
+    artifact_id = request.path("artifact_id")
     return _send_file((await request.service.read_artifact(execution.thread_id, artifact_id, principal=None)).data)
 
 
+@ROUTES.page("/executions/{execution_id}/calls/{call_id}")
 async def download_call(request: InboxRequest) -> Response:
     """What a call was given and what it returned, as a JSON file."""
     execution = await find_execution(request)
     try:
-        call = execution.call(request.http.path_params["call_id"])
+        call = execution.call(request.path("call_id"))
     except IllegalTransition:
         raise NotFound("this execution has no such call") from None
     return _send_file(msgspec.json.encode({"arguments": call.arguments, "result": call.value}))
@@ -117,7 +108,7 @@ def _send_file(data: bytes) -> Response:
 
 async def find_execution(request: InboxRequest) -> ExecutionState:
     """Return the execution of the address. Raises `NotFound`."""
-    execution_id = request.http.path_params["execution_id"]
+    execution_id = request.path("execution_id")
     if await request.service.engine.store.header(execution_id) is None:
         raise NotFound("no execution has this id")
     return await request.service.engine.find(execution_id)
@@ -129,10 +120,8 @@ async def find_later(request: InboxRequest, execution: ExecutionState) -> str | 
     return None if newest == execution.execution_id else newest
 
 
-async def _render_execution(request: InboxRequest, template: str, seen: str | None = None) -> Response:
-    execution = await find_execution(request)
-    if seen == str(execution.version):
-        return Response(status_code=204)
+async def _build_values(request: InboxRequest, execution: ExecutionState) -> Values:
+    """What the page shows besides its token."""
     store = request.service.engine.store
     headers = await store.thread(execution.thread_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
@@ -140,40 +129,36 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
     entries = [_build_timeline_entry(found, people) for found in build_observations(recorded, execution)]
     graph = PlanGraph(rows=(), links=()) if execution.plan is None else build_graph(execution.plan, execution)
     is_newest = headers[-1].execution_id == execution.execution_id
-    return request.render_page(
-        template,
-        execution=execution,
-        summary=graph.summary,
-        view=build_plan_view(execution, graph, is_newest=is_newest, people=people),
-        graph=Markup(draw_for_page(graph)) if graph.rows else "",
-        owner=escape_text(execution.principal),
-        host=format_host(execution.host or ""),
-        output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
-        entries=entries[-MAX_ENTRIES:],
-        left_out=max(0, len(entries) - MAX_ENTRIES),
-        waiting=[s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
-        relatives=_list_relatives(headers, execution),
+    return {
+        "execution": execution,
+        "summary": graph.summary,
+        "view": build_plan_view(execution, graph, is_newest=is_newest, people=people),
+        "graph": Markup(draw_for_page(graph)) if graph.rows else "",
+        "owner": escape_text(execution.principal),
+        "host": format_host(execution.host or ""),
+        "output": escape_text((execution.synthesis or "")[:AGENT_CHARS]),
+        "entries": entries[-MAX_ENTRIES:],
+        "left_out": max(0, len(entries) - MAX_ENTRIES),
+        "waiting": [s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
+        "relatives": _list_relatives(headers, execution),
         # The saved plan stands among the facts.
-        lineage=[fact for fact in list_lineage_facts(build_lineage(execution)) if fact.name != SAVED_PLAN],
-        branches=await find_branches(request.service.engine, execution),
-        key=token_urlsafe(12),
-        seen=str(execution.version),
-        is_shared=request.site.is_shared,
-    )
+        "lineage": [fact for fact in list_lineage_facts(build_lineage(execution)) if fact.name != SAVED_PLAN],
+        "key": request.new_key(),
+        "is_shared": request.site.is_shared,
+    }
 
 
-def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> list[tuple[str, str, datetime, bool]]:
-    """The other executions of the thread: ids, statuses, last changes, and whether this one goes on from it."""
-    others = [header for header in headers if header.execution_id != execution.execution_id]
-    return [
-        (
-            header.execution_id,
-            header.status,
-            to_utc(header.updated_at),
-            header.execution_id == execution.retry_of,
-        )
-        for header in others[-MAX_RELATIVES:]
-    ]
+def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> list[tuple[str, str, datetime, str]]:
+    """The other executions of the thread: ids, statuses, last changes, and how each is related to this one."""
+    relation, relatives = "", list[tuple[str, str, datetime, str]]()
+    for header in headers:
+        if header.execution_id == execution.execution_id:
+            relation = "later"
+            continue
+        is_source = header.execution_id == execution.retry_of
+        words = "this run goes on from it" if is_source else relation
+        relatives.append((header.execution_id, header.status, to_utc(header.updated_at), words))
+    return relatives[-MAX_RELATIVES:]
 
 
 def _build_timeline_entry(found: Observation, people: Collection[str]) -> TimelineEntry:

@@ -1,11 +1,10 @@
 """The pages of standing grants: a person makes one while approving a call, and ends one with a button."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 from pydantic import JsonValue
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES, list_properties
 from planwarden.agent.common.errors import InvalidArguments
@@ -19,13 +18,11 @@ from planwarden.server.inbox.allowing import (
     is_number,
     read_titles,
 )
-from planwarden.server.inbox.forms import derive_key
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
-from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
-from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import derive_key
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES = 10
@@ -41,16 +38,10 @@ class ListedGrant(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[tuple[str, ValueView], ...]
 
 
-def build_grant_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    question = f"{INBOX_PATH}/suspensions/{{suspension_id}}/grant"
-    return (
-        page_route(site, f"{INBOX_PATH}/grants", show_grants),
-        form_route(site, f"{INBOX_PATH}/grants/{{grant_id}}/revoke", revoke_grant),
-        page_route(site, question, show_grant_form),
-        form_route(site, f"{question}/make", make_grant),
-    )
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/grants")
 async def show_grants(request: InboxRequest) -> Response:
     titles, listing = await read_titles(request.service), request.service.grants.list
     # However many have ended, those that allow something are listed.
@@ -63,15 +54,18 @@ async def show_grants(request: InboxRequest) -> Response:
     )
 
 
+@ROUTES.form("/grants/{grant_id}/revoke")
 async def revoke_grant(request: InboxRequest) -> Response:
-    await request.service.grants.revoke(request.http.path_params["grant_id"], build_authority(request))
+    await request.service.grants.revoke(request.path("grant_id"), build_authority(request))
     return request.redirect("/grants")
 
 
+@ROUTES.page("/suspensions/{suspension_id}/grant")
 async def show_grant_form(request: InboxRequest) -> Response:
     return _render_grant_form(request, await _find_grantable_question(request))
 
 
+@ROUTES.form("/suspensions/{suspension_id}/grant/make")
 async def make_grant(request: InboxRequest) -> Response:
     """Approve the call that the question is about, and allow calls like it."""
     record = await _find_grantable_question(request)

@@ -4,7 +4,6 @@ It is the only page that writes a plan. What is written is what the page showed:
 file that it was shown with shows the new file, and writes nothing. A model has no session here.
 """
 
-import hashlib
 import re
 from collections.abc import Sequence
 
@@ -12,15 +11,20 @@ import anyio.to_thread
 import msgspec
 from pydantic import JsonValue
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.inbox.answering import Remark, capitalize
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.execution import find_execution
-from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
-from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.request import (
+    BadForm,
+    InboxRequest,
+    PageRoutes,
+    Remark,
+    capitalize,
+    describe_refusal,
+    hash_draft,
+    http_status,
+)
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.keeping import (
@@ -54,11 +58,6 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     comment: str
     text: str
 
-    @property
-    def digest(self) -> str:
-        """Of what would be written."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
     def is_kept(self, found: PlanCatalogue) -> bool:
         """There is a plan of this name with exactly this content, such as that of the same form sent before."""
         known = found.get(self.name)
@@ -66,17 +65,17 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
         return known is not None and known.document == expected and (known.title or "") == self.title
 
 
-def build_keep_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{INBOX_PATH}/executions/{{execution_id}}/keep"
-    return (page_route(site, where, show_keep_form), form_route(site, f"{where}/write", keep_plan))
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/executions/{execution_id}/keep")
 async def show_keep_form(request: InboxRequest) -> Response:
     execution = await _find_keepable(request)
     title = suggest_title(execution.goal)
     return _render(request, execution, _build_draft(request, execution, _suggest_name(title), title, ""))
 
 
+@ROUTES.form("/executions/{execution_id}/keep/write")
 async def keep_plan(request: InboxRequest) -> Response:
     """Write the file that the page showed, or show the one that the form describes now."""
     verdict = request.form_value("decision")
@@ -95,10 +94,10 @@ async def keep_plan(request: InboxRequest) -> Response:
         check_new_name(found, draft.name)
     except UsageError as error:
         return _render(request, execution, draft, name_fault=capitalize(escape_text(error.message)), status=422)
-    if verdict == "preview":
-        return _render(request, execution, draft)
-    if request.form_value("seen") != draft.digest:
-        return _render(request, execution, draft, Remark(text=OTHER_FILE), status=409)
+    other = (Remark(text=OTHER_FILE), 409) if verdict == "keep" else (None, 200)
+    page = request.confirm(draft.text, lambda _: _render(request, execution, draft, other[0], status=other[1]))
+    if page is not None:
+        return page
     folder = request.site.settings.home / PLAN_FOLDER
     try:
         await anyio.to_thread.run_sync(write_plan, folder, draft.name, draft.document, draft.comment)
@@ -106,8 +105,8 @@ async def keep_plan(request: InboxRequest) -> Response:
         # A form that came twice at once has written the same file meanwhile.
         if draft.is_kept(await request.service.look_at_plans()):
             return request.redirect(f"/saved/{draft.name}")
-        remark = Remark(text=f"{capitalize(escape_text(error.message))}. Nothing was written.", tone="bad")
-        return _render(request, execution, draft, remark, status=http_status(error))
+        refusal = describe_refusal(error, "Nothing was written.")
+        return _render(request, execution, draft, refusal, status=http_status(error))
     return request.redirect(f"/saved/{draft.name}")
 
 
@@ -164,7 +163,7 @@ def _render(
         inputs=[_show_input(number, found, draft.chosen) for number, found in enumerate(draft.proposed)],
         file=ValueView(draft.text.rstrip("\n")),
         folder=escape_text(str(request.site.settings.home / PLAN_FOLDER)),
-        seen=draft.digest,
+        seen=hash_draft(draft.text),
     )
 
 

@@ -13,12 +13,15 @@ from starlette.routing import BaseRoute, Route
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.request import InboxRequest, form_route, http_status, read_form, run_with_error_page
+from planwarden.server.inbox.request import InboxRequest, PageRoutes, http_status, read_form, run_with_error_page
 from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
 from planwarden.server.inbox.site import InboxSite, render
 
 _OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
 """The only pages to which a login may redirect: those of the inbox."""
+
+
+_ROUTES = PageRoutes()
 
 
 def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
@@ -28,10 +31,7 @@ def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
         return await run_with_error_page(request, run)
 
-    return (
-        Route(f"{INBOX_PATH}/pair", pair, methods=["GET", "POST"]),
-        form_route(site, f"{INBOX_PATH}/end", _end_session),
-    )
+    return (Route(f"{INBOX_PATH}/pair", pair, methods=["GET", "POST"]), *_ROUTES.build(site))
 
 
 async def _show_form(site: InboxSite, request: Request) -> Response:
@@ -67,6 +67,7 @@ async def _redeem_code(site: InboxSite, request: Request) -> Response:
     return response
 
 
+@_ROUTES.form("/end")
 async def _end_session(request: InboxRequest) -> Response:
     everywhere = request.form_value("everywhere") == "yes"
     access = request.site.access()

@@ -10,22 +10,17 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec.structs import asdict
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
-from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.agent.ports.store import Store
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.question_view import format_age
-from planwarden.server.inbox.request import BadForm, InboxRequest, build_token, page_route
-from planwarden.server.inbox.site import InboxSite
-from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
+from planwarden.server.inbox.saved.schedule_view import list_schedules
+from planwarden.server.views.facts import escape_text, shorten_text
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.states import FORMER, STATUSES
 from planwarden.server.views.voices import format_host
-from planwarden.storage.ports.schedules import HasSchedules
 
 PAGE_SIZE = 25
 TITLE_CHARS = 160
@@ -90,37 +85,13 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[tuple[str, str], ...]
 
 
-def build_plan_list_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{INBOX_PATH}/plans"
-    return (page_route(site, where, show_plans), page_route(site, f"{where}/list", show_plans_part))
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/plans")
 async def show_plans(request: InboxRequest) -> Response:
-    wanted = _read_filter(request)
-    store, tools = request.service.engine.store, request.service.engine.tools
-    hosts = (*await store.list_hosts(), wanted.host)
-    names = (*(definition.name for definition in tools.definitions()), wanted.tool)
-    choices = Choices(
-        states=tuple((state, state) for state in STATUSES), tools=_build_options(names), hosts=_build_options(hosts)
-    )
-    return await _render(request, "plans.html", wanted, choices=choices)
-
-
-async def show_plans_part(request: InboxRequest) -> Response:
-    """The list without the page around it, for the page's refresh; 204 if the page already shows this list."""
-    wanted = _read_filter(request)
-    return await _render(request, "_plans.html", wanted, seen=request.http.query_params.get("seen"))
-
-
-async def _render(
-    request: InboxRequest,
-    template: str,
-    wanted: PlanFilter,
-    *,
-    seen: str | None = None,
-    choices: Choices | None = None,
-) -> Response:
-    store, after = request.service.engine.store, request.http.query_params.get("after") or None
+    wanted, after = _read_filter(request), request.query("after") or None
+    store = request.service.engine.store
     listed = await store.list_executions(
         ExecutionFilter(
             search=wanted.q,
@@ -132,36 +103,43 @@ async def _render(
         limit=PAGE_SIZE,
         cursor=after,
     )
-    next_runs = await _list_next_runs(store) if wanted.is_empty and after is None else ()
+    next_runs = await _list_next_runs(request) if wanted.is_empty and after is None else ()
+
+    async def build() -> Values:
+        now = store.clock.now()
+        return {
+            "rows": [_build_row(build_line(row), now) for row in listed.rows],
+            "next_cursor": listed.next_cursor,
+            "next_runs": next_runs,
+            "wanted": wanted,
+            "plan": shorten_text(wanted.plan, TITLE_CHARS),
+            "query": wanted.to_query(),
+            "after": after,
+            "choices": None if request.is_refresh else await _build_choices(request, wanted),
+        }
+
     # The time that passes is no news.
-    token = build_token((listed, next_runs))
-    if seen == token:
-        return Response(status_code=204)
-    now = store.clock.now()
-    return request.render_page(
-        template,
-        rows=[_build_row(build_line(row), now) for row in listed.rows],
-        next_cursor=listed.next_cursor,
-        next_runs=next_runs,
-        wanted=wanted,
-        plan=_shorten(wanted.plan),
-        query=wanted.to_query(),
-        after=after,
-        seen=token,
-        choices=choices,
+    return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
+
+
+async def _build_choices(request: InboxRequest, wanted: PlanFilter) -> Choices:
+    store, tools = request.service.engine.store, request.service.engine.tools
+    hosts = (*await store.list_hosts(), wanted.host)
+    names = (*(definition.name for definition in tools.definitions()), wanted.tool)
+    return Choices(
+        states=tuple((state, state) for state in STATUSES), tools=_build_options(names), hosts=_build_options(hosts)
     )
 
 
 def _read_filter(request: InboxRequest) -> PlanFilter:
     """Raises `BadForm` for a state that there is not."""
-    given = request.http.query_params
-    state = given.get("state", "")
+    state = request.query("state")
     wanted = PlanFilter(
-        q=given.get("q", "").strip()[:MAX_WORD_CHARS],
+        q=request.query("q").strip()[:MAX_WORD_CHARS],
         state=FORMER.get(state, state),
-        host=given.get("host", "")[:NAME_CHARS],
-        tool=given.get("tool", "")[:NAME_CHARS],
-        plan=given.get("plan", "")[:NAME_CHARS],
+        host=request.query("host")[:NAME_CHARS],
+        tool=request.query("tool")[:NAME_CHARS],
+        plan=request.query("plan")[:NAME_CHARS],
     )
     if wanted.state and wanted.state not in STATUSES:
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")
@@ -170,7 +148,7 @@ def _read_filter(request: InboxRequest) -> PlanFilter:
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Each value once, sorted, with how it is shown."""
-    return tuple((value, _shorten(value)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
+    return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
 
 
 def _build_row(line: ExecutionLine, now: float) -> PlanRow:
@@ -178,10 +156,10 @@ def _build_row(line: ExecutionLine, now: float) -> PlanRow:
         execution_id=line.execution_id,
         state=line.state,
         words=line.describe_state(),
-        title=_shorten(line.title),
+        title=shorten_text(line.title, TITLE_CHARS),
         is_quoted=line.is_quoted,
         progress=line.describe_progress(),
-        saved_plan=_shorten(line.saved_plan or ""),
+        saved_plan=shorten_text(line.saved_plan or "", TITLE_CHARS),
         plan_query=urlencode({"plan": line.saved_plan or ""}),
         host=format_host(line.host or ""),
         question=line.suspension_id,
@@ -191,21 +169,11 @@ def _build_row(line: ExecutionLine, now: float) -> PlanRow:
     )
 
 
-def _shorten(text: str) -> str:
-    shown = escape_text(text)
-    return shown if len(shown) <= TITLE_CHARS else f"{cut_text(shown, TITLE_CHARS)}…"
-
-
-async def _list_next_runs(store: Store) -> tuple[NextRun, ...]:
+async def _list_next_runs(request: InboxRequest) -> tuple[NextRun, ...]:
     """The next ones, earliest first. Damaged schedules must not hide the plans: their own page says what is wrong."""
-    if not isinstance(store, HasSchedules):
-        return ()
-    try:
-        schedules = await store.schedules.all()
-    except StoreError:
-        return ()
+    schedules, _ = await list_schedules(request.service)
     waiting = sorted((found.next_at, found.plan) for found in schedules if found.paused_at is None)
     return tuple(
-        NextRun(plan=_shorten(plan), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
+        NextRun(plan=shorten_text(plan, TITLE_CHARS), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
         for next_at, plan in waiting[:MAX_NEXT_RUNS]
     )

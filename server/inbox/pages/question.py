@@ -5,39 +5,34 @@ transaction that records the decision. A person who edits arguments approves the
 the difference.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.server.inbox.answering import (
     APPROVING,
-    Remark,
     build_fault_remark,
     build_fields,
-    build_status_values,
-    capitalize,
     find_asked,
     read_reason,
     record_answer,
     render_question,
+    render_status,
 )
-from planwarden.server.inbox.forms import FilledForm, InputField, fill_form, is_changed, read_answer, refill_form
+from planwarden.server.inbox.forms import FilledForm, fill_form, is_changed, read_answer, refill_form
 from planwarden.server.inbox.keys.signing import can_sign
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages.rows import decide_rows
-from planwarden.server.inbox.questions import QuestionRecord, build_question_token
-from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
-from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.questions import QuestionRecord
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import Field
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")
 _ORDER = "the order of the steps"
@@ -54,28 +49,17 @@ class _PlanEdit(msgspec.Struct, frozen=True, kw_only=True):
     """Why the text is no plan, escaped."""
 
 
-def build_question_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    path = f"{INBOX_PATH}/suspensions/{{suspension_id}}"
-    return (
-        page_route(site, path, show_question),
-        page_route(site, f"{path}/standing", show_status),
-        form_route(site, f"{path}/decision", decide),
-    )
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/suspensions/{suspension_id}")
 async def show_question(request: InboxRequest) -> Response:
-    return await render_question(request, await find_asked(request))
-
-
-async def show_status(request: InboxRequest) -> Response:
-    """The part of the page that shows the status; 204 if the page already shows the current one."""
+    """The page; when it refreshes itself, only the part that shows the status."""
     record = await find_asked(request)
-    if request.http.query_params.get("seen") == build_question_token(record):
-        return Response(status_code=204)
-    was_open = request.http.query_params.get("open") == "yes"
-    return request.render_page("_status.html", **await build_status_values(request, record), is_news=was_open)
+    return await (render_status(request, record) if request.is_refresh else render_question(request, record))
 
 
+@ROUTES.form("/suspensions/{suspension_id}/decision")
 async def decide(request: InboxRequest) -> Response:
     """Approve, reject, or show the difference first."""
     record = await find_asked(request)
@@ -122,19 +106,20 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
     if faults:
         text = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}"
         return await render_question(request, record, Remark(text=text, tone="bad"), filled=filled, status=422)
-    seen = _hash_edits(record.view.digest, completed)
-    if verdict == "approve" and request.form_value("seen") == seen:
-        decision = Decision(approved=True, reason=read_reason(request), modified_args=completed)
-        return await record_answer(request, record, decision)
-    return request.render_page(
-        "changes.html",
-        question=record.view,
-        changes=find_changes(before, completed),
-        edited=canonical_json(completed),
-        seen=seen,
-        reason=request.form_value("reason"),
-        can_sign=can_sign(request, record),
+    page = request.confirm(
+        [record.view.digest, completed],
+        lambda seen: request.render_page(
+            "changes.html",
+            question=record.view,
+            changes=find_changes(before, completed),
+            edited=canonical_json(completed),
+            seen=seen,
+            reason=request.form_value("reason"),
+            can_sign=can_sign(request, record),
+        ),
     )
+    decision = Decision(approved=True, reason=read_reason(request), modified_args=completed)
+    return page or await record_answer(request, record, decision)
 
 
 async def _review(
@@ -152,25 +137,25 @@ async def _review(
             )
         remark = Remark(text="You changed nothing.", tone="plain") if verdict == "review" else None
         return await render_question(request, record, remark)
-    seen = _hash_edits(f"{record.view.digest}\0plan", edit.plan)
-    if verdict == "approve" and request.form_value("seen") == seen:
-        decision = Decision(approved=True, reason=read_reason(request), content={"plan": edit.plan})
-        try:
-            return await record_answer(request, record, decision)
-        except (InvalidPlan, InvalidArguments, LimitExceeded) as error:
-            remark = Remark(text=capitalize(escape_text(error.message)), tone="bad")
-            return await render_question(request, record, remark, plan=edit.text, status=422)
     if verdict == "edit":
         return await render_question(request, record, plan=edit.text)
-    return request.render_page(
-        "changes.html",
-        question=record.view,
-        changes=edit.changes,
-        edited=canonical_json(edit.plan),
-        seen=seen,
-        reason=request.form_value("reason"),
-        can_sign=False,
+    page = request.confirm(
+        [record.view.digest, edit.plan],
+        lambda seen: request.render_page(
+            "changes.html",
+            question=record.view,
+            changes=edit.changes,
+            edited=canonical_json(edit.plan),
+            seen=seen,
+            reason=request.form_value("reason"),
+            can_sign=False,
+        ),
     )
+    try:
+        decision = Decision(approved=True, reason=read_reason(request), content={"plan": edit.plan})
+        return page or await record_answer(request, record, decision)
+    except (InvalidPlan, InvalidArguments, LimitExceeded) as error:
+        return await render_question(request, record, describe_refusal(error), plan=edit.text, status=422)
 
 
 def _read_plan_edit(text: str, before: dict[str, JsonValue]) -> _PlanEdit:
@@ -227,7 +212,7 @@ async def _reconcile(request: InboxRequest, record: QuestionRecord) -> Response:
     return await record_answer(request, record, Decision(approved=True, content=content))
 
 
-def _read_edits(request: InboxRequest, fields: Sequence[InputField], before: Mapping[str, JsonValue]) -> FilledForm:
+def _read_edits(request: InboxRequest, fields: Sequence[Field], before: Mapping[str, JsonValue]) -> FilledForm:
     """The values of the inputs, or those that the page with the difference sends; arguments without an input stay."""
     edited = request.form_value("edited")
     if not edited:
@@ -238,8 +223,3 @@ def _read_edits(request: InboxRequest, fields: Sequence[InputField], before: Map
     if not isinstance(values, dict):
         raise BadForm
     return refill_form(fields, values)
-
-
-def _hash_edits(digest: str, arguments: dict[str, JsonValue]) -> str:
-    """Only the page with the difference holds this hash, so a person cannot approve edits before that page."""
-    return hashlib.sha256(f"{digest}\0{canonical_json(arguments)}".encode()).hexdigest()

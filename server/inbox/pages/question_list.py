@@ -1,19 +1,14 @@
 """The pages of several questions: the open ones, the chosen ones to decide together, and the closed ones."""
 
-from collections.abc import Sequence
-
 import msgspec
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
 from planwarden.server.inbox.decision import record_decision
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.question_view import QuestionView
 from planwarden.server.inbox.questions import build_views, find_question, list_decided, list_waiting
-from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
-from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values
 from planwarden.server.notifications.messages import describe_question
 
 MAX_TOGETHER = 50
@@ -28,32 +23,32 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     tone: str
 
 
-def build_list_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    return (
-        page_route(site, INBOX_PATH, show_waiting),
-        page_route(site, f"{INBOX_PATH}/", show_waiting),
-        page_route(site, f"{INBOX_PATH}/waiting", show_waiting_part),
-        page_route(site, f"{INBOX_PATH}/history", show_history),
-        page_route(site, f"{INBOX_PATH}/review", show_review),
-        form_route(site, f"{INBOX_PATH}/review/decision", decide_together),
-    )
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("", "/")
 async def show_waiting(request: InboxRequest) -> Response:
-    return await _render_waiting(request, "waiting.html")
+    listed = await list_waiting(request.service, _read_cursor(request))
+
+    async def build() -> Values:
+        return {
+            "listed": listed,
+            "questions": await build_views(request.service, listed),
+            "notices": {found.question.suspension_id: describe_question(state, found) for state, found in listed.found},
+            "after": _read_cursor(request),
+        }
+
+    return await request.render_live("waiting.html", "_waiting.html", listed.build_token(), build)
 
 
-async def show_waiting_part(request: InboxRequest) -> Response:
-    """The list without the page around it, for the page's refresh; 204 if the page already shows this list."""
-    return await _render_waiting(request, "_waiting.html", seen=request.http.query_params.get("seen"))
-
-
+@ROUTES.page("/history")
 async def show_history(request: InboxRequest) -> Response:
     listed = await list_decided(request.service, _read_cursor(request))
     questions = await build_views(request.service, listed)
     return request.render_page("history.html", listed=listed, questions=questions, after=_read_cursor(request))
 
 
+@ROUTES.page("/review")
 async def show_review(request: InboxRequest) -> Response:
     """Show every call of the chosen questions completely, before one decision about all of them."""
     chosen = list(dict.fromkeys(request.http.query_params.getlist("id")))
@@ -79,6 +74,7 @@ async def show_review(request: InboxRequest) -> Response:
     return request.render_page("review.html", ready=ready, single=single, gone=gone)
 
 
+@ROUTES.form("/review/decision")
 async def decide_together(request: InboxRequest) -> Response:
     """Apply one decision to each checked question; a failure of one does not affect the others."""
     verdict, chosen = request.form_value("decision"), request.form.get("decide", ())
@@ -119,22 +115,5 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
     )
 
 
-async def _render_waiting(request: InboxRequest, template: str, *, seen: str | None = None) -> Response:
-    listed = await list_waiting(request.service, _read_cursor(request))
-    token = listed.build_token()
-    if seen == token:
-        return Response(status_code=204)
-    questions = await build_views(request.service, listed)
-    notices = {found.question.suspension_id: describe_question(execution, found) for execution, found in listed.found}
-    return request.render_page(
-        template,
-        listed=listed,
-        questions=questions,
-        notices=notices,
-        after=_read_cursor(request),
-        seen=token,
-    )
-
-
 def _read_cursor(request: InboxRequest) -> str | None:
-    return request.http.query_params.get("after") or None
+    return request.query("after") or None

@@ -3,7 +3,6 @@
 Edits, and rows on pages that were not opened, are approved in a second step, on a page that says what it covers.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -14,7 +13,6 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.inbox.answering import (
     APPROVING,
-    Remark,
     build_fault_remark,
     read_reason,
     record_answer,
@@ -22,10 +20,9 @@ from planwarden.server.inbox.answering import (
 )
 from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.questions import QuestionRecord
-from planwarden.server.inbox.request import BadForm, InboxRequest
+from planwarden.server.inbox.request import BadForm, InboxRequest, Remark, describe_refusal
 from planwarden.server.inbox.row_choice import RowChoice, read_choice, read_page_number, split_rows
 from planwarden.server.inbox.row_view import list_edited_rows
-from planwarden.server.views.facts import escape_text
 from planwarden.server.views.row_ranges import format_ranges
 
 NOTHING_TICKED = "Tick the rows to approve, or reject all of them."
@@ -56,25 +53,29 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
     if verdict == "sign" and unseen:
         remark = Remark(text=ALL_BEFORE_SIGNING, tone="bad")
         return await render_question(request, record, remark, choice=choice, status=422)
-    if verdict in APPROVING and (not (unseen or edited) or request.form_value("seen") == _hash(record, choice)):
+    if verdict in APPROVING and not (unseen or edited):
         return await _approve(request, record, choice, chosen, edited)
     if not (unseen or edited or choice.left_out):
         remark = Remark(text="You changed no row.", tone="plain")
         return await render_question(request, record, remark, choice=choice)
-    return request.render_page(
-        "row_changes.html",
-        question=record.view,
-        choice=choice,
-        edited=list_edited_rows(record.suspension, choice),
-        chosen=len(chosen),
-        count=len(rows),
-        unseen=len(unseen),
-        unseen_text=format_ranges(unseen).replace(",", ", "),
-        left_out=choice.left_out_text.replace(",", ", "),
-        seen=_hash(record, choice),
-        reason=request.form_value("reason"),
-        can_sign=can_sign(request, record),
+    page = request.confirm(
+        [record.view.digest, choice.edits_text, choice.left_out_text],
+        lambda seen: request.render_page(
+            "row_changes.html",
+            question=record.view,
+            choice=choice,
+            edited=list_edited_rows(record.suspension, choice),
+            chosen=len(chosen),
+            count=len(rows),
+            unseen=len(unseen),
+            unseen_text=format_ranges(unseen).replace(",", ", "),
+            left_out=choice.left_out_text.replace(",", ", "),
+            seen=seen,
+            reason=request.form_value("reason"),
+            can_sign=can_sign(request, record),
+        ),
     )
+    return page or await _approve(request, record, choice, chosen, edited)
 
 
 async def _approve(
@@ -87,8 +88,7 @@ async def _approve(
     try:
         return await record_answer(request, record, decision, kept)
     except InvalidArguments as error:
-        remark = Remark(text=escape_text(error.message), tone="bad")
-        return await render_question(request, record, remark, choice=choice, status=422)
+        return await render_question(request, record, describe_refusal(error), choice=choice, status=422)
 
 
 def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:
@@ -101,9 +101,3 @@ def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> R
         raise BadForm
     rows = frozenset(range(pages[-1].stop))
     return replace(choice, left_out=rows if tick == "none" else frozenset()) if tick else None
-
-
-def _hash(record: QuestionRecord, choice: RowChoice) -> str:
-    """Only the page that says what is approved holds this hash, so nobody approves edits before that page."""
-    parts = (record.view.digest, choice.edits_text, choice.left_out_text)
-    return hashlib.sha256("\0rows\0".join(parts).encode()).hexdigest()

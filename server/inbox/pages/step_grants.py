@@ -4,12 +4,10 @@ It makes the grant of `planwarden grant add TOOL --plan NAME --step ID --uses-pe
 the plan as this run began with it.
 """
 
-from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 
 import msgspec
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.approval.grants import MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES
 from planwarden.agent.common.errors import InvalidArguments
@@ -23,12 +21,10 @@ from planwarden.server.inbox.allowing import (
     is_number,
     read_titles,
 )
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
-from planwarden.server.inbox.request import InboxRequest, form_route, page_route
+from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.inbox.row_choice import RowChoice, split_rows
 from planwarden.server.inbox.row_view import build_rows_view
-from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_value_source, format_last_day
@@ -49,19 +45,16 @@ class WrittenArgument(msgspec.Struct, frozen=True, kw_only=True):
     """Whose values it takes; empty where the plan writes the value itself."""
 
 
-def build_step_grant_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    question = f"{INBOX_PATH}/suspensions/{{suspension_id}}/allow-step"
-    return (
-        page_route(site, question, show_step_form),
-        form_route(site, f"{question}/make", make_step_grant),
-    )
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/suspensions/{suspension_id}/allow-step")
 async def show_step_form(request: InboxRequest) -> Response:
     record = await find_allowable(request)
     return await _render(request, record, await find_step(request, record))
 
 
+@ROUTES.form("/suspensions/{suspension_id}/allow-step/make")
 async def make_step_grant(request: InboxRequest) -> Response:
     """Approve all that the question asks, and allow the step's calls in later runs."""
     record = await find_allowable(request)

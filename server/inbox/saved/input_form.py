@@ -9,19 +9,19 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.inputs import fill_inputs
-from planwarden.server.inbox.forms import FilledForm, InputField, build_form_fields, fill_form, format_editable_json
-from planwarden.server.plans.inputs import Schema, list_input_fields
+from planwarden.server.inbox.forms import FilledForm, build_form_fields, fill_form
+from planwarden.server.inbox.request import Remark
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.fields import Field, JsonSchema, build_fields
 
 MORE_KEY = "more"
 """The field of inputs that the schema lets in without declaring them."""
-_MORE = InputField(
+_MORE = Field(
     key=MORE_KEY,
     name="",
     label="Other inputs",
     kind="json",
-    text="",
-    hint='The plan takes inputs besides those above: an object such as {"name": "value"}. May be left empty.',
+    schema={"description": 'More inputs that the plan takes: an object such as {"name": "value"}. May be left empty.'},
 )
 _OF_ALL = "inputs: "
 """Begins each fault of `fill_inputs`."""
@@ -43,35 +43,30 @@ class GivenInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_input_fields(
-    inputs: Schema | None, given: Mapping[str, JsonValue] = MappingProxyType({})
-) -> tuple[InputField, ...]:
+    inputs: JsonSchema | None, given: Mapping[str, JsonValue] = MappingProxyType({})
+) -> tuple[Field, ...]:
     """The fields of the plan's inputs, in their order; none for a plan that takes nothing.
 
     They begin with the values that a run was `given`, and with the plan's defaults.
     """
     if inputs is None:
         return ()
-    declared = list(list_input_fields(inputs))
-    fields: tuple[InputField, ...] = ()
+    declared = {field.name for field in build_fields(inputs)}
+    fields: tuple[Field, ...] = ()
     if declared:
-        properties: dict[str, JsonValue] = {
-            field.name: {**field.schema, "default": given[field.name]} if field.name in given else field.schema
-            for field in declared
-        }
-        required: list[JsonValue] = [field.name for field in declared if field.is_required]
         # A field with a default cannot be left out: the default would come back.
         fields = tuple(
             replace(field, is_required=field.is_required or field.is_present)
-            for field in build_form_fields({"type": "object", "properties": properties, "required": required})
+            for field in build_form_fields(inputs, {name: given[name] for name in given if name in declared})
         )
     takes_more = inputs.get("additionalProperties") not in (None, False) or bool(inputs.get("patternProperties"))
     if not takes_more:
         return fields
-    others = {name: value for name, value in given.items() if all(name != field.name for field in declared)}
-    return (*fields, replace(_MORE, text=format_editable_json(others)) if others else _MORE)
+    others = {name: value for name, value in given.items() if name not in declared}
+    return (*fields, replace(_MORE, is_present=bool(others), value=others))
 
 
-def read_given_inputs(inputs: Schema | None, fields: Sequence[InputField], sent: Mapping[str, str]) -> GivenInputs:
+def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], sent: Mapping[str, str]) -> GivenInputs:
     """What the form holds, checked by the plan's schema; every fault stands at its field where it has one."""
     filled = fill_form([field for field in fields if field.key != MORE_KEY], sent)
     values = dict(filled.values)
@@ -96,7 +91,7 @@ def _read_object(value: JsonValue) -> dict[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
 
-def _find_faults_of_more(fields: Sequence[InputField], value: JsonValue) -> dict[str, str]:
+def _find_faults_of_more(fields: Sequence[Field], value: JsonValue) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -106,12 +101,18 @@ def _find_faults_of_more(fields: Sequence[InputField], value: JsonValue) -> dict
     return {} if doubled is None else {MORE_KEY: f"{escape_text(doubled)} has a field of its own"}
 
 
-def keep_texts(fields: Sequence[InputField], sent: Mapping[str, str]) -> FilledForm:
+def build_fault_remark(given: GivenInputs) -> Remark:
+    """What is above a form that holds what the plan does not take."""
+    said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
+    return Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
+
+
+def keep_texts(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:
     """What was typed into the fields that are still there, without a check."""
     return FilledForm(texts={field.key: sent[field.key] for field in fields if field.key in sent})
 
 
-def _place_faults(fields: Sequence[InputField], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The faults by the key of their field, and those of no field."""
     at_fields: dict[str, str] = {}
     others: list[str] = []

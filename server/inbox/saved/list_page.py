@@ -1,14 +1,12 @@
 """The list of saved plans, with the schedules of each, and the files that cannot be used."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.request import InboxRequest, build_token, page_route
+from planwarden.server.inbox.request import InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.plan_view import (
     BrokenPlan,
     SavedPlanCard,
@@ -21,7 +19,6 @@ from planwarden.server.inbox.saved.schedule_view import (
     list_schedules,
     open_book,
 )
-from planwarden.server.inbox.site import InboxSite
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.facts import escape_text
@@ -43,24 +40,22 @@ class ListedPlan(msgspec.Struct, frozen=True, kw_only=True):
     more_schedules: int
 
 
-def build_saved_list_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    return (page_route(site, SAVED_PATH, show_saved_plans),)
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/saved")
 async def show_saved_plans(request: InboxRequest) -> Response:
-    """The list; its changing part alone for the page's refresh, or 204 if the page already shows it so."""
     catalogue = await request.service.look_at_plans()
     schedules, fault = await list_schedules(request.service)
     by_plan: dict[str, list[PlanSchedule]] = {}
     for schedule in schedules:
         by_plan.setdefault(schedule.plan, []).append(schedule)
-    asked = request.http.query_params
-    after = asked.get("after", "")
+    after, gone = request.query("after"), request.query("removed")
     following = [plan for plan in catalogue.plans if plan.name > after]
     shown = following[:PAGE_SIZE]
     lost = [found for name, group in by_plan.items() if catalogue.get(name) is None for found in group]
     broken = list_broken(catalogue)
-    values: dict[str, Any] = {
+    values: Values = {
         "plans": [await _build_row(request, build_plan_card(plan), by_plan.get(plan.name, [])) for plan in shown],
         "total": len(catalogue.plans),
         "after": after,
@@ -72,13 +67,12 @@ async def show_saved_plans(request: InboxRequest) -> Response:
         "folder": escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         "fault": fault,
     }
-    seen = build_token(values)
-    if asked.get("part") == "yes":
-        is_news = asked.get("seen") != seen
-        return request.render_page("_saved_list.html", seen=seen, **values) if is_news else Response(status_code=204)
-    gone = asked.get("removed", "")
     is_removed = bool(gone) and all(schedule.schedule_id != gone for schedule in schedules)
-    return request.render_page("saved.html", seen=seen, is_removed=is_removed, **values)
+
+    async def build() -> Values:
+        return {**values, "is_removed": is_removed}
+
+    return await request.render_live("saved.html", "_saved_list.html", build_token(values), build)
 
 
 def list_broken(catalogue: PlanCatalogue) -> list[BrokenPlan]:

@@ -14,9 +14,9 @@ from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.request import NotFound
 from planwarden.server.plans.folders import HOME
-from planwarden.server.plans.inputs import list_input_fields
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, shorten_text
+from planwarden.server.views.fields import build_fields
 from planwarden.server.views.forecast import Forecast
 
 VERSION_DIGITS = 12
@@ -95,13 +95,13 @@ async def find_shown_plan(service: Service, name: str) -> SavedPlan | BrokenPlan
 
 def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> SavedPlanCard:
     """What a page shows of the plan; its description is cut to `limit` characters."""
-    names = [field.name for field in list_input_fields(plan.inputs)]
-    shown = [_cut(name, 64) for name in names[:MAX_NAMED_INPUTS]]
+    names = [field.name for field in build_fields(plan.inputs)]
+    shown = [shorten_text(name, 64) for name in names[:MAX_NAMED_INPUTS]]
     return SavedPlanCard(
         name=plan.name,
-        title=_cut(_flow(plan.title or ""), 200),
-        description=_cut(_flow(plan.description or ""), limit),
-        source="your plans" if plan.source == HOME else _cut(plan.source, 200),
+        title=shorten_text(_flow(plan.title or ""), 200),
+        description=shorten_text(_flow(plan.description or ""), limit),
+        source="your plans" if plan.source == HOME else shorten_text(plan.source, 200),
         is_own=plan.source == HOME,
         path=escape_text(str(plan.path)),
         version=plan.digest[:VERSION_DIGITS],
@@ -113,7 +113,7 @@ def build_broken_plan(fault: PlanFault) -> BrokenPlan:
     return BrokenPlan(
         name=fault.name if is_plan_name(fault.name) else "",
         path=escape_text(str(fault.path)),
-        reason=_cut(fault.reason, REASON_CHARS),
+        reason=shorten_text(fault.reason, REASON_CHARS),
     )
 
 
@@ -125,7 +125,7 @@ async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, J
     except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
         if inputs is None and isinstance(error, InvalidArguments):
             return ForecastCard(summary="It depends on the inputs: fill them in, and press Forecast.")
-        return ForecastCard(summary="", fault=_cut(describe_fault(error), WHOLE_CHARS))
+        return ForecastCard(summary="", fault=shorten_text(describe_fault(error), WHOLE_CHARS))
     return build_forecast_card(found, plan.document)
 
 
@@ -142,14 +142,14 @@ def build_forecast_card(found: Forecast, document: Mapping[str, JsonValue]) -> F
         summary=_summarize(found),
         steps=tuple(
             StepPreview(
-                step_id=_cut(step.id, 200),
-                description=_cut(_flow(descriptions.get(step.id, "")), LISTED_CHARS),
-                tools=tuple(_cut(tool, 128) for tool in step.tools),
-                after=tuple(_cut(name, 64) for name in step.after),
+                step_id=shorten_text(step.id, 200),
+                description=shorten_text(_flow(descriptions.get(step.id, "")), LISTED_CHARS),
+                tools=tuple(shorten_text(tool, 128) for tool in step.tools),
+                after=tuple(shorten_text(name, 64) for name in step.after),
                 asks=tuple(_describe_asks(step.id, found)),
                 unknown=tuple(_describe_unknown(step.id, found)),
                 faults=tuple(
-                    f"{_cut(call.tool_name, 128)} would fail now: {_cut(call.why, REASON_CHARS)}"
+                    f"{shorten_text(call.tool_name, 128)} would fail now: {shorten_text(call.why, REASON_CHARS)}"
                     for call in found.impossible
                     if call.step_id == step.id
                 ),
@@ -157,7 +157,7 @@ def build_forecast_card(found: Forecast, document: Mapping[str, JsonValue]) -> F
             for step in shown
         ),
         left_out=len(found.steps) - len(shown),
-        warnings=tuple(_cut(warning, REASON_CHARS) for warning in found.warnings),
+        warnings=tuple(shorten_text(warning, REASON_CHARS) for warning in found.warnings),
     )
 
 
@@ -187,8 +187,8 @@ def _describe_unknown(step_id: str, found: Forecast) -> Iterator[str]:
         if call.step_id == step_id:
             manner = "only read" if call.risk == "read" else f"are {call.risk or 'of unknown risk'}"
             yield (
-                f"{_cut(call.tool_name, 128)} takes values of {_join(call.takes_from)}, so only the run will know whom "
-                f"it asks. Calls of this tool {manner}."
+                f"{shorten_text(call.tool_name, 128)} takes values of {_join(call.takes_from)}, so only the run will "
+                f"know whom it asks. Calls of this tool {manner}."
             )
 
 
@@ -202,14 +202,9 @@ def _read_descriptions(document: Mapping[str, JsonValue]) -> Iterator[tuple[str,
 
 
 def _join(names: Sequence[str]) -> str:
-    return ", ".join(_cut(name, 64) for name in names[:10])
+    return ", ".join(shorten_text(name, 64) for name in names[:10])
 
 
 def _flow(text: str) -> str:
     """The text of a file, whose lines end where its writer ran out of room, as one line."""
     return " ".join(text.split())
-
-
-def _cut(text: str, limit: int) -> str:
-    """The text, escaped, with at most about `limit` characters of it."""
-    return escape_text(text) if len(text) <= limit else f"{escape_text(text[:limit])}…"

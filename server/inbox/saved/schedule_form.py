@@ -5,19 +5,27 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.auth.principals import LOCAL
-from planwarden.server.inbox.answering import Remark
 from planwarden.server.inbox.forms import FilledForm
-from planwarden.server.inbox.request import BadForm, InboxRequest, NotFound, form_route, http_status, page_route
-from planwarden.server.inbox.saved.input_form import build_input_fields, keep_texts, read_given_inputs
-from planwarden.server.inbox.saved.list_page import SAVED_PATH
+from planwarden.server.inbox.request import (
+    BadForm,
+    InboxRequest,
+    NotFound,
+    PageRoutes,
+    Remark,
+    describe_refusal,
+    http_status,
+)
+from planwarden.server.inbox.saved.input_form import (
+    build_fault_remark,
+    build_input_fields,
+    keep_texts,
+    read_given_inputs,
+)
 from planwarden.server.inbox.saved.plan_view import BrokenPlan, build_plan_card, find_shown_plan
 from planwarden.server.inbox.saved.schedule_view import MISSED, OVERLAPS, open_book
-from planwarden.server.inbox.saved.start_page import build_fault_remark, build_form_key
-from planwarden.server.inbox.site import InboxSite
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.book import ScheduleRequest
 from planwarden.server.schedules.cron import CronTimes, find_zone
@@ -31,21 +39,21 @@ _OVERLAPS: Mapping[str, Overlap] = {"skip": "skip", "queue": "queue"}
 _MISSED: Mapping[str, MissedTicks] = {"latest": "latest", "none": "none"}
 
 
-def build_schedule_form_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{SAVED_PATH}/{{name}}/schedule"
-    return (page_route(site, where, show_schedule_form), form_route(site, f"{where}/add", add_schedule))
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/saved/{name}/schedule")
 async def show_schedule_form(request: InboxRequest) -> Response:
     return _render_form(request, await _find_plan(request))
 
 
+@ROUTES.form("/saved/{name}/schedule/add")
 async def add_schedule(request: InboxRequest) -> Response:
     """Add the schedule, or only show when it would tick. The same form sent twice adds one."""
     verdict = request.form_value("decision")
     if verdict not in ("add", "times"):
         raise BadForm
-    schedule_id = _derive_id(build_form_key(request, f"schedule {request.http.path_params['name']}"))
+    schedule_id = _derive_id(request.read_key(f"schedule {request.path('name')}"))
     book = open_book(request)
     if verdict == "add" and await _is_there(request, schedule_id):
         return request.redirect(f"/schedules/{schedule_id}?did=added")
@@ -76,13 +84,13 @@ async def add_schedule(request: InboxRequest) -> Response:
     try:
         await book.add(wanted, schedule_id)
     except UsageError as error:
-        remark = Remark(text=f"{escape_text(error.message)}. No schedule was added.", tone="bad")
-        return _render_form(request, found, remark, filled=given.filled, times=times, status=http_status(error))
+        refusal = describe_refusal(error, "No schedule was added.")
+        return _render_form(request, found, refusal, filled=given.filled, times=times, status=http_status(error))
     return request.redirect(f"/schedules/{schedule_id}?did=added")
 
 
 async def _find_plan(request: InboxRequest) -> SavedPlan:
-    found = await find_shown_plan(request.service, request.http.path_params["name"])
+    found = await find_shown_plan(request.service, request.path("name"))
     if isinstance(found, BrokenPlan):
         raise NotFound("the file of this saved plan cannot be used; its page says why")
     return found
@@ -130,7 +138,7 @@ def _render_form(
         remark=remark,
         plan=build_plan_card(found),
         digest=found.digest,
-        key=request.service.engine.ids.new() if is_new or status == 409 else request.form_value("key"),
+        key=request.new_key() if is_new or status == 409 else request.form_value("key"),
         fields=build_input_fields(found.inputs),
         filled=filled,
         cron=request.form_value("cron"),

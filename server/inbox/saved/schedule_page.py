@@ -4,106 +4,87 @@ After a button the page says what that did. It says so only of what is so now: t
 opened by anybody, at any time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import StaleRevision
-from planwarden.server.inbox.answering import Remark
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.request import BadForm, InboxRequest, build_token, form_route, page_route
-from planwarden.server.inbox.saved.schedule_view import (
-    RunLine,
-    ScheduleCard,
-    build_schedule_card,
-    open_book,
-)
-from planwarden.server.inbox.site import InboxSite
-from planwarden.storage.ports.schedules import MAX_RECENT
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, build_token
+from planwarden.server.inbox.saved.schedule_view import RunLine, ScheduleCard, build_schedule_card, open_book
+from planwarden.server.schedules.book import ScheduleBook
+from planwarden.storage.ports.schedules import MAX_RECENT, PlanSchedule
 
 SCHEDULES_PATH = f"{INBOX_PATH}/schedules"
 MAX_VERSION_DIGITS = 18
 STALE = "This schedule has changed since you looked at it. This page shows it as it is now; nothing more was started."
 
 
-def build_schedule_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{SCHEDULES_PATH}/{{schedule_id}}"
-    return (
-        page_route(site, where, show_schedule),
-        page_route(site, f"{where}/runs", show_runs),
-        form_route(site, f"{where}/pause", pause_schedule),
-        form_route(site, f"{where}/resume", resume_schedule),
-        form_route(site, f"{where}/run", run_schedule),
-        form_route(site, f"{where}/remove", remove_schedule),
-    )
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/schedules/{schedule_id}")
 async def show_schedule(request: InboxRequest) -> Response:
-    card = await _load_card(request)
-    return _render_schedule(request, card, _describe_done(request, card))
+    return await _render_schedule(request)
 
 
-async def show_runs(request: InboxRequest) -> Response:
-    """The part of the page that changes; 204 if the page already shows it so."""
-    card = await _load_card(request)
-    if request.http.query_params.get("seen") == build_token(card):
-        return Response(status_code=204)
-    return request.render_page("_schedule.html", schedule=card, seen=build_token(card))
-
-
+@ROUTES.form("/schedules/{schedule_id}/pause")
 async def pause_schedule(request: InboxRequest) -> Response:
-    schedule_id = await _find_id(request)
-    await open_book(request).pause(schedule_id)
-    return request.redirect(f"/schedules/{schedule_id}?did=paused")
+    return await _change(request, ScheduleBook.pause, "?did=paused")
 
 
+@ROUTES.form("/schedules/{schedule_id}/resume")
 async def resume_schedule(request: InboxRequest) -> Response:
-    schedule_id = await _find_id(request)
-    await open_book(request).resume(schedule_id)
-    return request.redirect(f"/schedules/{schedule_id}?did=resumed")
+    return await _change(request, ScheduleBook.resume, "?did=resumed")
 
 
+@ROUTES.form("/schedules/{schedule_id}/run")
 async def run_schedule(request: InboxRequest) -> Response:
     """Start a run as a tick at this moment would, once for the state that the page showed."""
     version = request.form_value("version")
     if not (version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS):
         raise BadForm
-    schedule_id = await _find_id(request)
+    book, schedule = await _find(request)
     try:
-        record = await open_book(request).run_now(schedule_id, version=int(version))
+        record = await book.run_now(schedule.schedule_id, version=int(version))
     except StaleRevision:
-        return _render_schedule(request, await _load_card(request), Remark(text=STALE), status=409)
+        return await _render_schedule(request, Remark(text=STALE), status=409)
     did = "did=queued" if record is None else f"did=ran&tick={record.tick_at}"
-    return request.redirect(f"/schedules/{schedule_id}?{did}")
+    return request.redirect(f"/schedules/{schedule.schedule_id}?{did}")
 
 
+@ROUTES.form("/schedules/{schedule_id}/remove")
 async def remove_schedule(request: InboxRequest) -> Response:
-    schedule_id = await _find_id(request)
-    await open_book(request).remove(schedule_id)
-    return request.redirect(f"/saved?removed={schedule_id}")
+    book, schedule = await _find(request)
+    await book.remove(schedule.schedule_id)
+    return request.redirect(f"/saved?removed={schedule.schedule_id}")
 
 
-async def _find_id(request: InboxRequest) -> str:
-    return (await open_book(request).find(request.http.path_params["schedule_id"])).schedule_id
-
-
-async def _load_card(request: InboxRequest) -> ScheduleCard:
-    book = open_book(request)
-    schedule = await book.find(request.http.path_params["schedule_id"])
-    return await build_schedule_card(request, book, schedule, MAX_RECENT)
-
-
-def _render_schedule(
-    request: InboxRequest, card: ScheduleCard, remark: Remark | None = None, *, status: int = 200
+async def _change(
+    request: InboxRequest, change: Callable[[ScheduleBook, str], Awaitable[object]], outcome: str
 ) -> Response:
-    return request.render_page("schedule.html", status=status, schedule=card, remark=remark, seen=build_token(card))
+    book, schedule = await _find(request)
+    await change(book, schedule.schedule_id)
+    return request.redirect(f"/schedules/{schedule.schedule_id}{outcome}")
+
+
+async def _find(request: InboxRequest) -> tuple[ScheduleBook, PlanSchedule]:
+    book = open_book(request)
+    return book, await book.find(request.path("schedule_id"))
+
+
+async def _render_schedule(request: InboxRequest, remark: Remark | None = None, *, status: int = 200) -> Response:
+    card = await build_schedule_card(request, *await _find(request), MAX_RECENT)
+
+    async def build() -> Values:
+        return {"status": status, "schedule": card, "remark": remark or _describe_done(request, card)}
+
+    return await request.render_live("schedule.html", "_schedule.html", build_token(card), build)
 
 
 def _describe_done(request: InboxRequest, card: ScheduleCard) -> Remark | None:
     """What the button did that led here; None if that is not how the schedule is now."""
-    asked = request.http.query_params
-    did = asked.get("did")
+    did = request.query("did")
     if did == "paused" and card.paused_at is not None:
         return Remark(text="Paused: it starts nothing until you resume it. Runs that it started go on.", tone="plain")
     if did == "resumed" and card.paused_at is None:
@@ -113,7 +94,7 @@ def _describe_done(request: InboxRequest, card: ScheduleCard) -> Remark | None:
     if did == "queued" and card.queued:
         return Remark(text="The last run is not finished; this one starts after it.", tone="plain")
     if did == "ran":
-        ran = next((run for run in card.runs if str(int(run.at.timestamp())) == asked.get("tick")), None)
+        ran = next((run for run in card.runs if str(int(run.at.timestamp())) == request.query("tick")), None)
         return None if ran is None else _describe_run(ran)
     return None
 

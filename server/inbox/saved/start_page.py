@@ -5,25 +5,24 @@ created, so a file that changed meanwhile starts nothing. The key is stored with
 starts one run, also in two processes.
 """
 
-import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
-from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import PlanChanged, UnknownPlan, UsageError
 from planwarden.agent.core.events import Starter
 from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.principals import LOCAL
-from planwarden.server.inbox.answering import Remark
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.forms import FilledForm
-from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
-from planwarden.server.inbox.saved.input_form import GivenInputs, build_input_fields, keep_texts, read_given_inputs
-from planwarden.server.inbox.saved.list_page import SAVED_PATH
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, http_status
+from planwarden.server.inbox.saved.input_form import (
+    build_fault_remark,
+    build_input_fields,
+    keep_texts,
+    read_given_inputs,
+)
 from planwarden.server.inbox.saved.plan_view import (
     WHOLE_CHARS,
     BrokenPlan,
@@ -33,7 +32,6 @@ from planwarden.server.inbox.saved.plan_view import (
     forecast_run,
 )
 from planwarden.server.inbox.saved.schedule_view import build_schedule_card, list_schedules, open_book
-from planwarden.server.inbox.site import InboxSite
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.facts import escape_text
 
@@ -41,27 +39,25 @@ SHOWN_SCHEDULES = 25
 DOUBLE_S = 30.0
 """A form that comes again within so many seconds was pressed twice; later, the person wants another run."""
 MAX_PERSON_CHARS = 100
-_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
-_OWN_FIELDS = frozenset({"csrf", "decision", "key"})
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
 
-def build_start_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{SAVED_PATH}/{{name}}"
-    return (page_route(site, where, show_saved_plan), form_route(site, f"{where}/start", start_saved_plan))
+ROUTES = PageRoutes()
 
 
+@ROUTES.page("/saved/{name}")
 async def show_saved_plan(request: InboxRequest) -> Response:
-    found = await find_shown_plan(request.service, request.http.path_params["name"])
+    found = await find_shown_plan(request.service, request.path("name"))
     return await _render_plan(request, found)
 
 
+@ROUTES.form("/saved/{name}/start")
 async def start_saved_plan(request: InboxRequest) -> Response:
     """Start the run or its rehearsal, or only say what a run with these inputs would ask."""
-    name, verdict = request.http.path_params["name"], request.form_value("decision")
+    name, verdict = request.path("name"), request.form_value("decision")
     if verdict not in ("start", "rehearse", "forecast"):
         raise BadForm
-    key = build_form_key(request, f"start {name} {verdict}")
+    key = request.read_key(f"start {name} {verdict}")
     if verdict != "forecast" and (known := await _find_known(request, name, key)) is not None:
         return known
     found = await find_shown_plan(request.service, name)
@@ -96,25 +92,6 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         remark = Remark(text=f"{escape_text(describe_fault(error))[:WHOLE_CHARS]} Nothing was started.", tone="bad")
         return await _render_plan(request, found, remark, filled=given.filled, status=http_status(error))
     return request.redirect(f"/executions/{execution.execution_id}")
-
-
-def build_form_key(request: InboxRequest, purpose: str) -> str:
-    """A key for what this form, filled in like this, does: sent again it is the same, with other values another one.
-
-    Raises:
-        BadForm: no page makes such a form.
-    """
-    made = request.form_value("key")
-    if _KEY.fullmatch(made) is None:
-        raise BadForm
-    sent: JsonValue = [[name, list(values)] for name, values in sorted(request.form.items()) if name not in _OWN_FIELDS]
-    return f"inbox:{hashlib.sha256(canonical_json([made, purpose, sent]).encode()).hexdigest()}"
-
-
-def build_fault_remark(given: GivenInputs) -> Remark:
-    """What is above a form that holds what the plan does not take."""
-    said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
-    return Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
 
 
 async def _find_known(request: InboxRequest, name: str, key: str) -> Response | None:
@@ -155,7 +132,7 @@ async def _render_plan(
     started: str | None = None,
 ) -> Response:
     """`inputs` are those that the forecast is for; `started` is the run that an old form has started."""
-    name = request.http.path_params["name"]
+    name = request.path("name")
     schedules, fault = await list_schedules(request.service)
     of_plan = [schedule for schedule in schedules if schedule.plan == name]
     book = open_book(request) if of_plan else None
@@ -178,7 +155,7 @@ async def _render_plan(
         status=status,
         plan=build_plan_card(found, WHOLE_CHARS),
         digest=found.digest,
-        key=request.service.engine.ids.new() if filled is None or status == 409 else request.form_value("key"),
+        key=request.new_key() if filled is None or status == 409 else request.form_value("key"),
         fields=build_input_fields(found.inputs),
         filled=filled,
         takes_inputs=found.inputs is not None,

@@ -8,7 +8,7 @@ The same question always has the same form.
 """
 
 import json
-from math import isfinite
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -24,7 +24,8 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_headline,
 )
 from planwarden.server.views.facts import count_hidden, escape_text, hash_text, is_shown_whole
-from planwarden.server.views.suspension import Suspension, read_titles
+from planwarden.server.views.fields import Field, build_field, read_flat_fields
+from planwarden.server.views.suspension import Suspension, find_title
 from planwarden.server.views.voices import hash_question
 
 MAX_EDITABLE = 20
@@ -41,7 +42,6 @@ _KEYWORDS: dict[str, frozenset[str]] = {
 }
 """Keywords that clients know, by type of field; the check of the whole answer covers all others."""
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
-_NUMBERS = ("number", "integer")
 _LABELS = frozenset({"title", "description"})
 _UNSEEN = frozenset(
     {"exclusiveMaximum", "exclusiveMinimum", "format", "maxLength", "minLength", "multipleOf", "pattern"}
@@ -79,6 +79,18 @@ def build_link(suspension: Suspension) -> ElicitationLink | None:
         "It does not fit here; all of it is on the page.",
     ]
     return ElicitationLink("\n".join([*lines, "A person decides on the page; accepting here only opens it."]), url)
+
+
+def build_elicitation(
+    suspension: Suspension,
+    *,
+    shows_forms: bool,
+    opens_links: bool,
+    form: Callable[[Suspension], ElicitationForm | None] | None = None,
+) -> Elicitation | None:
+    """A form, else the address of the question's page; None where the client can show neither."""
+    shown = (form or build_form)(suspension) if shows_forms else None
+    return shown or (build_link(suspension) if opens_links else None)
 
 
 def build_form(suspension: Suspension) -> ElicitationForm | None:
@@ -146,30 +158,16 @@ def _build_argument_fields(suspension: Suspension) -> dict[str, dict[str, JsonVa
     for name, value in call.arguments.items() if call is not None else ():
         kind = _find_json_type(value)
         if kind is not None and is_shown_whole(value) and not count_hidden(name) and len(name) <= 64:
-            title = _name_title(suspension.background.titles.get(name), name)
+            title = _name_title(suspension.background.titles.get(name, ""), name)
             found[ARGUMENT + name] = {"type": kind, "title": title or name, "default": value}
     return found if len(found) <= MAX_EDITABLE else {}
 
 
 def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """A number becomes a text field, because Codex 0.169.0 shows no fields at all of a form that has a number."""
-    if field["type"] not in _NUMBERS:
+    if field["type"] not in ("number", "integer"):
         return field
     return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
-
-
-def _parse_number(value: JsonValue, kind: JsonValue) -> JsonValue:
-    """Text typed for a number, as that number; any other value unchanged."""
-    if kind not in _NUMBERS or not isinstance(value, str):
-        return value
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    is_number = (isinstance(found, int) and not isinstance(found, bool)) or (
-        isinstance(found, float) and isfinite(found)
-    )
-    return found if is_number else value
 
 
 def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
@@ -178,7 +176,11 @@ def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, Jso
     from planwarden.agent.common.schema import Schema
 
     fields = _build_argument_fields(suspension)
-    edits = {name: _parse_number(value, fields[name]["type"]) for name, value in given.items() if name in fields}
+    edits = {
+        name: build_field(name, fields[name]).read_typed(value) if isinstance(value, str) else value
+        for name, value in given.items()
+        if name in fields
+    }
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
     if faults:
         raise InvalidArguments(f"the form's edited arguments are not usable: {'; '.join(faults[:5])}")
@@ -189,42 +191,38 @@ def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, Jso
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """The fields of a flat form whose fields are primitive and shown whole, labels escaped; None for any other form."""
-    properties, required = schema.get("properties"), schema.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list) or DECISION in properties:
+    """The fields of a flat form whose fields are shown whole, labels escaped; None for any other form."""
+    fields, required = read_flat_fields(schema), schema.get("required", [])
+    if fields is None or not isinstance(required, list):
         return None
-    fields: dict[str, JsonValue] = {}
-    for name, entry in properties.items():
-        field = _build_primitive_field(entry)
-        if field is None or count_hidden(name) or len(name) > MAX_LABEL_CHARS:
-            return None
-        title = _name_title(read_titles({"properties": {name: field}}).get(name), name)
-        fields[name] = field if title is None else {**field, "title": title}
-    names = [name for name in required if isinstance(name, str)]
-    return (fields, names) if all(name in fields for name in names) and len(names) == len(required) else None
+    shown = {field.name: part for field in fields if (part := _draw_answer_field(field)) is not None}
+    names = [name for name in required if isinstance(name, str) and name in shown]
+    is_whole = len(shown) == len(fields) and len(names) == len(required) and DECISION not in shown
+    return ({**shown}, names) if is_whole else None
 
 
-def _build_primitive_field(entry: JsonValue) -> dict[str, JsonValue] | None:
-    kind = entry.get("type") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in _KEYWORDS or "$ref" in entry:
+def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:
+    keywords = _KEYWORDS[str(field.schema["type"])]
+    if field.schema.keys() - keywords - _UNSEEN or count_hidden(field.name) or len(field.name) > MAX_LABEL_CHARS:
         return None
-    if entry.keys() - _KEYWORDS[kind] - _UNSEEN:
-        return None
-    field = {key: value for key, value in entry.items() if key in _KEYWORDS[kind]}
-    labels = {key: escape_text(str(field[key])) for key in _LABELS & field.keys()}
+    drawn = {key: value for key, value in field.schema.items() if key in keywords}
+    labels = {key: escape_text(str(drawn[key])) for key in _LABELS & drawn.keys()}
     if any(len(label) > MAX_LABEL_CHARS for label in labels.values()):
         return None
-    if field.get("format") not in _FORMATS:
-        field.pop("format", None)
-    choices, default = field.get("enum", []), field.get("default", "")
+    if drawn.get("format") not in _FORMATS:
+        drawn.pop("format", None)
+    choices, default = drawn.get("enum", []), drawn.get("default", "")
     if not isinstance(choices, list) or not all(isinstance(choice, str) and _is_plain(choice) for choice in choices):
         return None
-    return None if isinstance(default, str) and not _is_plain(default) else {**field, **labels}
+    if isinstance(default, str) and not _is_plain(default):
+        return None
+    title = _name_title(find_title(field.name, {**drawn, **labels}), field.name)
+    return {**drawn, **labels, **({} if title is None else {"title": title})}
 
 
-def _name_title(title: str | None, name: str) -> str | None:
+def _name_title(title: str, name: str) -> str | None:
     """The title that a schema claims with the name that it stands for; None without a title, or if both do not fit."""
-    label = "" if title is None else f"{escape_text(title)} ({name})"
+    label = f"{escape_text(title)} ({name})" if title else ""
     return label if 0 < len(label) <= MAX_LABEL_CHARS else None
 
 

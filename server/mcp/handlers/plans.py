@@ -35,11 +35,7 @@ async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResul
     given = request.arguments
     view = await request.service.run_goal(
         given["goal"],
-        thread_id=given.get("threadId"),
-        key=given.get("key"),
-        options=given.get("options"),
-        wait_seconds=0,
-        requester=request.requester,
+        **request.start,
         plan_only=plan_only,
     )
     return await wait_and_show_execution(request, view)
@@ -51,11 +47,7 @@ async def execute_plan(request: ToolRequest) -> CallToolResult:
         given.get("plan"),
         inputs=given.get("inputs"),
         goal=given.get("goal"),
-        thread_id=given.get("threadId"),
-        key=given.get("key"),
-        options=given.get("options"),
-        wait_seconds=0,
-        requester=request.requester,
+        **request.start,
     )
     return await wait_and_show_execution(request, view)
 
@@ -65,11 +57,7 @@ async def run_plan(request: ToolRequest) -> CallToolResult:
     view = await request.service.run_plan(
         given["name"],
         given.get("inputs"),
-        thread_id=given.get("threadId"),
-        key=given.get("key"),
-        options=given.get("options"),
-        wait_seconds=0,
-        requester=request.requester,
+        **request.start,
     )
     return await wait_and_show_execution(request, view)
 

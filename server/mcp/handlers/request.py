@@ -60,6 +60,18 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return Requester(self.principal, self.caller.client_id, host or None, self._read_chain())
 
     @property
+    def start(self) -> Mapping[str, Any]:
+        """What every call takes that starts an execution. Raises as `requester`."""
+        given = self.arguments
+        return {
+            "thread_id": given.get("threadId"),
+            "key": given.get("key"),
+            "options": given.get("options"),
+            "wait_seconds": 0,
+            "requester": self.requester,
+        }
+
+    @property
     def thread_id(self) -> str:
         return self.arguments["threadId"]
 

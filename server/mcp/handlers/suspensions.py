@@ -20,8 +20,7 @@ from planwarden.server.mcp.elicitation.exchange import (
 from planwarden.server.mcp.elicitation.forms import (
     Elicitation,
     ElicitationForm,
-    build_form,
-    build_link,
+    build_elicitation,
     compute_form_digest,
     read_decision,
 )
@@ -132,15 +131,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
     digest = request.nonces.read(request.principal, request.suspension_id, nonce, now)
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
-    authority = Authority(
-        assurance="client",
-        channel="app",
-        principal=request.principal,
-        digest=digest,
-        client_id=request.caller.client_id,
-        rendered=hash_question(question),
-    )
-    return await wait_and_show_execution(request, await _record_decision(request, decision, authority))
+    return await _decide_as_client(request, decision, "app", digest, hash_question(question))
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
@@ -161,6 +152,21 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
         f"suspension {request.suspension_id!r} was not decided: only the view that shows it to a person can decide it, "
         "and only once; call get_execution to show it again"
     )
+
+
+async def _decide_as_client(
+    request: ToolRequest, decision: Decision, channel: str, digest: str, rendered: str
+) -> CallToolResult:
+    """Record what a person decided in the client: about this digest, with `rendered` on the screen."""
+    authority = Authority(
+        assurance="client",
+        channel=channel,
+        principal=request.principal,
+        digest=digest,
+        client_id=request.caller.client_id,
+        rendered=rendered,
+    )
+    return await wait_and_show_execution(request, await _record_decision(request, decision, authority))
 
 
 async def _record_decision(request: ToolRequest, decision: Decision, authority: Authority) -> Execution:
@@ -191,11 +197,8 @@ async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution
 
 
 def _build_elicitation(request: ToolRequest, suspension: Suspension) -> Elicitation | None:
-    """A form, else the address of the question's page; None when this client can show neither."""
-    form = build_form(suspension) if can_show_forms(request.context) else None
-    if form is not None:
-        return form
-    return build_link(suspension) if can_open_links(request.context) else None
+    shows_forms, opens_links = can_show_forms(request.context), can_open_links(request.context)
+    return build_elicitation(suspension, shows_forms=shows_forms, opens_links=opens_links)
 
 
 async def _ask_person(
@@ -217,15 +220,7 @@ async def _apply_person_answer(request: ToolRequest, answer: ElicitationAnswer) 
     decision = read_decision(question, answer.content) if answer.action == "accept" else None
     if decision is None:
         return await _show_undecided(request, "did not decide in the form")
-    authority = Authority(
-        assurance="client",
-        channel="elicitation",
-        principal=request.principal,
-        digest=answer.digest,
-        client_id=request.caller.client_id,
-        rendered=compute_form_digest(question),
-    )
-    return await wait_and_show_execution(request, await _record_decision(request, decision, authority))
+    return await _decide_as_client(request, decision, "elicitation", answer.digest, compute_form_digest(question))
 
 
 async def _wait_for_page(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:

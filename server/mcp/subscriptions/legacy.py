@@ -8,23 +8,22 @@ Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resource
 
 import logging
 from contextlib import aclosing
-from typing import Any
 
 import anyio
-from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ResourceUpdated, ServerEvent, SubscriptionBus
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
+from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.lazy_service import LazyService
+from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
 from planwarden.server.mcp.subscriptions.topics import (
     MAX_TOPICS,
-    ResourceTopic,
+    Topic,
     TopicWatcher,
     find_connection,
+    find_or_start,
     find_topic,
 )
 
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """The pause after a failure."""
-
-ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class LegacySubscriptions:
@@ -46,14 +43,14 @@ class LegacySubscriptions:
 
     async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
         """Subscribes to a resource; subscribing twice is one subscription."""
-        try:
-            service = await ctx.lifespan_context.service()
-            subscriber = self._find_or_start_subscriber(ctx, service)
+        with translate_errors():
+            service, principal = await ctx.lifespan_context.service(), ctx.lifespan_context.principal()
+            subscriber = find_or_start(
+                ctx, self._subscribers, lambda: _Subscriber(ctx.session, service, principal, self._bus)
+            )
             if not await subscriber.add(str(params.uri)):
                 message = f"this connection has {MAX_TOPICS} subscriptions, which is the limit; unsubscribe first"
                 raise MCPError(code=INVALID_PARAMS, message=message)
-        except PlanwardenError as error:
-            raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
         return EmptyResult()
 
     async def unsubscribe(self, ctx: ServiceContext, params: UnsubscribeRequestParams) -> EmptyResult:
@@ -62,19 +59,6 @@ class LegacySubscriptions:
         if subscriber is not None:
             subscriber.remove(str(params.uri))
         return EmptyResult()
-
-    def _find_or_start_subscriber(self, ctx: ServiceContext, service: Service) -> "_Subscriber":
-        connection = find_connection(ctx)
-        found = self._subscribers.get(id(connection))
-        if found is None:
-            found = _Subscriber(ctx.session, service, ctx.lifespan_context.principal(), self._bus)
-            self._subscribers[id(connection)] = found
-            connection.exit_stack.callback(self._remove, id(connection))
-            ctx.lifespan_context.listener_tasks.start_soon(found.run)
-        return found
-
-    def _remove(self, connection_id: int) -> None:
-        self._subscribers.pop(connection_id).scope.cancel()
 
 
 class _Subscriber:
@@ -115,7 +99,7 @@ class _Subscriber:
     async def _send_changes(self) -> None:
         async with aclosing(self._watcher.changes()) as changes:
             async for change in changes:
-                if isinstance(change, ResourceTopic | ResourceUpdated):
+                if isinstance(change, Topic | ResourceUpdated):
                     await self._session.send_resource_updated(change.uri)
 
     def _accepts_event(self, event: ServerEvent) -> bool:

@@ -16,7 +16,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal, cast
 
-from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import require_client_extension
 from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, ServerEvent, SubscriptionBus
 from mcp.shared.exceptions import MCPError
@@ -33,17 +32,12 @@ from mcp.types import (
     SubscriptionsListenResult,
 )
 
-from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.lazy_service import LazyService
+from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
 from planwarden.server.mcp.subscriptions.topics import (
     MAX_TOPICS,
     Change,
-    ExecutionTopic,
-    SuspensionsTopic,
-    SuspensionTopic,
-    TaskTopic,
-    ToolsTopic,
+    Topic,
     TopicWatcher,
     find_topic,
 )
@@ -52,8 +46,6 @@ from planwarden.server.mcp.tasks.state import TASKS, TERMINAL
 
 MAX_LISTENERS = 1_024
 TASK_IDS = "taskIds"
-
-ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -93,7 +85,7 @@ class ListenMethod:
         if len(self._streams) >= MAX_LISTENERS:
             raise MCPError(code=INTERNAL_ERROR, message=f"{MAX_LISTENERS} streams are open, which is the limit")
         task_ids = _read_task_ids(ctx, params.notifications)
-        try:
+        with translate_errors():
             service = await ctx.lifespan_context.service()
             stream = _Stream(ctx, service, self._tasks, self._bus, params.notifications)
             self._streams.add(stream)
@@ -104,8 +96,6 @@ class ListenMethod:
             finally:
                 self._streams.discard(stream)
                 stream.stop()
-        except PlanwardenError as error:
-            raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
         return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
 
 
@@ -143,7 +133,7 @@ class _Stream:
             alarm.cancel()
 
     def mark_task_changed(self, task_id: str) -> None:
-        self._watcher.mark_changed(TaskTopic(task_id))
+        self._watcher.mark_changed(Topic("task", task_id))
 
     async def run(self, task_ids: Sequence[str]) -> None:
         """Watches before it acknowledges, so that no change is missed; the acknowledgement is the first frame."""
@@ -153,7 +143,7 @@ class _Stream:
         accepted = [task_id for task_id in task_ids if await self._watch_task(task_id)]
         await self._acknowledge(accepted)
         for task_id in accepted:
-            await self._send_task(TaskTopic(task_id))
+            await self._send_task(Topic("task", task_id))
         async with aclosing(self._watcher.changes()) as changes:
             async for change in changes:
                 await self._send_change(change)
@@ -165,7 +155,7 @@ class _Stream:
         """True when the task is now watched; False for foreign and unknown tasks alike."""
         if await find_task(self._service, task_id, self._principal) is None:
             return False
-        return await self._watcher.add(TaskTopic(task_id))
+        return await self._watcher.add(Topic("task", task_id))
 
     async def _acknowledge(self, accepted: list[str]) -> None:
         honored = self._honored.model_dump(by_alias=True, exclude_none=True)
@@ -177,22 +167,20 @@ class _Stream:
         await self._send(SubscriptionsAcknowledgedNotification(params=params))
 
     async def _send_change(self, change: Change) -> None:
-        match change:
-            case TaskTopic():
-                await self._send_task(change)
-            case ExecutionTopic(uri=uri) | SuspensionsTopic(uri=uri) | SuspensionTopic(uri=uri) | ToolsTopic(uri=uri):
-                await self._send(event_to_notification(ResourceUpdated(uri), self._meta))
-            case event:
-                await self._send(event_to_notification(event, self._meta))
+        if isinstance(change, Topic) and change.kind == "task":
+            await self._send_task(change)
+            return
+        event = ResourceUpdated(change.uri) if isinstance(change, Topic) else change
+        await self._send(event_to_notification(event, self._meta))
 
-    async def _send_task(self, topic: TaskTopic) -> None:
+    async def _send_task(self, topic: Topic) -> None:
         """Sends the task as `tasks/get` would return it now; stops watching it after its end."""
-        task = await find_task(self._service, topic.task_id, self._principal)
+        task = await find_task(self._service, topic.name, self._principal)
         if task is None:
             self._watcher.remove(topic)
             return
         snapshot = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
-        self._set_timer(topic.task_id, snapshot.changes_in_s)
+        self._set_timer(topic.name, snapshot.changes_in_s)
         if snapshot.document["status"] in TERMINAL:
             self._watcher.remove(topic)
         await self._send(TaskNotification(params={**snapshot.document, "_meta": self._meta}))

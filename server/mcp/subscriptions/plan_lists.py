@@ -7,17 +7,16 @@ on their connection until it closes.
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
-from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import PromptsListChanged, ResourceUpdated, SubscriptionBus, ToolsListChanged
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from planwarden.server.mcp.lazy_service import LazyService
+from planwarden.server.mcp.lazy_service import LazyService, ServiceContext
 from planwarden.server.mcp.resources import PLANS
-from planwarden.server.mcp.subscriptions.topics import find_connection
+from planwarden.server.mcp.subscriptions.topics import find_or_start
 
 if TYPE_CHECKING:
     from planwarden.server.plans.plan_file import SavedPlan
@@ -29,8 +28,6 @@ MAX_CONNECTIONS = 1_024
 LISTS = frozenset({"tools/list", "prompts/list"})
 METHODS = LISTS | {"subscriptions/listen", "resources/subscribe"}
 """Requests after which somebody wants to hear of changes."""
-
-ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class PlanListWatch:
@@ -54,12 +51,8 @@ class PlanListWatch:
             lazy_service.listener_tasks.start_soon(self._look_for_ever)
         if ctx.method not in LISTS or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
-        connection = find_connection(ctx)
-        if id(connection) not in self._connections and len(self._connections) < MAX_CONNECTIONS:
-            notified = _Notified(ctx.session)
-            self._connections[id(connection)] = notified
-            connection.exit_stack.callback(self._remove, id(connection))
-            lazy_service.listener_tasks.start_soon(notified.run)
+        if len(self._connections) < MAX_CONNECTIONS:
+            find_or_start(ctx, self._connections, lambda: _Notified(ctx.session))
 
     async def look(self) -> None:
         """Looks once, and tells everybody if a plan came, went or changed."""
@@ -83,9 +76,6 @@ class PlanListWatch:
 
     async def _fingerprint(self) -> object:
         return tuple((plan.name, plan.digest) for plan in await self._list_plans())
-
-    def _remove(self, connection_id: int) -> None:
-        self._connections.pop(connection_id).scope.cancel()
 
 
 class _Notified:

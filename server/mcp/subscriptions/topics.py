@@ -5,19 +5,19 @@ longer than the subscription, and a slow listener misses only intermediate state
 would see a difference, and only for the principal that owns it: foreign and unknown topics never change.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import anyio
 import msgspec
 from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
+from planwarden.server.mcp.lazy_service import ServiceContext
 from planwarden.server.views.tools import ToolLine, build_tool_line
 
 # A port of the engine, which a server's first answers do not need.
@@ -28,41 +28,21 @@ MAX_TOPICS = 256
 """The limit for one listener."""
 
 
-class ExecutionTopic(msgspec.Struct, frozen=True):
-    """The newest execution of a thread, as the resource `uri`."""
-
-    uri: str
-    thread_id: str
+Kind = Literal["execution", "suspensions", "suspension", "tools", "tool", "task"]
 
 
-class SuspensionsTopic(msgspec.Struct, frozen=True):
-    """The principal's open questions, as the resource `uri`."""
+class Topic(msgspec.Struct, frozen=True):
+    """What a listener watches: a resource at an address, or an execution as a task."""
 
-    uri: str
-
-
-class SuspensionTopic(msgspec.Struct, frozen=True):
-    """One question, open or not, as the resource `uri`."""
-
-    uri: str
-    suspension_id: str
-
-
-class TaskTopic(msgspec.Struct, frozen=True):
-    """One execution, as a task."""
-
-    task_id: str
+    kind: Kind
+    """`execution` is the newest of a thread, and `suspensions` are the principal's open questions. A `suspension` may
+    be open or not. The `tools` for plans, and a `tool`, are the same for every principal."""
+    name: str = ""
+    """The id of the thread, the suspension or the execution, or the name of the tool."""
+    uri: str = ""
+    """Empty for a task."""
 
 
-class ToolsTopic(msgspec.Struct, frozen=True):
-    """The tools for plans, or the tool `name`, as the resource `uri`; the same for every principal."""
-
-    uri: str
-    name: str | None = None
-
-
-ResourceTopic = ExecutionTopic | SuspensionsTopic | SuspensionTopic | ToolsTopic
-Topic = ResourceTopic | TaskTopic
 Change = Topic | ServerEvent
 """A topic, or an event of the SDK's bus, which is passed on unchanged."""
 
@@ -146,7 +126,7 @@ class TopicWatcher:
     async def _take_if_changed(self, change: Change) -> bool:
         """True if the change is new. Leaves the queue before the look, so that a change meanwhile queues it again."""
         self._changed.pop(change, None)
-        if not isinstance(change, ResourceTopic | TaskTopic):
+        if not isinstance(change, Topic):
             return True
         try:
             fingerprint = await self._fingerprint(change)
@@ -162,10 +142,7 @@ class TopicWatcher:
         if commit is None:
             self._mark_all_changed()
         elif commit.execution.principal == self._principal:
-            affected = [topic for topic in self._fingerprints if self._is_affected(topic, commit.execution)]
-            if affected:
-                self._changed.update(dict.fromkeys(affected))
-                self._wake()
+            self._mark_changed_where(lambda topic: self._is_affected(topic, commit.execution))
 
     def _on_event(self, event: ServerEvent) -> None:
         if self._accepts_event(event):
@@ -173,23 +150,26 @@ class TopicWatcher:
             self._wake()
 
     def _on_catalogue_change(self) -> None:
-        affected = [topic for topic in self._fingerprints if isinstance(topic, ToolsTopic)]
+        self._mark_changed_where(lambda topic: topic.kind in ("tool", "tools"))
+
+    def _is_affected(self, topic: Topic, execution: ExecutionState) -> bool:
+        match topic.kind:
+            case "execution":
+                return topic.name == execution.thread_id
+            case "suspension":
+                return topic.name in execution.suspensions
+            case "task":
+                return topic.name == execution.execution_id
+            case "suspensions":
+                return bool(execution.open_suspensions) or execution.execution_id in self._executions_with_questions
+            case "tool" | "tools":
+                return False
+
+    def _mark_changed_where(self, is_affected: Callable[[Topic], bool]) -> None:
+        affected = list(filter(is_affected, self._fingerprints))
         if affected:
             self._changed.update(dict.fromkeys(affected))
             self._wake()
-
-    def _is_affected(self, topic: Topic, execution: ExecutionState) -> bool:
-        match topic:
-            case ExecutionTopic(thread_id=thread_id):
-                return thread_id == execution.thread_id
-            case SuspensionTopic(suspension_id=suspension_id):
-                return suspension_id in execution.suspensions
-            case TaskTopic(task_id=task_id):
-                return task_id == execution.execution_id
-            case SuspensionsTopic():
-                return bool(execution.open_suspensions) or execution.execution_id in self._executions_with_questions
-            case ToolsTopic():
-                return False
 
     def _mark_all_changed(self) -> None:
         self._changed.update(dict.fromkeys(self._fingerprints))
@@ -201,17 +181,20 @@ class TopicWatcher:
 
     async def _fingerprint(self, topic: Topic) -> object:
         """A value that differs when the topic's reader sees a difference; None if it is not the principal's."""
-        match topic:
-            case ExecutionTopic(thread_id=thread_id):
-                return await self._fingerprint_execution(thread_id)
-            case TaskTopic(task_id=task_id):
-                return await self._fingerprint_task(task_id)
-            case SuspensionTopic(suspension_id=suspension_id):
-                return await self._fingerprint_suspension(suspension_id)
-            case SuspensionsTopic():
+        match topic.kind:
+            case "execution":
+                return await self._fingerprint_execution(topic.name)
+            case "task":
+                return await self._fingerprint_task(topic.name)
+            case "suspension":
+                return await self._fingerprint_suspension(topic.name)
+            case "suspensions":
                 return await self._fingerprint_suspensions()
-            case ToolsTopic(name=name):
-                return self._fingerprint_tools(name)
+            case "tool":
+                # Never None, because a tool that is gone is a change too.
+                return self._service.engine.tools.get(topic.name) or "gone"
+            case "tools":
+                return self._fingerprint_tools()
 
     async def _fingerprint_execution(self, thread_id: str) -> object:
         headers = await self._service.engine.store.thread(thread_id)
@@ -225,12 +208,8 @@ class TopicWatcher:
             return None
         return found.version, None if self._fingerprint_answers is None else await self._fingerprint_answers(task_id)
 
-    def _fingerprint_tools(self, name: str | None) -> object:
-        """Never None, because a tool that is gone is a change too."""
-        tools = self._service.engine.tools
-        if name is not None:
-            return tools.get(name) or "gone"
-        definitions = tools.definitions()
+    def _fingerprint_tools(self) -> object:
+        definitions = self._service.engine.tools.definitions()
         if definitions is not self._catalogue[0]:
             self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
         return self._catalogue[1]
@@ -251,24 +230,48 @@ class TopicWatcher:
         return is_open, found.digest, len(found.endorsements)
 
 
-def find_connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
+class Listener(Protocol):
+    """What runs for one connection until that closes."""
+
+    scope: anyio.CancelScope
+
+    async def run(self) -> None: ...
+
+
+L = TypeVar("L", bound=Listener)
+
+
+def find_connection(ctx: ServiceContext) -> Connection:
     """The connection of a request, whose end must end what was subscribed on it."""
     # SDK 2.3 has no public way from a request to its connection.
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
-def find_topic(uri: str) -> ResourceTopic | None:
+def find_or_start(ctx: ServiceContext, listeners: dict[int, L], make: Callable[[], L]) -> L:
+    """The listener of the request's connection, by whose identity `listeners` has it; made and started if it is new.
+
+    It is cancelled and removed when the connection closes.
+    """
+    connection = find_connection(ctx)
+    listener = listeners.get(id(connection))
+    if listener is None:
+        listener = listeners[id(connection)] = make()
+        connection.exit_stack.callback(lambda: listeners.pop(id(connection)).scope.cancel())
+        ctx.lifespan_context.listener_tasks.start_soon(listener.run)
+    return listener
+
+
+def find_topic(uri: str) -> Topic | None:
     """The topic of a resource; None for a resource that planwarden does not change."""
-    if uri == resources.SUSPENSIONS:
-        return SuspensionsTopic(uri)
-    if uri == resources.TOOLS:
-        return ToolsTopic(uri)
-    found = resources.find_reader(uri)
-    if found is None:
-        return None
-    _, name = found
-    if uri.startswith(f"{resources.EXECUTIONS}/"):
-        return ExecutionTopic(uri, name)
-    if uri.startswith(f"{resources.TOOLS}/"):
-        return ToolsTopic(uri, name)
-    return SuspensionTopic(uri, name) if uri.startswith(f"{resources.SUSPENSIONS}/") else None
+    if uri in _LISTS:
+        return Topic(_LISTS[uri], uri=uri)
+    found, kind = resources.find_reader(uri), _SINGLE.get(uri.rpartition("/")[0])
+    return None if found is None or kind is None else Topic(kind, found[1], uri)
+
+
+_LISTS: Mapping[str, Kind] = {resources.SUSPENSIONS: "suspensions", resources.TOOLS: "tools"}
+_SINGLE: Mapping[str, Kind] = {
+    resources.EXECUTIONS: "execution",
+    resources.SUSPENSIONS: "suspension",
+    resources.TOOLS: "tool",
+}

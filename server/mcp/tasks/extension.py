@@ -9,19 +9,17 @@ a person that this client cannot ask; `tasks.state` says what happens to a task 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import require_client_extension
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp.types import (
     HEADER_MISMATCH,
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -34,11 +32,11 @@ from msgspec.structs import replace
 from pydantic import Field
 from starlette.requests import Request as HttpRequest
 
-from planwarden.agent.common.errors import PlanwardenError, UnknownThread
+from planwarden.agent.common.errors import UnknownThread
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.handlers.request import ToolRequest, wait_and_show_execution
-from planwarden.server.mcp.lazy_service import LazyService
+from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.tasks.input import TaskInput, build_input_request
@@ -56,8 +54,6 @@ from planwarden.server.mcp.tools import McpTool, ToolResult
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"
 """Marks a result that `Tasks` replaces by a task; it never leaves the server."""
-
-ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class TaskParams(RequestParams):
@@ -120,7 +116,7 @@ class Tasks(Extension):
         task_id = (result.meta or {}).get(_TASK_META_KEY) if isinstance(result, CallToolResult) else None
         if not isinstance(task_id, str):
             return result
-        async with _translate_errors():
+        with translate_errors():
             service = await ctx.lifespan_context.service()
             execution = await service.engine.find(task_id)
             task = Task(service, execution)
@@ -178,13 +174,13 @@ class Tasks(Extension):
         return build_result(describe_changes(task.service.build_view(task.execution)), format_execution)
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
-        async with _translate_errors():
+        with translate_errors():
             return (
                 await self.build_snapshot(await _require_task(ctx, params), ctx.session.client_capabilities)
             ).document
 
     async def _update(self, ctx: ServiceContext, params: UpdateParams) -> Document:
-        async with _translate_errors():
+        with translate_errors():
             task = await _require_task(ctx, params)
             found = await read_task_state(self._input, task.service, task.execution, ctx.session.client_capabilities)
             try:
@@ -197,7 +193,7 @@ class Tasks(Extension):
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: ServiceContext, params: TaskParams) -> Document:
-        async with _translate_errors():
+        with translate_errors():
             task = await _require_task(ctx, params)
             await task.service.engine.cancel(task.execution, None)
         return {"resultType": "complete"}
@@ -277,12 +273,3 @@ def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:
         return False
     plan = execution.plan
     return plan is None or bool(execution.options.synthesize) or any(not step.tool_calls for step in plan.steps)
-
-
-@asynccontextmanager
-async def _translate_errors() -> AsyncGenerator[None]:
-    """Raises our errors as errors of the protocol, because these methods have no other place for them."""
-    try:
-        yield
-    except PlanwardenError as error:
-        raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None

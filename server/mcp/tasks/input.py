@@ -33,8 +33,8 @@ from planwarden.server.mcp.elicitation.forms import (
     Elicitation,
     ElicitationForm,
     ElicitationLink,
+    build_elicitation,
     build_form,
-    build_link,
     compute_form_digest,
     read_decision,
 )
@@ -70,7 +70,12 @@ class TaskInput:
         for suspension in view.suspensions:
             if suspension.addressee != "human":
                 continue
-            elicitation = self._build_elicitation(suspension, capabilities)
+            elicitation = build_elicitation(
+                suspension,
+                shows_forms=declares_forms(capabilities),
+                opens_links=declares_links(capabilities),
+                form=self._form,
+            )
             if elicitation is not None:
                 found[_build_key(suspension, elicitation)] = suspension, elicitation
         if not found:
@@ -98,12 +103,6 @@ class TaskInput:
                     await _record_decision(service, suspension, decision, principal)
             except (InvalidArguments, LimitExceeded) as error:
                 raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
-
-    def _build_elicitation(self, suspension: Suspension, capabilities: ClientCapabilities | None) -> Elicitation | None:
-        form = self._form(suspension) if declares_forms(capabilities) else None
-        if form is not None:
-            return form
-        return build_link(suspension) if declares_links(capabilities) else None
 
     def _read_decision(
         self, suspension: Suspension, elicitation: Elicitation, response: ElicitResult

@@ -15,13 +15,13 @@ from tests.server.mcp.support import sender
 from tests.support.wardens import Ledger
 
 PATHS = (
-    *("/inbox", "/inbox/", "/inbox/waiting", "/inbox/history", "/inbox/review", "/inbox/grants", "/inbox/keys"),
-    *("/inbox/pair", "/inbox/static/inbox.css", "/inbox/suspensions/{id}", "/inbox/suspensions/{id}/standing"),
+    *("/inbox", "/inbox/", "/inbox/history", "/inbox/review", "/inbox/grants", "/inbox/keys"),
+    *("/inbox/pair", "/inbox/static/inbox.css", "/inbox/suspensions/{id}", "/inbox/plans"),
     *("/inbox/suspensions/{id}/decision", "/inbox/suspensions/{id}/grant", "/inbox/executions/{thread}"),
-    *("/inbox/executions/{thread}/timeline", "/inbox/threads/{thread}", "/inbox/grants/{id}/revoke"),
+    *("/inbox/threads/{thread}", "/inbox/grants/{id}/revoke"),
     *("/inbox/keys/{id}/remove",),
 )
-QUERIES = ("cursor", "next", "code", "v", "page", "ids", "after", "limit", "q")
+QUERIES = ("cursor", "next", "code", "v", "page", "ids", "after", "limit", "q", "seen")
 KINDS = (
     *("application/x-www-form-urlencoded", "application/x-www-form-urlencoded; charset=utf-16"),
     *("multipart/form-data; boundary=x", "application/json", "text/plain", ""),

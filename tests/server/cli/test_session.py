@@ -107,7 +107,7 @@ def test_each_field_of_a_form_is_asked_again_until_it_fits(cli: Cli) -> None:
     result = run(cli, terminal, ASK_FORM).steps["ask"].result
     assert result == {"approved": True, "content": {"count": 3, "sure": True, "size": "small"}}
     for said in (
-        *("count - How many (integer):", "less than the minimum", "sure (y/n):", "choose one of them"),
+        *("count - How many (integer):", "less than the minimum", "sure (y/n):", "choose an option"),
         *('size (small | large) ["small"]:', "note (string, optional):", 'Your answer: {"count": 3, "sure": true, "'),
     ):
         assert said in terminal.shown

@@ -12,7 +12,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.cli.terminal.age import format_age
-from planwarden.server.cli.terminal.form import ask_for_json, fill_in, read_flat_fields
+from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import TerminalLine, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -163,7 +163,6 @@ def test_a_form_that_is_not_flat_is_answered_in_json(
 ) -> None:
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)
-    assert read_flat_fields(form) is None
     terminal, _ = type_lines('{"b": [1]}')
     assert fill_in(terminal, form) == {"b": [1]}
 

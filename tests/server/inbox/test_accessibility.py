@@ -46,11 +46,6 @@ NOT_PAGES = {
     "/": "leads to the inbox",
     "/inbox/": "is the same page without its slash",
     "/inbox/static/{name}": "a file",
-    "/inbox/waiting": "a part of a page",
-    "/inbox/plans/list": "a part of a page",
-    "/inbox/suspensions/{suspension_id}/standing": "a part of a page",
-    "/inbox/executions/{execution_id}/timeline": "a part of a page",
-    "/inbox/schedules/{schedule_id}/runs": "a part of a page",
     "/inbox/executions/{execution_id}/calls/{call_id}": "a file",
     "/inbox/executions/{execution_id}/artifacts/{artifact_id}": "a file",
 }

@@ -148,10 +148,10 @@ async def test_many_questions_at_once_are_one_notification(tmp_path: Path) -> No
         async def answer_no_news(route: "Route") -> None:
             await route.fulfill(status=204)
 
-        await reader.page.route("**/inbox/waiting?*", answer_no_news)
+        await reader.page.route("**/inbox?*seen=*", answer_no_news)
         for _ in range(5):
             await reader.scene.run_to_question(LETTER)
-        await reader.page.unroute("**/inbox/waiting?*")
+        await reader.page.unroute("**/inbox?*seen=*")
         [shown] = await reader.wait_for_notification()
         assert shown == {"title": "planwarden waits for you: 5 questions", "body": "", "tag": "waiting"}
 

@@ -128,7 +128,7 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer_and_m
         asked = await found.warden.run_goal("think", wait_seconds=60)
         csrf = (await browser.open("/inbox")).forms[0].fields["csrf"]
         fields = {"csrf": csrf, "decision": ["approve"], "digest": ["0" * 64]}
-        for path in ("", "/standing", "/grant", "/decision"):
+        for path in ("", "/grant", "/decision"):
             answers: set[tuple[int, str]] = set()
             for suspension_id in (asked.suspensions[0].suspension_id, "0" * 32, "x", "%00", "a" * 5_000):
                 where = f"/inbox/suspensions/{suspension_id}{path}"

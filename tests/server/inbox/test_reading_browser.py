@@ -53,11 +53,11 @@ async def test_a_page_that_cannot_be_refreshed_says_from_when_it_is_until_it_can
             await route.fulfill(status=503, body="no store")
 
         for lost, words in ((lose, "cannot be reached"), (fail, "cannot answer now")):
-            await d.page.route("**/plans/list**", lost)
+            await d.page.route("**/plans?*seen=*", lost)
             from_when = rf"^planwarden {words}\. This page is from \d\d:\d\d; run planwarden inbox\.$"
             await expect(banner).to_have_text(re.compile(from_when))
             await expect(banner).to_be_visible()
-            await d.page.unroute("**/plans/list**")
+            await d.page.unroute("**/plans?*seen=*")
             await expect(banner).to_be_hidden()
         # What the browser and htmx write of the two.
         assert all(re.search("ERR_CONNECTION_REFUSED|503|^htmx:", text) for text in d.complaints), d.complaints

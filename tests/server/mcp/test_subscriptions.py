@@ -29,10 +29,7 @@ from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.subscriptions.topics import (
     MAX_TOPICS,
-    ExecutionTopic,
-    SuspensionsTopic,
-    SuspensionTopic,
-    TaskTopic,
+    Topic,
     TopicWatcher,
 )
 from planwarden.server.settings.configuration import Settings, load_settings
@@ -172,11 +169,11 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
         view = await service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester("local"))
         watch = TopicWatcher(service, "local", bus, lambda event: True)
         [question] = view.suspensions
-        one = SuspensionTopic("q", question.suspension_id)
+        one = Topic("suspension", question.suspension_id, "q")
         topics = {
-            ExecutionTopic("e", view.thread_id),
-            TaskTopic(view.execution_id),
-            SuspensionsTopic(SUSPENSIONS),
+            Topic("execution", view.thread_id, "e"),
+            Topic("task", view.execution_id),
+            Topic("suspensions", uri=SUSPENSIONS),
             one,
         }
         for topic in topics:

@@ -1,0 +1,245 @@
+"""Fields of forms from a JSON Schema: what each asks for, and the one conversion between its text and its value.
+
+A page, a terminal, the form of a host and typed `NAME=VALUE` all draw from the same fields. `read` makes a value of
+what a person typed, `write` makes the text again. Whether the value fits the schema is checked by the schema, not here.
+Names, titles and descriptions are foreign text: `label`, `title` and `help` are escaped, `name` is not for display.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Literal, cast
+
+import msgspec
+from jsonpointer import JsonPointer, JsonPointerException
+
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
+from planwarden.server.views.facts import count_hidden, escape_text, shorten_text
+from planwarden.server.views.suspension import find_title
+
+Kind = Literal["text", "lines", "number", "boolean", "choice", "json"]
+JsonSchema = Mapping[str, JsonValue]
+
+LINE_CHARS = 80
+MAX_CHOICES = 100
+HELP_CHARS = 200
+_PRIMITIVE = frozenset({"string", "integer", "number", "boolean"})
+_TRUE, _FALSE = ("true", "yes", "y", "1"), ("false", "no", "n", "0")
+_NOTHING: JsonSchema = MappingProxyType({})
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One value that a form asks for."""
+
+    name: str
+    """The name of the property in the schema; not for display."""
+    key: str
+    """Names the input of a page; a hash of the name, because names are foreign text."""
+    label: str
+    kind: Kind
+    schema: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    """What the property's schema says, with its limits; a reference within the whole schema is followed once."""
+    choices: tuple[JsonValue, ...] = ()
+    """For `choice` and `boolean`."""
+    is_required: bool = False
+    is_present: bool = False
+    """The property has an initial value."""
+    value: JsonValue = None
+    """The initial value."""
+
+    @property
+    def title(self) -> str:
+        """What the schema calls it, if that says more than its name; the schema's claim."""
+        return escape_text(find_title(self.name, self.schema))
+
+    @property
+    def help(self) -> str:
+        return shorten_text(str(self.schema.get("description") or ""), HELP_CHARS)
+
+    @property
+    def description(self) -> str:
+        """What the schema says of it, or calls it; not escaped."""
+        text = self.schema.get("description", self.schema.get("title"))
+        return text if isinstance(text, str) else ""
+
+    @property
+    def must_be_given(self) -> bool:
+        """The value is required, and the schema has no default."""
+        return self.is_required and "default" not in self.schema
+
+    @property
+    def text(self) -> str:
+        """The initial text of the input."""
+        return self.write(self.value) if self.is_present else ""
+
+    @property
+    def is_text(self) -> bool:
+        """The text is the value, so an empty text is a value too."""
+        return self.kind in ("text", "lines")
+
+    @property
+    def can_be_left_out(self) -> bool:
+        """The field needs a checkbox to leave it out."""
+        return self.is_present and not self.is_required and self.is_text
+
+    def write(self, value: JsonValue) -> str:
+        """Return the text from which `read` makes this value."""
+        if isinstance(value, str) and (self.is_text or (self.kind == "choice" and _is_plain_word(value))):
+            return value
+        return json.dumps(value) if self.choices else format_editable_json(value)
+
+    def read(self, text: str) -> JsonValue:
+        """Return the value of a text. Raises `InvalidArguments` with what to write, `LimitExceeded` for deep JSON."""
+        if self.is_text:
+            return text
+        if self.kind == "boolean" and text.lower() in (*_TRUE, *_FALSE):
+            return text.lower() in _TRUE
+        if self.choices:
+            # What the field writes, then the same as JSON, then a text that looks like JSON without its quotes.
+            for write in (self.write, json.dumps, str):
+                for choice in self.choices:
+                    if write(choice) == text:
+                        return choice
+            raise InvalidArguments("choose an option from the list")
+        if self.kind == "json":
+            return read_json(text)
+        try:
+            value = read_json(text)
+        except (InvalidArguments, LimitExceeded):
+            value = None
+        if type(value) not in (int, float):
+            raise InvalidArguments("write a number")
+        return value
+
+    def read_typed(self, text: str) -> JsonValue:
+        """Return the text where the schema takes text, otherwise its value, or the text if it has none."""
+        if _takes_text(self.schema):
+            return text
+        try:
+            return self.read(text)
+        except (InvalidArguments, LimitExceeded):
+            return text
+
+
+def build_fields(schema: JsonSchema | None, values: JsonSchema = _NOTHING) -> tuple[Field, ...]:
+    """Return a field for every property of the schema, and for every other value; they begin with the values."""
+    schema = schema or {}
+    properties, required = schema.get("properties"), schema.get("required")
+    properties = properties if isinstance(properties, dict) else {}
+    required = required if isinstance(required, list) else []
+    return tuple(
+        build_field(name, _follow(properties.get(name), schema), values, is_required=name in required)
+        for name in dict.fromkeys([*properties, *values])
+    )
+
+
+def build_field(
+    name: str, schema: JsonSchema = _NOTHING, values: JsonSchema = _NOTHING, *, is_required: bool = False
+) -> Field:
+    """Return the field of one property; its initial value is the one of its name in `values`."""
+    is_present, value = name in values, values.get(name)
+    choices = _list_choices(schema)
+    if is_present and all(json.dumps(value) != json.dumps(choice) for choice in choices):
+        choices = ()
+    kind = "boolean" if choices and schema.get("type") == "boolean" else "choice" if choices else None
+    return Field(
+        name=name,
+        key=f"arg.{derive_key(name)}",
+        label=escape_text(name) or '""',
+        kind=kind or (_choose_kind(schema, value) if is_present else _choose_empty_kind(schema)),
+        schema=dict(schema),
+        choices=choices,
+        is_required=is_required,
+        is_present=is_present,
+        value=value,
+    )
+
+
+def read_flat_fields(form: JsonSchema) -> tuple[Field, ...] | None:
+    """Return the fields of a form of texts, numbers, booleans and choices; None for a form with anything else."""
+    properties = form.get("properties")
+    if not isinstance(properties, dict):
+        return None
+    for schema in properties.values():
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if not isinstance(schema, dict) or not isinstance(kind, str) or kind not in _PRIMITIVE or "$ref" in schema:
+            return None
+    return build_fields(form)
+
+
+def read_inputs(inputs: JsonSchema | None, typed: Iterable[tuple[str, str]]) -> dict[str, JsonValue]:
+    """Return the values of typed texts, with the types that the inputs of a plan take."""
+    fields = {field.name: field for field in build_fields(inputs)}
+    return {name: fields.get(name, build_field(name)).read_typed(text) for name, text in typed}
+
+
+def derive_key(name: str) -> str:
+    """Return a safe name for the input of a property, whatever the property is called."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+
+
+def format_editable_json(value: JsonValue) -> str:
+    """Return the value as JSON over several lines, with hidden characters escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return json.dumps(value, ensure_ascii=True, indent=2) if count_hidden(text.replace("\n", "")) else text
+
+
+def _list_choices(schema: JsonSchema) -> tuple[JsonValue, ...]:
+    """Return the values of an enumeration that a list can show, or nothing."""
+    choices = [True, False] if schema.get("type") == "boolean" else schema.get("enum")
+    if not isinstance(choices, list) or len(choices) > MAX_CHOICES or any(map(_is_unfit_for_a_list, choices)):
+        return ()
+    return tuple(choices)
+
+
+def _is_unfit_for_a_list(value: JsonValue) -> bool:
+    return isinstance(value, list | dict) or (isinstance(value, str) and bool(count_hidden(value)))
+
+
+def _choose_kind(schema: JsonSchema, value: JsonValue) -> Kind:
+    """Return the kind for an initial value: an input must neither hide nor change a part of it."""
+    kind = schema.get("type")
+    if isinstance(value, str) and kind in (None, "string") and not count_hidden(value.replace("\n", "")):
+        return "lines" if "\n" in value or len(value) > LINE_CHARS else "text"
+    return "number" if type(value) in (int, float) and kind in (None, "integer", "number") else "json"
+
+
+def _choose_empty_kind(schema: JsonSchema) -> Kind:
+    kind, longest = schema.get("type"), schema.get("maxLength")
+    if kind == "string":
+        return "lines" if isinstance(longest, int) and longest > LINE_CHARS else "text"
+    return "number" if kind in ("integer", "number") else "json"
+
+
+def _is_plain_word(text: str) -> bool:
+    """Return False for a text that looks like another JSON value, such as "true", or like nothing."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return bool(text.strip())
+    return False
+
+
+def _takes_text(schema: JsonSchema) -> bool:
+    kind = schema.get("type")
+    if kind is None:
+        choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        return isinstance(choices, list) and bool(choices) and all(isinstance(choice, str) for choice in choices)
+    return kind == "string" or (isinstance(kind, list) and "string" in kind)
+
+
+def _follow(schema: JsonValue, root: JsonSchema) -> JsonSchema:
+    """Return the schema that a reference within the root leads to, once; the keywords beside it win."""
+    if not isinstance(schema, dict):
+        return {}
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return schema
+    try:
+        target = JsonPointer(reference[1:]).resolve(root)
+    except JsonPointerException:
+        return schema
+    return {**cast("JsonSchema", target), **schema} if isinstance(target, dict) else schema
