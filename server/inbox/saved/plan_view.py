@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError, UnknownPlan
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, UnknownPlan
 from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
-from planwarden.server.inbox.request import NotFound
+from planwarden.server.inbox.request import NotFound, capitalize
 from planwarden.server.plans.folders import HOME
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
 from planwarden.server.views.facts import escape_text, shorten_text
@@ -125,13 +125,8 @@ async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, J
     except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
         if inputs is None and isinstance(error, InvalidArguments):
             return ForecastCard(summary="It depends on the inputs: fill them in, and press Forecast.")
-        return ForecastCard(summary="", fault=shorten_text(describe_fault(error), WHOLE_CHARS))
+        return ForecastCard(summary="", fault=shorten_text(capitalize(error.message), WHOLE_CHARS))
     return build_forecast_card(found, plan.document)
-
-
-def describe_fault(error: PlanwardenError) -> str:
-    """The message of a plan that cannot run, for somebody who reads it on a page."""
-    return error.message[:1].upper() + error.message[1:]
 
 
 def build_forecast_card(found: Forecast, document: Mapping[str, JsonValue]) -> ForecastCard:

@@ -1,9 +1,10 @@
 """A schedule as its pages show it: when it ticks next, and what became of the ticks and of what they started."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.agent.core.state import ExecutionStatus
@@ -14,7 +15,7 @@ from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.inbox.value_view import ValueView, format_name
 from planwarden.server.schedules.book import ScheduleBook
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.schedule import ScheduleView, TickView
+from planwarden.server.views.schedule import TickView
 from planwarden.storage.ports.schedules import HasSchedules, PlanSchedule
 
 OVERLAPS: Mapping[str, str] = {
@@ -105,45 +106,34 @@ async def build_schedule_card(
     request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int
 ) -> ScheduleCard:
     """The schedule with its newest ticks, and the last one that started a run; looks up `shown_runs` runs at most."""
+    card = ScheduleCard(
+        schedule_id=schedule.schedule_id,
+        plan=escape_text(schedule.plan),
+        cron=escape_text(schedule.cron),
+        timezone=escape_text(schedule.timezone),
+        owner=escape_text(schedule.owner),
+        created_by=escape_text(schedule.created_by),
+        version=schedule.version,
+    )
     try:
         view = book.build_view(schedule)
     except PlanwardenError as error:
         # A zone that this machine does not know.
-        return ScheduleCard(
-            schedule_id=schedule.schedule_id,
-            plan=escape_text(schedule.plan),
-            cron=escape_text(schedule.cron),
-            timezone=escape_text(schedule.timezone),
-            owner=escape_text(schedule.owner),
-            created_by=escape_text(schedule.created_by),
-            version=schedule.version,
-            fault=escape_text(error.message),
-        )
+        return replace(card, fault=escape_text(error.message))
     store = request.service.engine.store
     shown = list(view.recent[:shown_runs])
     if all(tick.execution_id is None for tick in shown):
         shown += [tick for tick in view.recent[shown_runs:] if tick.execution_id is not None][:1]
-    runs = [await _build_run_line(store, tick) for tick in shown]
-    return _build_card(view, schedule.version, runs)
-
-
-def _build_card(view: ScheduleView, version: int, runs: Sequence[RunLine]) -> ScheduleCard:
-    return ScheduleCard(
-        schedule_id=view.schedule_id,
-        plan=escape_text(view.plan),
-        cron=escape_text(view.cron),
-        timezone=escape_text(view.timezone),
+    return replace(
+        card,
         inputs=tuple((format_name(name), ValueView(value)) for name, value in view.inputs.items()),
         overlap=OVERLAPS[view.overlap],
         missed=MISSED[view.missed],
-        owner=escape_text(view.owner),
-        created_by=escape_text(view.created_by),
         created_at=view.created_at,
         paused_at=view.paused_at,
         next_ticks=view.next_ticks,
         queued=len(view.queued_ticks),
-        version=version,
-        runs=tuple(runs),
+        runs=tuple([await _build_run_line(store, tick) for tick in shown]),
     )
 
 

@@ -16,7 +16,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.forms import FilledForm
-from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, http_status
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, capitalize, http_status
 from planwarden.server.inbox.saved.input_form import (
     build_fault_remark,
     build_input_fields,
@@ -27,13 +27,12 @@ from planwarden.server.inbox.saved.plan_view import (
     WHOLE_CHARS,
     BrokenPlan,
     build_plan_card,
-    describe_fault,
     find_shown_plan,
     forecast_run,
 )
 from planwarden.server.inbox.saved.schedule_view import build_schedule_card, list_schedules, open_book
 from planwarden.server.plans.plan_file import SavedPlan
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import shorten_text
 
 SHOWN_SCHEDULES = 25
 DOUBLE_S = 30.0
@@ -89,7 +88,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         now = await find_shown_plan(request.service, name)
         return await _render_plan(request, now, Remark(text=CHANGED), filled=given.filled, status=409)
     except UsageError as error:
-        remark = Remark(text=f"{escape_text(describe_fault(error))[:WHOLE_CHARS]} Nothing was started.", tone="bad")
+        remark = Remark(text=f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started.", tone="bad")
         return await _render_plan(request, found, remark, filled=given.filled, status=http_status(error))
     return request.redirect(f"/executions/{execution.execution_id}")
 
