@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 from starlette.responses import Response
 
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.request import InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.plan_view import (
     BrokenPlan,
@@ -24,7 +23,6 @@ from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.schedules import PlanSchedule
 
-SAVED_PATH = f"{INBOX_PATH}/saved"
 PAGE_SIZE = 25
 SHOWN_SCHEDULES = 3
 """Of each plan in the list; its own page shows more."""
