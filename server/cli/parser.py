@@ -20,7 +20,7 @@ from planwarden.server.cli.operator_commands import (
     add_tools,
 )
 from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
-from planwarden.server.views.states import FORMER, STATUSES
+from planwarden.server.views.status_words import FORMER, STATUSES
 
 GRAPH_FORMS = ("text", "svg", "mermaid")
 

@@ -219,4 +219,4 @@ def _repeat_decision(
 def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:
     """Draw only the steps that change now; `planwarden show` draws the earlier ones."""
     settled = (name for name, state in execution.steps.items() if state.status in ("completed", "failed", "skipped"))
-    terminal.screen.settled |= {(execution.execution_id, name) for name in settled}
+    terminal.settled |= {(execution.execution_id, name) for name in settled}

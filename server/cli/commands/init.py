@@ -107,6 +107,5 @@ def draw_result(terminal: Terminal, result: InitResult) -> None:
         terminal.say(TerminalLine((str(path),), "done"))
     terminal.say("", TerminalLine((("Next:", "bold"),)))
     for command, does in result.commands:
-        # Not drawn as lines: wrapped at the width of the terminal, a command could not be copied.
         terminal.say(TerminalLine(((f"# {does}", "dim"),), indent=1))
-        terminal.screen.prompt(f"  {command}\n")
+        terminal.say_unbroken(f"  {command}")

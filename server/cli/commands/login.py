@@ -70,8 +70,7 @@ def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: 
 
     async def show(url: str) -> None:
         terminal.say("Log in here:")
-        # Not drawn as a line: wrapped at the width of the terminal, the address could not be copied.
-        terminal.screen.prompt(f"\n{escape_text(url)}\n\n")
+        terminal.say_unbroken(f"\n{escape_text(url)}\n")
         if opens_browser and await anyio.to_thread.run_sync(open_page, url):
             terminal.say("Your browser opens it; this command waits for you to come back.")
 

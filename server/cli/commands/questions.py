@@ -13,12 +13,12 @@ from planwarden.server.cli.commands.executions import draw_line, list_executions
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_age
 from planwarden.server.views.suspension import Suspension, SuspensionPage
 from planwarden.server.views.voices import build_label, build_title, format_place
 
@@ -76,7 +76,7 @@ def _draw_questions(terminal: Terminal, context: ReadingContext, page: Suspensio
         return
     terminal.say(TerminalLine(((f"{page.total} waiting for an answer", "bold"),)))
     for suspension in page.suspensions:
-        asked = f"asked {format_age(suspension.created_at.timestamp(), now)}"
+        asked = f"asked {format_age(now - suspension.created_at.timestamp())}"
         until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
         answerer = "a person" if suspension.addressee == "human" else "the calling model"
         risk = f" · {suspension.risk}" if suspension.risk is not None else ""

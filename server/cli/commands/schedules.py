@@ -17,7 +17,7 @@ from planwarden.server.cli.exit_codes import DONE, FAILED, WAITING, exit_code
 from planwarden.server.cli.output import print_json, write_result
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.commands import shorten
-from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.schedules.book import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
@@ -25,9 +25,9 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.fields import read_inputs
 from planwarden.server.views.schedule import NOT_ATTENDED, ScheduleView, TickView
+from planwarden.server.views.status_words import WORDS
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
 
-_MARKS: dict[str, Mark] = {"started": "done", "skipped": "waits", "missed": "note", "failed": "failed"}
 SHOWN_TICKS = 3
 
 
@@ -193,7 +193,8 @@ def _describe_options(view: ScheduleView) -> str:
 def _build_tick_line(tick: TickView) -> TerminalLine:
     what = f"thread {shorten(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
     when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
-    return TerminalLine(((f"{when}  {tick.outcome}: ", "dim"), what), _MARKS.get(tick.outcome, "note"), indent=1)
+    words = WORDS["tick"][tick.outcome]
+    return TerminalLine(((f"{when}  {words.word}: ", "dim"), what), words.mark, indent=1)
 
 
 def _handle_change(arguments: Namespace, change: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]]) -> int:

@@ -19,10 +19,8 @@ from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.items import draw_step
 from planwarden.server.cli.terminal.lines import (
-    OUTCOMES,
     TerminalLine,
     execution_lines,
     one_line,
@@ -33,11 +31,12 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.instants import format_instant, to_utc
+from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer, Suspension, build_suspension_view
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
@@ -255,11 +254,11 @@ def _draw_execution(
         for found in execution.open_suspensions
     ]
     header = headers[-1]
-    mark, style = OUTCOMES[execution.status]
+    words = WORDS["execution"][execution.status]
     if moment is not None:
         terminal.say(TerminalLine(((f"as it was {moment.describe()}", "warn"),), "note"))
-    changed = f"  changed {format_age(execution.updated_at, now)} · principal {escape_text(header.principal)}"
-    terminal.say(TerminalLine(((execution.status, style), (changed, "dim")), mark))
+    changed = f"  changed {format_age(now - execution.updated_at)} · principal {escape_text(header.principal)}"
+    terminal.say(TerminalLine(((words.word, words.tone), (changed, "dim")), words.mark))
     if execution.goal:
         terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
     for fact in list_lineage_facts(build_lineage(execution)):
@@ -270,7 +269,7 @@ def _draw_execution(
         terminal.say(*step_lines(execution, state))
     terminal.say(*execution_lines(execution))
     if execution.is_finished:
-        terminal.panel(execution.status, outcome_lines(execution), style)
+        terminal.panel(words.word, outcome_lines(execution), words.tone)
     for question in questions:
         _draw_open_question(terminal, context, question, is_past=moment is not None)
 

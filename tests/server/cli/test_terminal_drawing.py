@@ -11,11 +11,10 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import TerminalLine, step_lines, value_summary
-from planwarden.server.cli.terminal.screen import PlainScreen
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.instants import format_age
 from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
 
 HUMAN = Authority(assurance="human", channel="terminal", principal="ann")
@@ -96,15 +95,14 @@ def test_values_are_summarized_and_ages_use_the_largest_unit_that_fits() -> None
         ("x" * 1_000, '"' + "x" * 98 + "…"),
     )
     assert [value_summary(value) for value, _ in values] == [shown for _, shown in values]
-    ages = {59: "59 s ago", 60: "1 min ago", 7_199: "1 h ago", 3 * 86_400: "3 d ago", 90 * 86_400: "on 1970-01-01"}
-    assert {seconds: format_age(0, seconds) for seconds in ages} == ages
+    ages = {59: "less than a minute ago", 60: "1 minute ago", 7_200: "2 hours ago", 90 * 86_400: "90 days ago"}
+    assert {seconds: format_age(seconds) for seconds in ages} == ages
 
 
 def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii() -> None:
     paper = RecordedStream("ascii")
-    screen = PlainScreen(paper)
-    screen.lines([TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1)])
-    screen.prompt("Approve? [y · n] ")
+    Terminal(paper).say(TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1))
+    Terminal(paper, io.StringIO("y\n")).ask("Approve? [y · n] ")
     assert paper.getvalue() == "+ done -> well | yes...\n    indented\nApprove? [y | n] "
     terminal, _ = type_lines("y")
     assert not terminal.can_ask
@@ -114,10 +112,10 @@ def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii
 
 def test_plain_lines_appear_once_per_step() -> None:
     paper = RecordedStream("utf-8")
-    screen = PlainScreen(paper)
+    terminal = Terminal(paper)
     execution = ran(plan(tool_step("a", "find", {"topic": "t"}), confirm("b")))
     for _ in range(3):
-        with screen.live() as update:
+        with terminal.live() as update:
             update(execution)
             update(execution)
     assert paper.getvalue().count("✓ a") == 1

@@ -52,7 +52,7 @@ async def _outcome(*steps: dict[str, JsonValue], answers: tuple[bool, ...]) -> O
         ((ERASE,), (True,), "Approved", "good", "Step 1 of 1 is completed. The plan is completed."),
         ((confirm("a"), FAIL), (True, True), "Approved", "bad", "Step 1 of 2 is completed. Step 2 of 2 failed: "),
         ((FAIL, ERASE), (True,), "Approved", "bad", "Step 1 of 2 failed: "),
-        ((confirm("a"), ERASE), (True,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for another"),
+        ((confirm("a"), ERASE), (True,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for an answer"),
         ((ERASE,), (False,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
     ],
 )
