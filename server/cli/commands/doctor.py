@@ -5,14 +5,23 @@ from collections.abc import Iterator
 from typing import Literal
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.cli.checks import run_checks
+from planwarden.server.cli.checks.doctor import run_checks
+from planwarden.server.cli.checks.replay import Replay
+from planwarden.server.cli.checks.report import DoctorReport, HealthCheck
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.health import DoctorReport, HealthCheck
 from planwarden.server.cli.output import write_result
-from planwarden.server.cli.replay_check import Replay
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.status_words import WORDS
+
+
+def add_doctor(parser: CommandParser) -> None:
+    parser.handle(handle_doctor, uses_servers=True, needs_home=False)
+    parser.add_argument(
+        "--replay", action="store_true", help="also check that this version can continue every stored execution"
+    )
+    parser.add_argument("--all", action="store_true", help="with --replay: check the finished ones as well")
 
 
 def handle_doctor(arguments: Namespace) -> int:

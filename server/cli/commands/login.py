@@ -22,6 +22,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal
@@ -42,6 +43,13 @@ MAX_CHARS = 4_096
 """Longer query parameters of a redirect are ignored."""
 
 OpenUrl = Callable[[str], Awaitable[None]]
+
+
+def add_login(parser: CommandParser) -> None:
+    parser.handle(handle_login, has_json=False, uses_servers=True)
+    parser.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
+    parser.add_argument("--no-open", action="store_true", help="only print the address")
+    parser.add_argument("--forget", action="store_true", help="instead delete the stored login")
 
 
 def handle_login(arguments: Namespace) -> int:

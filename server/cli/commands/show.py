@@ -15,6 +15,7 @@ from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.server.api import artifacts
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.waiting import describe_waiting
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
@@ -41,6 +42,7 @@ from planwarden.server.views.suspension import HowToAnswer, Suspension, build_su
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
+GRAPH_FORMS = ("text", "svg", "mermaid")
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,41 @@ class StepPart(msgspec.Struct, frozen=True):
     step_id: str
     items_from: int | None
     limit: int
+
+
+def add_show(parser: CommandParser) -> None:
+    parser.handle(handle_show, uses_servers=True)
+    parser.add_argument(
+        "thread",
+        metavar="THREAD",
+        nargs="?",
+        help="a threadId, as `planwarden list` shows it, or the beginning of one; default: the newest",
+    )
+    parser.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
+    parser.add_argument(
+        "--at",
+        type=int,
+        metavar="SEQUENCE",
+        help="show the execution as it was after this event; --observations 0 shows their numbers",
+    )
+    parser.add_argument(
+        "--step", metavar="STEP", help="show this step alone; of a loop what its items came to, by pages"
+    )
+    parser.add_argument("--items-from", type=int, metavar="N", help="with --step: begin with this item, counted from 0")
+    parser.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="with --step: items, at most 1000; default %(default)s"
+    )
+    parser.add_argument(
+        "--graph",
+        nargs="?",
+        const=GRAPH_FORMS[0],
+        choices=GRAPH_FORMS,
+        metavar="FORM",
+        help="instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text",
+    )
+    parser.add_argument(
+        "--artifact", metavar="ID", help="instead write one large result, complete and unchanged, to standard output"
+    )
 
 
 def handle_show(arguments: Namespace) -> int:

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from planwarden.agent.core.state import CallStatus, ExecutionStatus, StepStatus
-from planwarden.server.cli.health import CheckStatus
+from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Kind, Mark
 from planwarden.storage.ports.schedules import TickOutcome
 
