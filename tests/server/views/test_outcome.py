@@ -1,14 +1,19 @@
 """What became of a decision and of an execution: no more than the log proves, and only success looks like success."""
 
+from typing import get_args
+
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.edits import MAX_EDITS
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
+from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Kind, Mark
+from planwarden.storage.ports.schedules import TickOutcome
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
 
@@ -206,3 +211,37 @@ async def test_edits_of_many_rows_are_told_up_to_a_limit() -> None:
         done = await decide(w, asked, Decision(approved=True, modified_args=edits))
     assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
     assert done.next_action.endswith("; and 3 more before these.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "statuses"),
+    [
+        ("execution", ExecutionStatus),
+        ("step", StepStatus),
+        ("call", CallStatus),
+        ("row", CallStatus),
+        ("item", CallStatus),
+        ("tick", TickOutcome),
+        ("check", CheckStatus),
+    ],
+)
+def test_every_status_has_a_word_and_a_mark(kind: Kind, statuses: object) -> None:
+    assert set(get_args(statuses)) <= set(WORDS[kind])
+    assert all(words.word and words.mark in SIGNS for words in WORDS[kind].values())
+
+
+def test_only_what_is_done_looks_good() -> None:
+    good = {
+        (kind, status) for kind, statuses in WORDS.items() for status, found in statuses.items() if found.tone == "good"
+    }
+    assert {status for kind, status in good if kind in ("execution", "step")} == {"completed"}
+
+
+def test_every_mark_is_drawn_and_no_two_marks_that_a_step_can_have_look_alike() -> None:
+    assert set(SIGNS) == set(get_args(Mark))
+    signs = [SIGNS[words.mark].text for words in WORDS["step"].values()]
+    assert len(set(signs)) == len(signs)
+
+
+def test_a_person_chooses_executions_by_every_state_but_one_that_nobody_sees() -> None:
+    assert set(STATUSES.values()) == set(get_args(ExecutionStatus)) - {"new"}
