@@ -12,7 +12,7 @@ from planwarden.agent.core.state import CallStatus, ExecutionState, ExecutionSta
 from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.outcome import Outcome, build_outcome
-from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Kind, Mark
+from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
 from planwarden.storage.ports.schedules import TickOutcome
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
@@ -213,35 +213,12 @@ async def test_edits_of_many_rows_are_told_up_to_a_limit() -> None:
     assert done.next_action.endswith("; and 3 more before these.")
 
 
-@pytest.mark.parametrize(
-    ("kind", "statuses"),
-    [
-        ("execution", ExecutionStatus),
-        ("step", StepStatus),
-        ("call", CallStatus),
-        ("row", CallStatus),
-        ("item", CallStatus),
-        ("tick", TickOutcome),
-        ("check", CheckStatus),
-    ],
-)
-def test_every_status_has_a_word_and_a_mark(kind: Kind, statuses: object) -> None:
-    assert set(get_args(statuses)) <= set(WORDS[kind])
-    assert all(words.word and words.mark in SIGNS for words in WORDS[kind].values())
-
-
-def test_only_what_is_done_looks_good() -> None:
-    good = {
-        (kind, status) for kind, statuses in WORDS.items() for status, found in statuses.items() if found.tone == "good"
+def test_every_status_has_a_word_and_a_sign_and_only_what_is_done_looks_good() -> None:
+    calls = dict.fromkeys(("call", "row", "item"), CallStatus)
+    kinds = {"execution": ExecutionStatus, "step": StepStatus, "tick": TickOutcome, "check": CheckStatus, **calls}
+    assert all(set(get_args(kinds[kind])) <= set(words) for kind, words in WORDS.items() if kind in kinds)
+    assert set(SIGNS) == set(get_args(Mark)) and set(STATUSES.values()) == set(get_args(ExecutionStatus)) - {"new"}
+    assert [*WORDS["step"]] == list({SIGNS[words.mark].text: name for name, words in WORDS["step"].items()}.values())
+    assert {name for name, words in {**WORDS["execution"], **WORDS["step"]}.items() if words.tone == "good"} == {
+        "completed"
     }
-    assert {status for kind, status in good if kind in ("execution", "step")} == {"completed"}
-
-
-def test_every_mark_is_drawn_and_no_two_marks_that_a_step_can_have_look_alike() -> None:
-    assert set(SIGNS) == set(get_args(Mark))
-    signs = [SIGNS[words.mark].text for words in WORDS["step"].values()]
-    assert len(set(signs)) == len(signs)
-
-
-def test_a_person_chooses_executions_by_every_state_but_one_that_nobody_sees() -> None:
-    assert set(STATUSES.values()) == set(get_args(ExecutionStatus)) - {"new"}
