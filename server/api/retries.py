@@ -24,7 +24,7 @@ from planwarden.agent.core.takeover import keep_version, take_over
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.retry import Retry, prepare_retry
 from planwarden.server.api.threads import PreparedThread, Threads
-from planwarden.server.views.standing import GOES_ON_FROM
+from planwarden.server.views.status_text import GOES_ON_FROM
 
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine

@@ -2,17 +2,13 @@
 
 import os
 import shlex
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.server.cli.command_parser import Parser
 from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIABLE, Settings, find_home, load_settings
-
-NEEDS_NO_HOME = frozenset(
-    ("serve", "init", "demo", "doctor", "guard", "config", "service", "completion", "keys:handle_new_secret")
-)
-"""Modules and handlers of the commands that make the home or do without: all others work on what is in one."""
 
 
 def is_home_named(home: Path | None) -> bool:
@@ -38,8 +34,7 @@ def build_program(arguments: Namespace) -> str:
 
 def check_home(arguments: Namespace) -> None:
     """Raise `UsageError` if a command that needs a home was given one that is not there, and no store elsewhere."""
-    names = {arguments.handler, arguments.handler.partition(":")[0]}
-    if names & NEEDS_NO_HOME or arguments.store or os.environ.get(STORE_VARIABLE):
+    if not arguments.needs_home or arguments.store or os.environ.get(STORE_VARIABLE):
         return
     missing = describe_missing_home(find_home(arguments.home, os.environ)) if is_home_named(arguments.home) else None
     if missing is not None:
@@ -60,3 +55,25 @@ def split_pairs(pairs: Sequence[str], option: str = "--arg") -> Iterator[tuple[s
         if not separator or not name:
             raise InvalidArguments(f"{option} {pair[:80]!r} is not NAME=VALUE")
         yield name, text
+
+
+def add_plan_arguments(parser: Parser) -> None:
+    """Add the plan and its inputs."""
+    text = "name of a saved plan, or the file of any plan, or - for JSON on standard input"
+    parser.add_argument("plan", metavar="PLAN", help=text)
+    add_inputs(parser, "an input; the value is JSON, or text where the plan takes text")
+
+
+def add_inputs(parser: Parser, meaning: str) -> None:
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=meaning)
+    parser.add_argument(
+        "--inputs", metavar="FILE", help="file with inputs as one object, YAML or JSON; --input adds to it"
+    )
+
+
+def read_count(text: str) -> int:
+    """Return a number from 1 to 10000. Raises `ArgumentTypeError` for any other text."""
+    count = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= count <= 10_000:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 to 10000")
+    return count

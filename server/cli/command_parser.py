@@ -4,15 +4,21 @@ import argparse
 import ast
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import msgspec
 
+from planwarden.agent.common.imports import import_quickly
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.exit_codes import USAGE
 
+Handler = Callable[[argparse.Namespace], int]
+"""Runs a command and returns its exit code."""
 MAX_QUOTED_CHARS = 200
+_COMMANDS = "planwarden.server.cli.commands"
 _NOT_A_CHOICE = re.compile(
     r"argument (.+?): invalid choice: ((['\"]).*?\3)(?:, maybe you meant .*)? \(choose from .*\)", re.DOTALL
 )
@@ -28,9 +34,13 @@ class Parser(argparse.ArgumentParser):
     """Reports a usage error in one sentence, with the word that was probably meant."""
 
     def __init__(self, **how: Any) -> None:
-        self.actions = [action for parent in how.get("parents", ()) for action in parent.actions]
-        """What was added, which argparse does not tell."""
+        self._added: list[argparse.Action] = []
         super().__init__(**how)
+
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        """What was added, which argparse does not tell."""
+        return self._added
 
     def add_argument(self, *words: Any, **options: Any) -> argparse.Action:
         return self.note(super().add_argument(*words, **options))
@@ -40,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
     def note(self, action: argparse.Action) -> argparse.Action:
         """Return the action, which was added to this parser or to a group of its arguments."""
-        self.actions.append(action)
+        self._added.append(action)
         return action
 
     @property
@@ -90,44 +100,94 @@ class Parser(argparse.ArgumentParser):
         raise AssertionError(f"argparse refused a value of {argument}, which was not added")
 
 
-class ShowVersion(argparse.Action):
-    """Prints the version, and reads it only then."""
+class CommandParser(Parser):
+    """The parser of one command: its own module adds the arguments when something looks into it.
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version
+    So no command waits for the imports of another one.
+    """
 
-        print(f"planwarden {version('planwarden')}")
-        parser.exit()
+    def __init__(self, *, source: str = "", **how: Any) -> None:
+        self._source = ""
+        super().__init__(**how)
+        self._source = source
+
+    def load(self) -> None:
+        """Let the module add the arguments, once."""
+        source, self._source = self._source, ""
+        if source:
+            module, _, function = source.partition(":")
+            getattr(import_quickly(f"{_COMMANDS}.{module}"), function)(self)
+
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        self.load()
+        return self._added
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.load()
+        return super().parse_known_args(args, namespace)
+
+    def handle(
+        self, handler: Handler, *, has_json: bool = True, uses_servers: bool = False, needs_home: bool = True
+    ) -> None:
+        """Name what runs the command, and add the options that many commands have."""
+        add_options(self, argparse.SUPPRESS)
+        if uses_servers:
+            add_server_options(self, argparse.SUPPRESS)
+        self.set_defaults(handler=handler, json=False, needs_home=needs_home, speaks_protocol=False)
+        if has_json:
+            self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
+
+    def add_commands(self, names: str, *, required: bool = True) -> "CommandGroup":
+        """Return what adds sub-commands; `names` lists them for the usage line."""
+        return CommandGroup(self.add_subparsers(metavar=names, required=required, parser_class=CommandParser))
 
 
 class CommandGroup(msgspec.Struct, frozen=True):
-    """Adds commands to one level of the command line."""
+    """Adds the sub-commands of one command."""
 
     subparsers: Subparsers
-    options: Parser
-    """--home, --store and --model, which every command takes."""
-    server_options: Parser
-    """--mcp-config, which commands take that may call tools."""
 
-    def add(self, name: str, handler: str, text: str, *, has_json: bool = True, uses_servers: bool = False) -> Parser:
-        """Add a command and return its parser, which still lacks the command's own arguments."""
-        parents = [self.options, self.server_options] if uses_servers else [self.options]
-        parser = self.subparsers.add_parser(name, help=text, description=text, parents=parents, allow_abbrev=False)
-        parser.set_defaults(handler=handler)
-        if has_json:
-            parser.add_argument("--json", action="store_true", help="print one JSON document on standard output")
-        else:
-            parser.set_defaults(json=False)
+    def add(self, name: str, handler: Handler, text: str, **how: bool) -> CommandParser:
+        """Add a command and return its parser, which still lacks its own arguments; `how` is as for `handle`."""
+        parser: CommandParser = self.subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        parser.handle(handler, **how)
         return parser
 
-    def add_group(self, name: str, commands: str, text: str, *, handler: str | None = None) -> "CommandGroup":
-        """Add a command that has sub-commands; `commands` names them for its usage line.
 
-        With a `handler` it also does something without one of them.
-        """
-        if handler is None:
-            parser = self.subparsers.add_parser(name, help=text, description=text)
-        else:
-            parser = self.add(name, handler, text)
-        subparsers = parser.add_subparsers(metavar=commands, required=handler is None)
-        return CommandGroup(subparsers, self.options, self.server_options)
+def add_options(parser: Parser, default: str | None) -> None:
+    """Add --home, --store and --model; a command has no defaults, which would reset what stood before its name."""
+    parser.add_argument(
+        "--home",
+        type=Path,
+        default=default,
+        metavar="DIR",
+        help="folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder",
+    )
+    parser.add_argument(
+        "--store",
+        default=default,
+        metavar="URL",
+        help="postgresql://USER@HOST/DATABASE or sqlite:///FILE; default: PLANWARDEN_STORE, else planwarden.toml, else "
+        "planwarden.db in the home",
+    )
+    parser.add_argument(
+        "--model",
+        default=default,
+        help="caller, scripted:FILE, or a provider's model, such as anthropic:NAME; "
+        "default: PLANWARDEN_MODEL, else planwarden.toml, else caller",
+    )
+
+
+def add_server_options(parser: Parser, default: str | None) -> None:
+    """Add --mcp-config, which commands take that may call tools."""
+    text = "downstream servers; default: planwarden.json in the home"
+    parser.add_argument("--mcp-config", type=Path, default=default, metavar="FILE", help=text)
+
+
+class ShowVersion(argparse.Action):
+    """Prints the version."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"planwarden {version('planwarden')}")
+        parser.exit()

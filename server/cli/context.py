@@ -26,7 +26,7 @@ from planwarden.server.api.observer import build_observer, close_at_end
 from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.reading import ReadingContext
-from planwarden.server.cli.terminal.screen import ScreenUpdate
+from planwarden.server.cli.terminal.terminal import ScreenUpdate
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry

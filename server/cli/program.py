@@ -17,14 +17,12 @@ from planwarden.agent.common.errors import (
     ThreadBusy,
     UsageError,
 )
-from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.arguments import build_program, check_home
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT, print_error, print_json
+from planwarden.server.cli.terminal.commands import name_commands
 
-_COMMANDS = "planwarden.server.cli.commands"
-_SERVE = "serve:handle_serve"
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
 """Usage errors of a correct command that came at the wrong time; they exit as failures."""
 
@@ -36,9 +34,8 @@ def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int
             # A character that the terminal cannot show must not stop the command.
             stream.reconfigure(errors="replace")
     logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
-    arguments = build_parser().parse_args(argv)
     try:
-        return _run_command(arguments, imported)
+        return _run_command(build_parser().parse_args(argv), imported)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -48,17 +45,13 @@ def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int
 
 
 def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
-    if arguments.json or (arguments.handler == _SERVE and not arguments.http):
+    if arguments.json or (arguments.speaks_protocol and not arguments.http):
         STANDARD_OUTPUT.keep()
     try:
-        handler = load_handler(arguments.handler)
         imported()
         check_home(arguments)
-        return handler(arguments)
+        return arguments.handler(arguments)
     except PlanwardenError as error:
-        # A server's first answers need nothing of a terminal.
-        from planwarden.server.cli.terminal.commands import name_commands
-
         message = name_commands(error.message, build_program(arguments))
         if arguments.json:
             print_json({"error": {"code": error.code, "message": message, "details": error.details}})
@@ -66,9 +59,3 @@ def _run_command(arguments: Namespace, imported: Callable[[], None]) -> int:
         return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
     finally:
         STANDARD_OUTPUT.finish()
-
-
-def load_handler(name: str) -> Callable[[Namespace], int]:
-    """Returns the handler that the parser names as `MODULE:FUNCTION`, and imports nothing of other commands."""
-    module, _, function = name.partition(":")
-    return getattr(import_quickly(f"{_COMMANDS}.{module}"), function)

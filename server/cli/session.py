@@ -26,13 +26,14 @@ from planwarden.server.cli.context import CliContext, CoroutineRunner, watch_exe
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
+from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.instants import format_instant, to_utc
+from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import Suspension, build_suspension_view
 from planwarden.server.views.voices import build_label, build_title, format_words, hash_question
 
@@ -186,10 +187,10 @@ class CliSession(msgspec.Struct, frozen=True):
     def draw_outcome(self, execution: ExecutionState) -> None:
         """Draws how the execution ended, or the commands that answer its open questions."""
         if execution.is_finished:
-            mark, style = OUTCOMES[execution.status]
+            words = WORDS["execution"][execution.status]
             first, *rest = outcome_lines(execution)
             command = TerminalLine(((self.context.command("show", execution.thread_id), "dim"),))
-            self.terminal.panel(execution.status, [TerminalLine(first.parts, mark), *rest, command], style)
+            self.terminal.panel(words.word, [TerminalLine(first.parts, words.mark), *rest, command], words.tone)
             return
         for found in execution.open_suspensions:
             self.terminal.say(*self._waiting_lines(self.build_view(execution, found), found.question))

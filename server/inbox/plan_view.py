@@ -12,10 +12,10 @@ from planwarden.agent.core.state import Call, ExecutionState, StepState, Suspens
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, find_decided
 from planwarden.server.views.facts import escape_text, format_once
-from planwarden.server.views.graph.outline import SIGNS
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.standing import GOES_ON_FROM, build_title, describe_progress, describe_state, find_tone
+from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state
+from planwarden.server.views.status_words import SIGNS, WORDS, Mark, Tone
 from planwarden.server.views.voices import GOAL_CHARS
 
 VALUE_CHARS = 8_000
@@ -26,16 +26,6 @@ MAX_POINTS = 5
 MAX_CALLS = 50
 """Calls of one step on the page; those that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
-_CALL_WORDS = {
-    "proposed": "not made yet",
-    "decided": "approved, not made yet",
-    "suspended": "waits for an answer",
-    "succeeded": "done",
-    "outcome_unknown": "nobody knows whether it happened",
-    "rehearsed": "not made, only rehearsed",
-}
-
-_CALL_TONES = {"succeeded": "good", "failed": "bad", "rejected": "bad", "outcome_unknown": "bad"}
 
 
 class CallLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +33,7 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True):
 
     tool: str
     state: str
-    tone: str
+    tone: Tone
     call_id: str
     """As in the log."""
     arguments: ValueView | None
@@ -73,7 +63,7 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
 
     step_id: str
     description: str
-    mark: str
+    mark: Mark
     sign: str
     state: str
     tools: str
@@ -96,7 +86,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     state: str
     """How it stands, as a sentence without its subject."""
-    tone: str
+    tone: Tone
     progress: str
     facts: tuple[tuple[str, str], ...]
     """Labels and values: what it used."""
@@ -146,7 +136,7 @@ def build_plan_view(
     return PlanView(
         title=build_title(execution),
         state=describe_state(execution),
-        tone=find_tone(execution),
+        tone=WORDS["execution"][execution.status].tone,
         progress=describe_progress(execution),
         facts=tuple(_list_facts(execution)),
         steps=steps,
@@ -194,7 +184,7 @@ def _build_step(
         step_id=row.step_id,
         description=row.description,
         mark=row.mark,
-        sign=SIGNS[row.mark],
+        sign=SIGNS[row.mark].text,
         state=row.state,
         tools=row.tools,
         note=" · ".join(text for text in notes if text),
@@ -223,8 +213,8 @@ def _build_call(execution: ExecutionState, call: Call, people: Collection[str], 
     is_cut = (arguments is None and call.arguments is not None) or (result is None and call.status == "succeeded")
     return CallLine(
         tool=escape_text(call.tool_name),
-        state=_CALL_WORDS.get(call.status, call.status),
-        tone=_CALL_TONES.get(call.status, "plain"),
+        state=WORDS["call"][call.status].word,
+        tone=WORDS["call"][call.status].tone,
         call_id=call.call_id,
         arguments=arguments,
         result=result,

@@ -31,6 +31,7 @@ from planwarden.server.views.facts import (
     format_value,
     list_planned_steps,
 )
+from planwarden.server.views.instants import format_age
 from planwarden.server.views.lineage_facts import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.row_ranges import format_ranges
@@ -314,15 +315,6 @@ def _build_vote_view(found: Endorsement) -> VoteView:
         at=found.at,
         answer=None if found.content is None else ValueView(found.content),
     )
-
-
-def format_age(seconds: float) -> str:
-    """How long ago something happened, in the largest unit that fits."""
-    for size_s, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= size_s:
-            number = int(seconds // size_s)
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
-    return "less than a minute ago"
 
 
 def read_first_revision(log: Iterable[ev.Recorded], suspension_id: str) -> ev.Question | None:

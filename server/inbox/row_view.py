@@ -1,29 +1,17 @@
 """The rows of one question as its page shows them: the exact call of each, what became of it, and inputs to edit it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from planwarden.agent.core.state import STEP_TERMINAL, Call, CallStatus, ExecutionState, SuspensionState
+from planwarden.agent.core.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.question_view import ArgumentView, CallView, build_row_call, find_call
 from planwarden.server.inbox.row_choice import RowChoice, list_row_fields, refill
 from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.fields import Field
-from planwarden.server.views.outcome import Tone
-
-_ENDS: Mapping[CallStatus, tuple[str, Tone]] = {
-    "running": ("running", "busy"),
-    "decided": ("waits for its turn", "busy"),
-    "proposed": ("waits for its turn", "busy"),
-    "suspended": ("waits for an answer", "warn"),
-    "succeeded": ("done", "good"),
-    "failed": ("failed", "bad"),
-    "rejected": ("left out", "bad"),
-    "outcome_unknown": ("nobody knows whether it happened", "bad"),
-}
-
+from planwarden.server.views.status_words import WORDS, Tone
 
 MAX_COLUMNS = 12
 """Of a table; the rows of a tool with more arguments list them one below the other."""
@@ -174,4 +162,5 @@ def list_edited_rows(found: SuspensionState, choice: RowChoice) -> tuple[EditedR
 def _describe_end(call: Call | None, *, is_over: bool) -> tuple[str, Tone]:
     if call is None or (is_over and call.status in ("proposed", "decided", "suspended")):
         return "did not run", "bad"
-    return _ENDS.get(call.status, (call.status, "warn"))
+    words = WORDS["row"][call.status]
+    return words.word, words.tone

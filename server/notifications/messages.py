@@ -20,6 +20,7 @@ from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.outbox import build_facts
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_instant, to_utc
+from planwarden.server.views.status_words import WORDS
 
 MAX_TITLE_CHARS = 120
 MAX_MESSAGE_CHARS = 600
@@ -122,9 +123,10 @@ def _write_title(notification: Notification) -> str:
             names = [escape_text(str(name)) for name in people] if isinstance(people, list) else []
             return f"Escalated{' to ' + ', '.join(names) if names else ''}: {tool}"
         case "decided":
-            return f"{'Approved' if notification.facts.get('approved') else 'Rejected'}: {tool}"
+            verdict = "approved" if notification.facts.get("approved") else "rejected"
+            return f"{WORDS['question'][verdict].word.capitalize()}: {tool}"
         case "timed_out":
-            return f"Nobody answered in time: {tool}"
+            return f"{WORDS['question']['timed_out'].word.capitalize()}: {tool}"
         case "test":
             return "planwarden can reach you"
 

@@ -8,6 +8,7 @@ from itertools import chain
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.server.views.facts import cut_text, escape_text, measure_text
+from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import build_edit_views
 from planwarden.server.views.voices import describe_editor, name_decider
 
@@ -30,12 +31,12 @@ def describe_decision(
     """
     if suspension is None or suspension.is_open:
         return None
-    decision = suspension.decision
+    decision, words = suspension.decision, WORDS["question"]
     if suspension.status == "withdrawn" or decision is None:
-        return "withdrawn"
+        return words["withdrawn"].word
     if suspension.status == "timed_out":
-        return f"nobody answered in time: {suspension.question.on_timeout}"
-    verdict = "approved" if decision.approved and not is_left_out else "rejected"
+        return f"{words['timed_out'].word}: {suspension.question.on_timeout}"
+    verdict = words["approved" if decision.approved and not is_left_out else "rejected"].word
     who = name_decider(suspension.principal, suspension.assurance)
     # The reason of an approval is not why a row was left out of it, and a claim's is the model's own words.
     is_claim = suspension.assurance == "claimed"

@@ -18,3 +18,12 @@ def to_utc(seconds: float) -> datetime:
 def format_instant(moment: datetime, timespec: Literal["minutes", "seconds", "milliseconds"] = "seconds") -> str:
     """Returns the text of a moment in UTC, such as `2026-11-24T05:00:00Z`."""
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def format_age(seconds: float) -> str:
+    """Return how long ago something happened, in the largest unit that fits."""
+    for size_s, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size_s:
+            number = int(seconds // size_s)
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "less than a minute ago"

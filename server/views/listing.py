@@ -6,9 +6,7 @@ import msgspec
 
 from planwarden.agent.ports.listing import ListedExecution
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.states import STATES
-
-_WAITING = {"human": "waits for a person", "caller": "waits for the agent", "clock": "waits for a time"}
+from planwarden.server.views.status_words import STATUSES, WAITS, WORDS, Words
 
 
 class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +38,11 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
         """The title is what somebody says, and not the name of a saved plan."""
         return self.title != self.saved_plan
 
-    def describe_state(self) -> str:
-        """Returns the state in words, with whom it waits for."""
-        return _WAITING.get(self.waits_for or "", self.state) if self.state == "waiting" else self.state
+    @property
+    def words(self) -> Words:
+        """What a person reads of the state, with whom it waits for."""
+        words = WORDS["execution"][STATUSES[self.state]]
+        return words._replace(word=WAITS.get(self.waits_for or "", words.word)) if self.state == "waiting" else words
 
     def describe_progress(self) -> str:
         """Returns how far it is; empty while there is no plan."""
@@ -73,7 +73,7 @@ def build_line(row: ListedExecution) -> ExecutionLine:
         execution_id=row.execution_id,
         thread_id=row.thread_id,
         principal=row.principal,
-        state=STATES.get(row.status, row.status),
+        state=WORDS["execution"][row.status].word,
         title=row.title,
         saved_plan=row.saved_plan or None,
         host=row.host or None,

@@ -4,38 +4,17 @@ A decision is not its outcome. A call that was approved may fail, and a plan may
 may stand under a sign of success.
 """
 
-from typing import Literal
-
 import msgspec
 
 from planwarden.agent.core.state import ExecutionState, StepState, SuspensionState
 from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.facts import format_value
 from planwarden.server.views.outages import describe_lost_patience, describe_next_attempt, describe_outage
+from planwarden.server.views.status_words import WAITS, WORDS, Tone
 
-Tone = Literal["good", "bad", "warn", "busy"]
 ERROR_CHARS = 300
 
-_WORST_FIRST: tuple[Tone, ...] = ("bad", "warn", "busy", "good")
-_STEPS: dict[str, tuple[str, Tone]] = {
-    "pending": ("has not begun", "busy"),
-    "in_progress": ("is running", "busy"),
-    "suspended": ("waits for another answer", "busy"),
-    "completed": ("is completed", "good"),
-    "rejected": ("did not run", "bad"),
-    "failed": ("failed", "bad"),
-    "skipped": ("was skipped", "bad"),
-    "rehearsed": ("was only rehearsed", "warn"),
-}
-_ENDINGS: dict[str, tuple[str, Tone]] = {
-    "completed": ("The plan is completed.", "good"),
-    "rejected": ("The plan ended, because a part of it was rejected.", "bad"),
-    "failed": ("The plan failed.", "bad"),
-    "incomplete": ("The plan stopped, because a budget is used up.", "bad"),
-    "cancelled": ("The plan was cancelled.", "bad"),
-    "rehearsed": ("The plan was only rehearsed.", "warn"),
-    "suspended": ("The plan waits for another answer.", "busy"),
-}
+_WORST_FIRST: tuple[Tone, ...] = ("bad", "dim", "warn", "busy", "good")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,33 +57,39 @@ def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
         return f"The plan stopped: {lost}.", "bad"
     is_clock = all(found.question.addressee == "clock" for found in execution.open_suspensions)
     if execution.status == "suspended" and is_clock:
-        return f"The plan {describe_next_attempt(execution) or 'waits for a time'}.", "busy"
-    return _ENDINGS.get(execution.status, ("", "busy"))
+        return f"The plan {describe_next_attempt(execution) or WAITS['clock']}.", "busy"
+    if not execution.is_finished and execution.status != "suspended":
+        return "", "busy"
+    words = WORDS["execution"][execution.status]
+    return f"The plan {words.phrase}.", words.tone
 
 
 def _describe_verdict(suspension: SuspensionState) -> tuple[str, bool]:
     """The verdict in words, and whether it approved."""
-    decision = suspension.decision
+    decision, words = suspension.decision, WORDS["question"]
     is_approved = decision is not None and decision.approved
+    verdict = words["approved" if is_approved else "rejected"].word
     if suspension.status == "timed_out":
-        return f"Nobody answered in time: {'approved' if is_approved else 'rejected'}", is_approved
+        return f"{words['timed_out'].word.capitalize()}: {verdict}", is_approved
     if suspension.status == "withdrawn" or decision is None:
-        return "Withdrawn", False
-    return ("Approved" if is_approved else "Rejected"), is_approved
+        return words["withdrawn"].word.capitalize(), False
+    return verdict.capitalize(), is_approved
 
 
 def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, Tone]:
-    words, tone = _STEPS[state.status]
+    words = WORDS["step"][state.status]
+    phrase, tone = words.phrase, words.tone
     if state.outage is not None and describe_outage(execution, state.outage) is not None:
-        words, tone = "waits for the provider", "busy"
+        phrase, tone = "waits for the provider", "busy"
     elif state.status == "suspended" and _waits_for_clock(execution, state):
-        words, tone = "waits for a time", "busy"
-    elif words == "is completed":
-        words, tone = _describe_done(state)
+        phrase = WAITS["clock"]
+    elif state.status == "completed":
+        phrase, tone = _describe_done(state)
     number = list(execution.steps).index(state.step.step_id) + 1
     # The error may hold what a tool or a server wrote: quoted, it cannot pass for words of planwarden.
-    why = f": {format_value(state.error_message, ERROR_CHARS)}" if words == "failed" and state.error_message else ""
-    return f"Step {number} of {len(execution.steps)} {words}{why}.", tone
+    is_failed = phrase == "failed" and state.error_message
+    why = f": {format_value(state.error_message, ERROR_CHARS)}" if is_failed else ""
+    return f"Step {number} of {len(execution.steps)} {phrase}{why}.", tone
 
 
 def _waits_for_clock(execution: ExecutionState, state: StepState) -> bool:
@@ -115,6 +100,8 @@ def _waits_for_clock(execution: ExecutionState, state: StepState) -> bool:
 def _describe_done(state: StepState) -> tuple[str, Tone]:
     """What a completed step did, with what it did not do."""
     shortfall = describe_shortfall(state)
-    is_warning = state.failed_items or state.validation == "failed"
-    joined = f"is completed{', ' if state.items is None else '; '}{shortfall}" if shortfall else "is completed"
-    return joined, "warn" if is_warning else "good"
+    words = WORDS["step"]["partly" if state.failed_items or state.validation == "failed" else "completed"]
+    return (
+        f"{words.phrase}{', ' if state.items is None else '; '}{shortfall}" if shortfall else words.phrase,
+        words.tone,
+    )

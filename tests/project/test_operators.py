@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from dev.reference.settings import variables
 
+from planwarden.server.cli.commands.worker import handle_worker
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.support.paths import ROOT
@@ -40,7 +41,7 @@ def deployed_commands() -> Iterator[tuple[str, list[str]]]:
     [service] = re.findall(r"^    command: (\[.+\])$", (DEPLOY / "compose.yaml").read_text(), re.MULTILINE)
     yield "compose.yaml", json.loads(service)
     front, worker = re.findall(r"^    command: (\[.+\])$", (DEPLOY / "compose.scale.yaml").read_text(), re.MULTILINE)
-    assert build_parser().parse_args(json.loads(worker)).handler == "worker:handle_worker"
+    assert build_parser().parse_args(json.loads(worker)).handler is handle_worker
     yield "compose.scale.yaml", json.loads(front)
 
 

@@ -15,6 +15,7 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, build_audit_line
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result
 from planwarden.server.cli.terminal.commands import shorten
@@ -26,6 +27,18 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_instant
 from planwarden.storage.opening import open_store
+
+
+def add_audit(parser: CommandParser) -> None:
+    commands = parser.add_commands("show|verify|export")
+    show = commands.add("show", handle_show, "Show the record, oldest first.")
+    show.add_argument("--thread", metavar="THREAD", help="only the rows of this thread")
+    show.add_argument("--limit", type=int, default=50, metavar="N", help="rows, at most 500; default %(default)s")
+    show.add_argument("--cursor", help="continue after the page that printed this cursor")
+    verification = commands.add("verify", handle_verify, "Compare the record with itself and with everything stored.")
+    verification.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
+    writing = commands.add("export", handle_export, "Write the record as JSON lines.", has_json=False)
+    writing.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
 
 
 def handle_show(arguments: Namespace) -> int:

@@ -16,6 +16,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -36,6 +37,20 @@ class CallArguments(msgspec.Struct, frozen=True):
     def resolve(self, definition: ToolDefinition) -> dict[str, JsonValue]:
         """Returns all arguments with the types that the tool takes."""
         return {**self.document, **{name: _parse_value(definition, name, text) for name, text in self.pairs}}
+
+
+def add_call(parser: CommandParser) -> None:
+    parser.handle(handle_call, uses_servers=True)
+    parser.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument; the value is JSON, or text where the tool takes text",
+    )
+    parser.add_argument("--json-args", metavar="JSON", help="all arguments as one JSON object; --arg adds to it")
+    parser.add_argument("--yes", action="store_true", help="as for run")
 
 
 def handle_call(arguments: Namespace) -> int:

@@ -9,6 +9,7 @@ from planwarden.agent.common.errors import UnknownThread, UsageError
 from planwarden.agent.core.state import ExecutionState, StepStatus
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.service import Service
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
@@ -26,6 +27,20 @@ GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
     "Failed or rejected": ("failed", "rejected"),
     "Not completed": ("pending", "in_progress", "suspended", "skipped"),
 }
+
+
+def add_cancel(parser: CommandParser) -> None:
+    parser.handle(handle_cancel, uses_servers=True)
+    parser.add_argument(
+        "thread",
+        metavar="THREAD",
+        nargs="?",
+        help="its threadId, or the beginning of one; without it, the command only lists what can be cancelled",
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="reason for the record")
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask; a terminal asks when something has had its effect"
+    )
 
 
 def handle_cancel(arguments: Namespace) -> int:

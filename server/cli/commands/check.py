@@ -7,6 +7,8 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.server.auth.principals import LOCAL
+from planwarden.server.cli.arguments import add_plan_arguments
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result
@@ -16,6 +18,11 @@ from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.forecast import Allowed, Forecast, ForecastStep
+
+
+def add_check(parser: CommandParser) -> None:
+    parser.handle(handle_check, uses_servers=True)
+    add_plan_arguments(parser)
 
 
 def handle_check(arguments: Namespace) -> int:

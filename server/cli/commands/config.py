@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.hosts import CLIENTS, find_launch_command
 from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE, STORE_VARIABLE
@@ -15,6 +16,13 @@ from planwarden.tools.web.search_service import KEY_VARIABLE, SEARCH_VARIABLE
 
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
 """Written into the block where they are set: a host starts planwarden without the environment of this shell."""
+
+
+def add_config(parser: CommandParser) -> None:
+    text = "Print the block for a host, ready to paste."
+    block = parser.add_commands("print").add("print", handle_print, text, has_json=False, needs_home=False)
+    text = f"the host: {', '.join(CLIENTS)}"
+    block.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=text)
 
 
 def handle_print(arguments: Namespace) -> int:

@@ -15,6 +15,7 @@ from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, Usag
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, WAITING
 from planwarden.server.cli.output import print_json
@@ -38,6 +39,24 @@ class DecisionResult(msgspec.Struct, frozen=True):
 
     execution: ExecutionState
     is_recorded: bool
+
+
+def add_approve(parser: CommandParser) -> None:
+    parser.handle(handle_approve, uses_servers=True)
+    parser.add_argument(
+        "suspension",
+        metavar="SUSPENSION",
+        nargs="?",
+        help="id of the question, or the beginning of it; default: all open questions, one by one",
+    )
+    parser.add_argument("--code", metavar="CODE", help="where there is no terminal: a code from `planwarden inbox`")
+    parser.add_argument("--digest", metavar="DIGEST", help="with --code: digest of the question that you read")
+
+
+def add_reject(parser: CommandParser) -> None:
+    parser.handle(handle_reject, uses_servers=True)
+    parser.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
+    parser.add_argument("--reason", metavar="TEXT", help="reason that the model receives")
 
 
 def handle_approve(arguments: Namespace) -> int:
@@ -219,4 +238,4 @@ def _repeat_decision(
 def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:
     """Draw only the steps that change now; `planwarden show` draws the earlier ones."""
     settled = (name for name, state in execution.steps.items() if state.status in ("completed", "failed", "skipped"))
-    terminal.screen.settled |= {(execution.execution_id, name) for name in settled}
+    terminal.settled |= {(execution.execution_id, name) for name in settled}

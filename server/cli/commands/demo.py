@@ -2,11 +2,17 @@
 
 from argparse import Namespace
 
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.demo.demonstration import run_demonstration
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
+
+
+def add_demo(parser: CommandParser) -> None:
+    parser.handle(handle_demo, needs_home=False)
+    parser.add_argument("--yes", action="store_true", help="answer the confirmation with yes")
 
 
 def handle_demo(arguments: Namespace) -> int:

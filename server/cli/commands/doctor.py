@@ -5,15 +5,23 @@ from collections.abc import Iterator
 from typing import Literal
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.cli.checks import run_checks
+from planwarden.server.cli.checks.doctor import run_checks
+from planwarden.server.cli.checks.replay import Replay
+from planwarden.server.cli.checks.report import DoctorReport, HealthCheck
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.health import CheckStatus, DoctorReport, HealthCheck
 from planwarden.server.cli.output import write_result
-from planwarden.server.cli.replay_check import Replay
-from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.status_words import WORDS
 
-_MARKS: dict[CheckStatus, Mark] = {"ok": "done", "off": "waits", "warning": "note", "broken": "failed"}
+
+def add_doctor(parser: CommandParser) -> None:
+    parser.handle(handle_doctor, uses_servers=True, needs_home=False)
+    parser.add_argument(
+        "--replay", action="store_true", help="also check that this version can continue every stored execution"
+    )
+    parser.add_argument("--all", action="store_true", help="with --replay: check the finished ones as well")
 
 
 def handle_doctor(arguments: Namespace) -> int:
@@ -31,7 +39,7 @@ def draw_report(terminal: Terminal, report: DoctorReport) -> None:
     width = max(len(check.name) for check in report.checks)
     for check in report.checks:
         name: tuple[str, Literal["bold", "dim"]] = (check.name.ljust(width), "dim" if check.status == "off" else "bold")
-        terminal.say(TerminalLine((name, "  ", one_line(check.message, 400)), _MARKS[check.status]))
+        terminal.say(TerminalLine((name, "  ", one_line(check.message, 400)), WORDS["check"][check.status].mark))
         for text in _unavailable_lines(check):
             terminal.say(TerminalLine(((text, "dim"),), indent=1))
     if report.is_healthy:

@@ -6,13 +6,13 @@ from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.limits import check_limit
 from planwarden.server.cli.reading import ReadingContext
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.commands import shorten
-from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_age
 from planwarden.server.views.listing import ExecutionLine, ExecutionLines, build_line
-from planwarden.server.views.states import STATUSES
+from planwarden.server.views.status_words import STATUSES
 from planwarden.server.views.voices import format_host
 
 TITLE_CHARS = 100
@@ -60,10 +60,9 @@ async def read_lines(
 
 def draw_line(terminal: Terminal, line: ExecutionLine, now: float) -> None:
     """Draws one execution."""
-    mark, style = OUTCOMES[STATUSES[line.state]]
-    age = format_age(line.changed_at.timestamp(), now)
-    state = (line.describe_state(), style)
-    terminal.say(TerminalLine((state, f"  {escape_text(shorten(line.thread_id))}", (f"  {age}", "dim")), mark))
+    words, age = line.words, format_age(now - line.changed_at.timestamp())
+    thread = f"  {escape_text(shorten(line.thread_id))}"
+    terminal.say(TerminalLine(((words.word, words.tone), thread, (f"  {age}", "dim")), words.mark))
     saved = f"saved plan {one_line(line.saved_plan, TITLE_CHARS)}" if line.saved_plan and line.is_quoted else ""
     host = format_host(line.host) if line.host else ""
     facts = " · ".join(filter(None, (line.describe_progress(), saved, host)))

@@ -13,6 +13,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, Us
 from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import build_terminal, print_json, write_result
@@ -24,6 +25,28 @@ from planwarden.server.views.encoding import to_json
 CHANNEL = "terminal"
 YES = ("y", "yes")
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def add_grant_commands(parser: CommandParser) -> None:
+    commands = parser.add_commands("list|add|revoke")
+    listing = commands.add("list", handle_list, "List standing approvals.")
+    listing.add_argument("--open", action="store_true", help="only those that a call can still use")
+    add = commands.add("add", handle_add, "Allow calls of a tool in advance; asks at the terminal.")
+    add.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
+    add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
+    text = "an argument that may have any value or be absent; an argument that is named nowhere must be absent"
+    add.add_argument("--any", action="append", default=[], metavar="NAME", help=text)
+    add.add_argument("--any-other", action="store_true", help="as --any for all other arguments of the tool")
+    add.add_argument("--uses", type=int, metavar="N", help="number of calls, at most 1000")
+    add.add_argument("--plan", metavar="NAME", help="only for runs of this saved plan, as it is now")
+    add.add_argument("--step", metavar="ID", help="with --plan: only for calls that this step of it writes")
+    text = "with --plan: number of calls on each calendar day in UTC, at most 1000"
+    add.add_argument("--uses-per-day", type=int, metavar="N", help=text)
+    text = "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan"
+    add.add_argument("--for", dest="duration", required=True, metavar="TIME", help=text)
+    add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
+    revoke = commands.add("revoke", handle_revoke, "End a standing approval now.", has_json=False)
+    revoke.add_argument("grant", metavar="GRANT", help="id of the grant, or the beginning of it")
 
 
 def handle_list(arguments: Namespace) -> int:

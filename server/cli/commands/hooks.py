@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result
 from planwarden.server.cli.reading import ReadingContext
@@ -38,6 +39,19 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, JsonValue]:
         return {"delivered": self.receipt.is_delivered, "said": self.receipt.description, **self.document}
+
+
+def add_hook(parser: CommandParser) -> None:
+    text = "Sign a message with the secret of a hook, send it to the running server, and show what it answers."
+    send = parser.add_commands("send").add("send", handle_send, text)
+    send.add_argument("hook", metavar="NAME", help="name of the hook in planwarden.toml")
+    send.add_argument("event", metavar="JSON", help="the message, which is the input `event` of the hook's plan")
+    send.add_argument(
+        "--url",
+        default="http://127.0.0.1:8765",
+        metavar="URL",
+        help="address of the server; default %(default)s",
+    )
 
 
 def handle_send(arguments: Namespace) -> int:

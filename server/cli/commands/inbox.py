@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.service import Service
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, write_result
@@ -35,6 +36,21 @@ from planwarden.storage.ports.sessions import sessions_of
 ANSWER_S = 3.0
 """How long an inbox may take to say that it is there."""
 LOOK_AGAIN_S = 0.1
+
+
+def add_inbox(parser: CommandParser) -> None:
+    parser.handle(handle_inbox)
+    parser.add_argument(
+        "--as", dest="name", metavar="NAME", help="name of the person who decides; default: the user name"
+    )
+    parser.add_argument("--no-open", action="store_true", help="only print the link and the code")
+    other = parser.add_mutually_exclusive_group()
+    for flag, meaning in (
+        ("--end-sessions", "log every browser out and void every code"),
+        ("--set-passphrase", "ask for the passphrase of [inbox] and store its hash"),
+        ("--forget-passphrase", "delete the hash that --set-passphrase wrote into PostgreSQL"),
+    ):
+        parser.note(other.add_argument(flag, action="store_true", help=meaning))
 
 
 def handle_inbox(arguments: Namespace) -> int:

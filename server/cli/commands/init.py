@@ -11,6 +11,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.hosts import find_program
 from planwarden.server.cli.output import write_result
@@ -48,6 +49,10 @@ class InitResult(msgspec.Struct, frozen=True):
             ),
             (shlex.join([*program, "doctor"]), "checks everything"),
         )
+
+
+def add_init(parser: CommandParser) -> None:
+    parser.handle(handle_init, needs_home=False)
 
 
 def handle_init(arguments: Namespace) -> int:
@@ -107,6 +112,5 @@ def draw_result(terminal: Terminal, result: InitResult) -> None:
         terminal.say(TerminalLine((str(path),), "done"))
     terminal.say("", TerminalLine((("Next:", "bold"),)))
     for command, does in result.commands:
-        # Not drawn as lines: wrapped at the width of the terminal, a command could not be copied.
         terminal.say(TerminalLine(((f"# {does}", "dim"),), indent=1))
-        terminal.screen.prompt(f"  {command}\n")
+        terminal.say_unbroken(f"  {command}")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import anyio
 import msgspec
 
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, write_result
@@ -32,6 +33,15 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     used_at: datetime | None
     revoked_at: datetime | None
+
+
+def add_key_commands(parser: CommandParser) -> None:
+    commands = parser.add_commands("list|revoke|new-secret")
+    commands.add("list", handle_list, "List the keys of all people.")
+    revoke = commands.add("revoke", handle_revoke, "End a key now, such as a lost one.", has_json=False)
+    revoke.add_argument("key", metavar="KEY", help="id of the key, or the beginning of it")
+    text = "Print a fresh key for PLANWARDEN_SECRET_KEY, which seals the secrets in PostgreSQL, and nothing else."
+    commands.add("new-secret", handle_new_secret, text, has_json=False, needs_home=False)
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -22,6 +22,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal
@@ -42,6 +43,13 @@ MAX_CHARS = 4_096
 """Longer query parameters of a redirect are ignored."""
 
 OpenUrl = Callable[[str], Awaitable[None]]
+
+
+def add_login(parser: CommandParser) -> None:
+    parser.handle(handle_login, has_json=False, uses_servers=True)
+    parser.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
+    parser.add_argument("--no-open", action="store_true", help="only print the address")
+    parser.add_argument("--forget", action="store_true", help="instead delete the stored login")
 
 
 def handle_login(arguments: Namespace) -> int:
@@ -70,8 +78,7 @@ def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: 
 
     async def show(url: str) -> None:
         terminal.say("Log in here:")
-        # Not drawn as a line: wrapped at the width of the terminal, the address could not be copied.
-        terminal.screen.prompt(f"\n{escape_text(url)}\n\n")
+        terminal.say_unbroken(f"\n{escape_text(url)}\n")
         if opens_browser and await anyio.to_thread.run_sync(open_page, url):
             terminal.say("Your browser opens it; this command waits for you to come back.")
 

@@ -5,6 +5,7 @@ from argparse import Namespace
 from pydantic import JsonValue
 
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -12,6 +13,16 @@ from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location
 from planwarden.storage.moving.move import MoveReport, move
 from planwarden.storage.moving.tables import TABLES
+
+
+def add_move(parser: CommandParser) -> None:
+    parser.handle(handle_move)
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="URL",
+        help="an empty PostgreSQL or a new file, named as for --store; run it again if it was broken off",
+    )
 
 
 def handle_move(arguments: Namespace) -> int:

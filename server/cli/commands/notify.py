@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.notifications import Notification
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
@@ -38,6 +39,11 @@ class ChannelTest(msgspec.Struct, frozen=True, kw_only=True):
             "delivered": self.is_delivered,
             "said": self.reply,
         }
+
+
+def add_notify(parser: CommandParser) -> None:
+    test = parser.add_commands("test").add("test", handle_test, "Send a test notification now.")
+    test.add_argument("--channel", metavar="NAME", help="send it only to this channel; default: to every channel")
 
 
 def handle_test(arguments: Namespace) -> int:

@@ -11,6 +11,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.server.api.once import OnceKeyView
 from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
@@ -20,6 +21,16 @@ from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 
 CHANNEL = "terminal"
+
+
+def add_once(parser: CommandParser) -> None:
+    commands = parser.add_commands("list|forget")
+    listing = commands.add("list", handle_list, "List the newest calls that keep their key, 200 at most.")
+    listing.add_argument("--tool", metavar="TOOL", help="only calls of this tool")
+    forget = commands.add("forget", handle_forget, "Let a call with a key happen again; asks at the terminal.")
+    forget.add_argument("tool", metavar="TOOL", help="name of the tool")
+    text = "a value of the key, by its pointer; JSON, or text where the call had text"
+    forget.add_argument("--key", action="append", required=True, metavar="NAME=VALUE", help=text)
 
 
 def handle_list(arguments: Namespace) -> int:

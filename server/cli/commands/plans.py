@@ -11,6 +11,9 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.plan_parser import read_tool_names
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.cli.arguments import add_plan_arguments
+from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.commands.check import handle_check, handle_graph
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json, write_result
@@ -34,6 +37,22 @@ from planwarden.server.views.fields import Field, build_fields
 from planwarden.server.views.lineage_facts import VERSION_CHARS
 
 NO = ("n", "no")
+
+
+def add_plans(parser: CommandParser) -> None:
+    parser.handle(handle_list)
+    commands = parser.add_commands("show|check|graph|keep", required=False)
+    show = commands.add("show", handle_show, "Show a saved plan: what it takes, and its steps.")
+    show.add_argument("name", metavar="NAME", help="name of the plan")
+    for name, handler, text in (
+        ("check", handle_check, "Check a plan as `planwarden check` does. Nothing runs."),
+        ("graph", handle_graph, "Print the graph of a plan as Mermaid text. Nothing runs."),
+    ):
+        add_plan_arguments(commands.add(name, handler, text, uses_servers=True))
+    text = "Make a saved plan of a finished run; values of its goal become inputs."
+    keep = commands.add("keep", handle_keep, text)
+    keep.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
+    keep.add_argument("name", metavar="NAME", help="name of the new plan: letters, digits, - and _, at most 64")
 
 
 def handle_list(arguments: Namespace) -> int:

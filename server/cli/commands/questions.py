@@ -9,16 +9,18 @@ from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.suspension_reader import list_open_suspensions
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.executions import draw_line, list_executions, read_lines, wants_executions
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_age
+from planwarden.server.views.status_words import FORMER, STATUSES
 from planwarden.server.views.suspension import Suspension, SuspensionPage
 from planwarden.server.views.voices import build_label, build_title, format_place
 
@@ -26,6 +28,33 @@ RECENT = 5
 SHOWN_CALLS = 3
 ASKED_IN_WORDS = ("confirmation", "input", "wait")
 """Kinds of questions whose arguments are the words that are shown."""
+
+
+def add_list(parser: CommandParser) -> None:
+    parser.handle(handle_list, uses_servers=True)
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="number of lines, at most 100; default %(default)s"
+    )
+    parser.add_argument("--cursor", help="continue after the page that printed this cursor")
+    parser.add_argument(
+        "--executions",
+        action="store_true",
+        help="list executions, the newest activity first; the options below do so too",
+    )
+    parser.add_argument("--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id")
+    parser.add_argument(
+        "--state",
+        type=_read_state,
+        choices=tuple(STATUSES),
+        help="only those in this state",
+    )
+    parser.add_argument("--tool", metavar="TOOL", help="only those that name this tool")
+    parser.add_argument("--host", metavar="NAME", help="only those that this program asked for, as it names itself")
+    parser.add_argument("--plan", metavar="NAME", help="only the runs of this saved plan")
+
+
+def _read_state(word: str) -> str:
+    return FORMER.get(word, word)
 
 
 def handle_list(arguments: Namespace) -> int:
@@ -76,7 +105,7 @@ def _draw_questions(terminal: Terminal, context: ReadingContext, page: Suspensio
         return
     terminal.say(TerminalLine(((f"{page.total} waiting for an answer", "bold"),)))
     for suspension in page.suspensions:
-        asked = f"asked {format_age(suspension.created_at.timestamp(), now)}"
+        asked = f"asked {format_age(now - suspension.created_at.timestamp())}"
         until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
         answerer = "a person" if suspension.addressee == "human" else "the calling model"
         risk = f" · {suspension.risk}" if suspension.risk is not None else ""

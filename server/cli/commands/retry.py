@@ -8,6 +8,8 @@ from planwarden.agent.common.errors import ThreadBusy, UnknownThread, UsageError
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
+from planwarden.server.cli.arguments import add_inputs
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.run import report_known_key
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.plan_source import choose_plan, read_inputs_file, read_typed_inputs
@@ -15,6 +17,22 @@ from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 
 MAX_LISTED = 20
+
+
+def add_retry(parser: CommandParser) -> None:
+    parser.handle(handle_retry, uses_servers=True)
+    parser.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
+    parser.add_argument(
+        "--from", dest="from_step", metavar="STEP", help="run this step again, and everything that depends on it"
+    )
+    parser.add_argument("--plan", metavar="PLAN", help="another plan for what is left, as for run")
+    add_inputs(parser, "another value for an input; the others stay as they were. Written as for run")
+    parser.add_argument(
+        "--key",
+        metavar="KEY",
+        help="idempotency key, 1 to 200 characters: again with the same key, it goes on with what that one started",
+    )
+    parser.add_argument("--yes", action="store_true", help="as for run")
 
 
 def handle_retry(arguments: Namespace) -> int:

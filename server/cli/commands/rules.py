@@ -20,6 +20,8 @@ from planwarden.server.api.rules import (
     list_open_ends,
     list_rule_notes,
 )
+from planwarden.server.cli.arguments import read_count
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import write_result
@@ -82,6 +84,19 @@ class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
     """Why the call would fail anyway; empty if nothing is known."""
     notes: tuple[str, ...] = ()
     """What the operator may not have meant by the rules that were looked at."""
+
+
+def add_rules(parser: CommandParser) -> None:
+    parser.handle(handle_list)
+    commands = parser.add_commands("check|replay", required=False)
+    check = commands.add("check", handle_check, "Say which rule decides about a call, and why. Nothing runs.")
+    check.add_argument("tool", metavar="TOOL", help="name of the tool, or HOST/TOOL for a tool of a host")
+    check.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="as for call")
+    check.add_argument("--json-args", metavar="JSON", help="as for call")
+    text = "Say what the rules of now would have done with the calls of the log. Nothing runs."
+    replay = commands.add("replay", handle_replay, text)
+    text = "calls of the last N days; default %(default)s"
+    replay.add_argument("--days", type=read_count, default=30, metavar="N", help=text)
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -13,11 +13,41 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
+from planwarden.server.cli.arguments import add_plan_arguments
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.views.facts import escape_text
+
+
+def add_run(parser: CommandParser) -> None:
+    parser.handle(handle_run, uses_servers=True)
+    add_plan_arguments(parser)
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="approve every call and confirmation except critical ones, and without a terminal except dangerous ones; "
+        "forms are still asked",
+    )
+    parser.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="only call what reads, and show what every other call would do and whom it would ask",
+    )
+    parser.add_argument(
+        "--key",
+        metavar="KEY",
+        help="idempotency key, 1 to 200 characters: run again with the same key, it goes on with the run that it began",
+    )
+
+
+def add_run_goal(parser: CommandParser) -> None:
+    parser.handle(handle_run_goal, uses_servers=True)
+    parser.add_argument("goal", metavar="GOAL", help="the goal, as one argument")
+    parser.add_argument("--yes", action="store_true", help="as for run")
+    parser.add_argument("--key", metavar="KEY", help="as for run")
 
 
 def handle_run(arguments: Namespace) -> int:

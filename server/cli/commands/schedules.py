@@ -11,13 +11,15 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
+from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED, WAITING, exit_code
 from planwarden.server.cli.output import print_json, write_result
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.commands import shorten
-from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.schedules.book import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
@@ -25,10 +27,59 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.fields import read_inputs
 from planwarden.server.views.schedule import NOT_ATTENDED, ScheduleView, TickView
+from planwarden.server.views.status_words import WORDS
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
 
-_MARKS: dict[str, Mark] = {"started": "done", "skipped": "waits", "missed": "note", "failed": "failed"}
 SHOWN_TICKS = 3
+_ID_HELP = "id of the schedule, or the beginning of it"
+
+
+def add_schedule_commands(parser: CommandParser) -> None:
+    commands = parser.add_commands("add|list|pause|resume|remove|run-now")
+    add = commands.add("add", handle_add, "Start a saved plan at the times of a cron expression.")
+    add.add_argument("plan", metavar="PLAN", help="name of the saved plan")
+    add.add_argument(
+        "--cron",
+        required=True,
+        metavar="CRON",
+        help="minute, hour, day of month, month and day of week, as one argument: '0 9 * * 1'",
+    )
+    add.add_argument(
+        "--timezone", default="UTC", metavar="ZONE", help="IANA time zone, such as Europe/Berlin; default %(default)s"
+    )
+    add.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an input of the plan; the value is JSON, or text where the plan takes text",
+    )
+    add.add_argument(
+        "--overlap",
+        choices=("skip", "queue"),
+        default="skip",
+        help="what a tick does while the last run is unfinished: start nothing, or start after it; default %(default)s",
+    )
+    add.add_argument(
+        "--missed",
+        choices=("latest", "none"),
+        default="latest",
+        help="what starts after a time without a server: the newest missed tick, or none; default %(default)s",
+    )
+    add.add_argument(
+        "--owner", default=LOCAL, metavar="NAME", help="principal to whom the runs belong; default %(default)s"
+    )
+    commands.add("list", handle_list, "List schedules, their next times and their last ticks.")
+    for name, handler, text in (
+        ("pause", handle_pause, "Start nothing at its ticks until it is resumed."),
+        ("resume", handle_resume, "Go on with the next tick; those while it was paused are over."),
+        ("remove", handle_remove, "Delete a schedule. Runs that it started go on."),
+    ):
+        commands.add(name, handler, text).add_argument("schedule", metavar="SCHEDULE", help=_ID_HELP)
+    text = "Start a run now, as a tick would, and ask its questions here."
+    now = commands.add("run-now", handle_run_now, text, uses_servers=True)
+    now.add_argument("schedule", metavar="SCHEDULE", help=_ID_HELP)
+    now.add_argument("--yes", action="store_true", help="as for run")
 
 
 def handle_add(arguments: Namespace) -> int:
@@ -193,7 +244,8 @@ def _describe_options(view: ScheduleView) -> str:
 def _build_tick_line(tick: TickView) -> TerminalLine:
     what = f"thread {shorten(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
     when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
-    return TerminalLine(((f"{when}  {tick.outcome}: ", "dim"), what), _MARKS.get(tick.outcome, "note"), indent=1)
+    words = WORDS["tick"][tick.outcome]
+    return TerminalLine(((f"{when}  {words.word}: ", "dim"), what), words.mark, indent=1)
 
 
 def _handle_change(arguments: Namespace, change: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]]) -> int:

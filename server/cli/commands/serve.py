@@ -1,22 +1,56 @@
 """The command `serve`, which is also the default: MCP over standard input and output, or over HTTP."""
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 
 import anyio
 
 from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.roles import CONCURRENCY
+from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
 
 TRUST_BANNER = """\
 **********************************************************************************
 planwarden: [approvals] trust_caller is on: whatever calls this server approves its
 own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 **********************************************************************************"""
+
+
+def add_serve(parser: CommandParser) -> None:
+    parser.handle(handle_serve, has_json=False, uses_servers=True, needs_home=False)
+    parser.set_defaults(speaks_protocol=True)
+    parser.add_argument("--http", action="store_true", help="serve Streamable HTTP at /mcp instead")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; one that other machines can reach needs tokens and allowed_hosts; "
+        "default %(default)s",
+    )
+    parser.add_argument("--port", type=_read_port, default=8765, help="port to listen on; default %(default)s")
+    parser.add_argument(
+        "--i-know-the-caller-can-approve-itself",
+        dest="accepts_trust",
+        action="store_true",
+        help="allow [approvals] trust_caller on an address that other machines can reach",
+    )
+    parser.add_argument(
+        "--role",
+        choices=PROCESS_ROLES,
+        default="both",
+        help="on a store that several processes share: front answers and runs nothing, worker is the command worker; "
+        "default %(default)s",
+    )
+
+
+def _read_port(text: str) -> int:
+    port = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= port < 65_536:
+        raise ArgumentTypeError(f"{text!r} is not a port")
+    return port
 
 
 def handle_serve(arguments: Namespace) -> int:

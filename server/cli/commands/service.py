@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.services.files import Installation, write_docker, write_launchd, write_systemd
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
@@ -25,6 +26,17 @@ HINTS = {
     "docker": "planwarden service print docker > deploy/compose.yaml   # in a checkout\n"
     "docker compose -f deploy/compose.yaml up -d",
 }
+
+
+def add_service(parser: CommandParser) -> None:
+    text = "Print the file for a server of this home over HTTP."
+    printing = parser.add_commands("print").add("print", handle_print, text, has_json=False, needs_home=False)
+    printing.add_argument(
+        "kind",
+        choices=tuple(KINDS),
+        metavar="KIND",
+        help="systemd: a unit; launchd: an agent of this user; docker: a file for docker compose in a checkout",
+    )
 
 
 def handle_print(arguments: Namespace) -> int:

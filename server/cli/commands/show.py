@@ -15,14 +15,13 @@ from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.server.api import artifacts
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.waiting import describe_waiting
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.items import draw_step
 from planwarden.server.cli.terminal.lines import (
-    OUTCOMES,
     TerminalLine,
     execution_lines,
     one_line,
@@ -33,15 +32,17 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.instants import format_instant, to_utc
+from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer, Suspension, build_suspension_view
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
+GRAPH_FORMS = ("text", "svg", "mermaid")
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,41 @@ class StepPart(msgspec.Struct, frozen=True):
     step_id: str
     items_from: int | None
     limit: int
+
+
+def add_show(parser: CommandParser) -> None:
+    parser.handle(handle_show, uses_servers=True)
+    parser.add_argument(
+        "thread",
+        metavar="THREAD",
+        nargs="?",
+        help="a threadId, as `planwarden list` shows it, or the beginning of one; default: the newest",
+    )
+    parser.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
+    parser.add_argument(
+        "--at",
+        type=int,
+        metavar="SEQUENCE",
+        help="show the execution as it was after this event; --observations 0 shows their numbers",
+    )
+    parser.add_argument(
+        "--step", metavar="STEP", help="show this step alone; of a loop what its items came to, by pages"
+    )
+    parser.add_argument("--items-from", type=int, metavar="N", help="with --step: begin with this item, counted from 0")
+    parser.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="with --step: items, at most 1000; default %(default)s"
+    )
+    parser.add_argument(
+        "--graph",
+        nargs="?",
+        const=GRAPH_FORMS[0],
+        choices=GRAPH_FORMS,
+        metavar="FORM",
+        help="instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text",
+    )
+    parser.add_argument(
+        "--artifact", metavar="ID", help="instead write one large result, complete and unchanged, to standard output"
+    )
 
 
 def handle_show(arguments: Namespace) -> int:
@@ -255,11 +291,11 @@ def _draw_execution(
         for found in execution.open_suspensions
     ]
     header = headers[-1]
-    mark, style = OUTCOMES[execution.status]
+    words = WORDS["execution"][execution.status]
     if moment is not None:
         terminal.say(TerminalLine(((f"as it was {moment.describe()}", "warn"),), "note"))
-    changed = f"  changed {format_age(execution.updated_at, now)} · principal {escape_text(header.principal)}"
-    terminal.say(TerminalLine(((execution.status, style), (changed, "dim")), mark))
+    changed = f"  changed {format_age(now - execution.updated_at)} · principal {escape_text(header.principal)}"
+    terminal.say(TerminalLine(((words.word, words.tone), (changed, "dim")), words.mark))
     if execution.goal:
         terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
     for fact in list_lineage_facts(build_lineage(execution)):
@@ -270,7 +306,7 @@ def _draw_execution(
         terminal.say(*step_lines(execution, state))
     terminal.say(*execution_lines(execution))
     if execution.is_finished:
-        terminal.panel(execution.status, outcome_lines(execution), style)
+        terminal.panel(words.word, outcome_lines(execution), words.tone)
     for question in questions:
         _draw_open_question(terminal, context, question, is_past=moment is not None)
 

@@ -10,6 +10,7 @@ import msgspec
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import build_terminal, write_result
@@ -28,6 +29,22 @@ class Prunable(msgspec.Struct, frozen=True):
     before: float
     """They have not changed since then."""
     days: int
+
+
+def add_prune(parser: CommandParser) -> None:
+    parser.handle(handle_prune)
+    parser.add_argument(
+        "--days",
+        type=int,
+        metavar="N",
+        help="delete those that have not changed for N days; default: [retention] days",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask before deleting; needed without a terminal")
+
+
+def add_backup(parser: CommandParser) -> None:
+    parser.handle(handle_backup)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a new file; an existing file is not overwritten")
 
 
 def handle_prune(arguments: Namespace) -> int:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.auth.secrets import make_token
 from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import print_json, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -21,6 +22,22 @@ from planwarden.storage.ports.complete import CompleteStore
 from planwarden.storage.ports.tokens import Role, TokenRow
 
 Result = TypeVar("Result")
+
+
+def add_token_commands(parser: CommandParser) -> None:
+    commands = parser.add_commands("add|list|revoke")
+    add = commands.add("add", handle_add, "Make a token and show it once.")
+    add.add_argument("name", metavar="NAME", help="its principal, who owns everything that is done with the token")
+    add.add_argument("--days", type=int, metavar="N", help="valid for N days; default: until it is revoked")
+    add.add_argument(
+        "--role",
+        choices=("caller", "approver"),
+        default="caller",
+        help="caller: for MCP clients, the default; approver: for a person, and MCP refuses it",
+    )
+    commands.add("list", handle_list, "List tokens, without their secrets.")
+    revoke = commands.add("revoke", handle_revoke, "End a token, or all tokens of a name.")
+    revoke.add_argument("name", metavar="TOKEN", help="a name, for all of its tokens, or the id of one token")
 
 
 def handle_add(arguments: Namespace) -> int:

@@ -8,17 +8,31 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.server.api.limits import MAX_PAGE
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
-from planwarden.server.cli.terminal.lines import Mark, Style, TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.status_words import Mark
 from planwarden.server.views.tools import ToolPage, ToolView, build_tool_view
 from planwarden.tools.downstream.health import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
+
+
+def add_tools(parser: CommandParser) -> None:
+    parser.handle(handle_tools, uses_servers=True)
+    parser.add_argument(
+        "query",
+        nargs="*",
+        metavar="QUERY",
+        help="words to search for; best matches first. The name of a tool also shows its arguments and schemas",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
+    parser.add_argument("--cursor", help="continue after the page that printed this cursor")
 
 
 def handle_tools(arguments: Namespace) -> int:

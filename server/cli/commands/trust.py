@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, FAILED
@@ -45,6 +46,18 @@ class TrustProposal(msgspec.Struct, frozen=True):
             has_effect = known is not None and known.effect is not None
             found[definition.name] = {"risk": "read"} if has_effect else {"risk": "read", "effect": "read"}
         return found
+
+
+def add_trust(parser: CommandParser) -> None:
+    parser.handle(handle_trust, uses_servers=True)
+    parser.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
+    parser.add_argument(
+        "tools",
+        nargs="*",
+        metavar="TOOL",
+        help="only these tools, as planwarden or the server calls them; default: all",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
 
 
 def handle_trust(arguments: Namespace) -> int:

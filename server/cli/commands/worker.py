@@ -7,10 +7,23 @@ from argparse import Namespace
 import anyio
 
 from planwarden.server.api.warden import Warden
-from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.arguments import read_count, read_settings
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.roles import CONCURRENCY
 from planwarden.server.telemetry.logs import log_to_stderr
+
+
+def add_worker(parser: CommandParser) -> None:
+    parser.handle(handle_worker, has_json=False, uses_servers=True)
+    parser.add_argument(
+        "--concurrency",
+        type=read_count,
+        default=CONCURRENCY,
+        metavar="N",
+        help="executions at a time, at most 10000; default %(default)s",
+    )
 
 
 def handle_worker(arguments: Namespace) -> int:

@@ -22,8 +22,9 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.context import CliContext, watch_execution
 from planwarden.server.cli.demo.home import fill_home
 from planwarden.server.cli.session import CliSession
-from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
+from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.status_words import WORDS
 
 
 def run_demonstration(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> tuple[CliContext, ExecutionState]:
@@ -49,11 +50,11 @@ def run_demonstration(terminal: Terminal, folder: Path | None, *, says_yes: bool
     if not execution.is_finished:
         session.draw_outcome(execution)
         return context, execution
-    mark, style = OUTCOMES[execution.status]
+    words = WORDS["execution"][execution.status]
     counts, *rest = outcome_lines(execution)
     reports = ", ".join(sorted(path.name for path in (home / "reports").iterdir()))
-    lines = [TerminalLine(counts.parts, mark), *rest, TerminalLine((f"reports left: {reports}",))]
-    terminal.panel(execution.status, lines, style)
+    lines = [TerminalLine(counts.parts, words.mark), *rest, TerminalLine((f"reports left: {reports}",))]
+    terminal.panel(words.word, lines, words.tone)
     if folder is None:
         shutil.rmtree(home, ignore_errors=True)
     return context, execution

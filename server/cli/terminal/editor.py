@@ -37,9 +37,9 @@ def edit_arguments(
     if edited is None or is_same_json(edited, arguments):
         terminal.say(f"{subject} is as it was.")
     elif not isinstance(edited, dict):
-        _warn(terminal, f"Arguments are a JSON object. {subject} is as it was.")
+        terminal.warn(f"Arguments are a JSON object. {subject} is as it was.")
     elif faults := find_faults(tool_name, edited):
-        _warn(terminal, f"{subject} does not fit {tool_name}: {'; '.join(faults[:MAX_FAULTS])}. It is as it was.")
+        terminal.warn(f"{subject} does not fit {tool_name}: {'; '.join(faults[:MAX_FAULTS])}. It is as it was.")
     else:
         terminal.say(TerminalLine(((f"{subject} would run with ", "warn"), format_value(edited, None))))
         return edited
@@ -78,17 +78,13 @@ def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonV
     try:
         return (read_json(typed),)
     except PlanwardenError as error:
-        _warn(terminal, f"That is {error.message}.")
+        terminal.warn(f"That is {error.message}.")
         return None
 
 
 def _read(terminal: Terminal, text: str) -> JsonValue | None:
     found = _read_field(terminal, None, text)
     return None if found is None else found[0]
-
-
-def _warn(terminal: Terminal, text: str) -> None:
-    terminal.say(TerminalLine(((escape_text(text), "warn"),)))
 
 
 def _find_editor() -> str | None:

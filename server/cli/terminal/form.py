@@ -31,7 +31,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
         faults = Schema(form, checks_dates=True).find_faults(content)
         if not faults:
             return content
-        _report_fault(terminal, "; ".join(faults[:3]))
+        _report(terminal, "; ".join(faults[:3]))
 
 
 def ask_for_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
@@ -44,7 +44,7 @@ def ask_for_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
     except PlanwardenError as error:
         if typed[0] not in '{["' and typed not in ("NaN", "Infinity"):
             return True, typed
-        _report_fault(terminal, error.message)
+        _report(terminal, error.message)
         return False, None
 
 
@@ -69,17 +69,17 @@ def _ask_field(terminal: Terminal, field: Field) -> tuple[bool, JsonValue]:
         if not typed:
             if default is not None or not field.is_required:
                 return True, default
-            _report_fault(terminal, "this field is needed")
+            _report(terminal, "this field is needed")
             continue
         try:
             value = field.read(typed)
         except PlanwardenError as error:
-            _report_fault(terminal, error.message)
+            _report(terminal, error.message)
             continue
         faults = Schema(field.schema, checks_dates=True).find_faults(value)
         if not faults:
             return True, value
-        _report_fault(terminal, faults[0])
+        _report(terminal, faults[0])
 
 
 def _prompt(field: Field) -> str:
@@ -97,5 +97,5 @@ def _ask_as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | 
     return edit_json(terminal, {})
 
 
-def _report_fault(terminal: Terminal, text: str) -> None:
-    terminal.say(TerminalLine(((f"  {one_line(text, 300)}", "warn"),)))
+def _report(terminal: Terminal, fault: str) -> None:
+    terminal.warn(f"  {one_line(fault, 300)}")

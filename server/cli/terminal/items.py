@@ -3,20 +3,11 @@
 from collections.abc import Callable
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.cli.terminal.lines import RESULT_CHARS, Mark, TerminalLine, one_line, step_lines, value_summary
+from planwarden.server.cli.terminal.lines import RESULT_CHARS, TerminalLine, one_line, step_lines, value_summary
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.loop_items import LoopItem
-
-_MARKS: dict[str, Mark] = {
-    "succeeded": "done",
-    "failed": "failed",
-    "rejected": "rejected",
-    "running": "busy",
-    "suspended": "asks",
-    "rehearsed": "rehearsed",
-    "outcome_unknown": "note",
-}
+from planwarden.server.views.status_words import WORDS
 
 
 def draw_step(
@@ -41,5 +32,5 @@ def _item_line(item: LoopItem) -> TerminalLine:
     text = "" if item.result is None else f" → {value_summary(item.result)}"
     if item.error is not None:
         text = f" → {one_line(item.error.message, RESULT_CHARS * 2)}"
-    status = item.status.replace("_", " ")
-    return TerminalLine(((f"item {item.item}  ", "dim"), status, (text, "dim")), _MARKS.get(item.status, "waits"), 1)
+    words = WORDS["item"][item.status]
+    return TerminalLine(((f"item {item.item}  ", "dim"), words.word, (text, "dim")), words.mark, 1)

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.spinner import Spinner
+from rich.text import Text
 
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import ModelError
@@ -18,10 +21,8 @@ from planwarden.agent.core.state import (
     Call,
     CallStatus,
     ExecutionState,
-    ExecutionStatus,
     ModelOutage,
     StepState,
-    StepStatus,
 )
 from planwarden.server.cli.terminal.commands import name_commands, shorten
 from planwarden.server.views.decisions import (
@@ -32,12 +33,12 @@ from planwarden.server.views.decisions import (
     find_decided,
 )
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
-from planwarden.server.views.facts import cut_text, escape_text, format_once
+from planwarden.server.views.facts import cut_text, escape_rest, escape_text, format_once
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.outages import describe_lost_patience, describe_outage
+from planwarden.server.views.status_words import SIGNS, WAITS, WORDS, Mark, Tone
 
-Style = Literal["plain", "bold", "dim", "good", "bad", "warn", "busy"]
-Mark = Literal["done", "partly", "busy", "asks", "waits", "failed", "rejected", "skipped", "rehearsed", "note"]
+Style = Tone | Literal["plain", "bold"]
 Part = str | tuple[str, Style]
 
 ARGUMENT_CHARS = 70
@@ -50,8 +51,12 @@ STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
 
+_ASCII = str.maketrans({"→": "->", "…": "...", "·": "|", "–": "-"})
+_SPINNER = Spinner("dots")
+
+
 class TerminalLine(msgspec.Struct, frozen=True):
-    """One line. Each of its `parts` is a text, or a text and its style."""
+    """One line. Each of its `parts` is a text, or a text and its style; nothing in them is markup."""
 
     parts: tuple[Part, ...] = ()
     mark: Mark | None = None
@@ -62,45 +67,37 @@ class TerminalLine(msgspec.Struct, frozen=True):
         """The text without styles, mark and indentation."""
         return "".join(part if isinstance(part, str) else part[0] for part in self.parts)
 
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the rows of a terminal: what does not fit in one hangs below the text. Elsewhere it is one row."""
+        text, head = Text(), Text("    " * self.indent)
+        for part in self.parts:
+            words, style = (part, "plain") if isinstance(part, str) else part
+            text.append(write_in_set(words, is_ascii=options.ascii_only), style)
+        if self.mark is not None:
+            sign = SIGNS[self.mark]
+            shown = sign.ascii if options.ascii_only else sign.text
+            if self.mark == "busy" and console.is_terminal and not options.ascii_only:
+                shown = str(_SPINNER.render(console.get_time()))
+            head = Text.assemble(" " if console.is_terminal else "", head, (shown, sign.tone), " ")
+            head.stylize("bold")
+        if options.no_wrap:
+            text.rstrip()
+            yield head + text
+            return
+        for row in text.wrap(console, max(2, options.max_width - head.cell_len), overflow="fold"):
+            row.rstrip()
+            yield head + row
+            head = Text(" " * head.cell_len)
 
-STYLES: Mapping[Mark, Style] = {
-    "done": "good",
-    "partly": "warn",
-    "busy": "busy",
-    "asks": "warn",
-    "waits": "dim",
-    "failed": "bad",
-    "rejected": "bad",
-    "skipped": "dim",
-    "rehearsed": "warn",
-    "note": "warn",
-}
 
 _ASKS_ITSELF = ("confirmation", "input")
 """Kinds of questions that are all that their call does."""
-_STEP_MARKS: Mapping[StepStatus, Mark] = {
-    "pending": "waits",
-    "in_progress": "busy",
-    "suspended": "asks",
-    "completed": "done",
-    "rejected": "rejected",
-    "failed": "failed",
-    "skipped": "skipped",
-    "rehearsed": "rehearsed",
-}
 
-OUTCOMES: Mapping[ExecutionStatus, tuple[Mark, Style]] = {
-    "new": ("busy", "busy"),
-    "running": ("busy", "busy"),
-    "planned": ("waits", "plain"),
-    "suspended": ("asks", "warn"),
-    "completed": ("done", "good"),
-    "rejected": ("rejected", "bad"),
-    "failed": ("failed", "bad"),
-    "incomplete": ("failed", "bad"),
-    "cancelled": ("skipped", "dim"),
-    "rehearsed": ("rehearsed", "warn"),
-}
+
+def write_in_set(text: str, *, is_ascii: bool) -> str:
+    """Return the text as it leaves: nothing hidden in it, and on a screen without our signs what stands for them."""
+    shown = escape_rest(text)
+    return shown.translate(_ASCII) if is_ascii else shown
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
@@ -118,7 +115,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
     shortfall = describe_shortfall(state)
     if shortfall:
         parts = (*parts, (f"  ({shortfall})", "warn"))
-    head = TerminalLine(parts, "partly" if shortfall else _STEP_MARKS[state.status])
+    head = TerminalLine(parts, WORDS["step"]["partly" if shortfall else state.status].mark)
     outage = _outage_lines(execution, state.outage, indent=1)
     return (head, *_prose_lines(state), *_calls_lines(execution, state), *outage, *_error_lines(execution, state))
 
@@ -182,16 +179,16 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
 
 def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style]:
     texts: dict[CallStatus, tuple[str, Style]] = {
-        "running": ("running", "busy"),
-        "decided": ("decided", "busy"),
         "suspended": (_describe_wait(execution, call), "warn"),
         "failed": (one_line(f"failed: {call.error_message}", RESULT_CHARS * 2), "bad"),
         "rejected": (_describe_rejected(execution, call), "bad"),
-        "outcome_unknown": ("nobody knows whether it happened", "bad"),
         "rehearsed": (_describe_rehearsed(call), "warn"),
     }
     if call.status in texts:
         return texts[call.status]
+    if call.status != "succeeded":
+        words = WORDS["call"][call.status]
+        return words.word, words.tone
     suspension = find_decided(execution, call)
     decided = describe_decision(suspension)
     if _only_waited(execution, call):
@@ -240,9 +237,9 @@ def _describe_rehearsed(call: Call) -> str:
 def _describe_wait(execution: ExecutionState, call: Call) -> str:
     suspension = execution.suspensions.get(call.suspension_id or "")
     if suspension is None or suspension.question.addressee != "clock":
-        return "waits for a person"
+        return WAITS["human"]
     if call.last_failure is None or suspension.question.expires_at is None:
-        return "waits for the clock"
+        return WAITS["clock"]
     until = format_instant(to_utc(suspension.question.expires_at))
     return f"failed: {one_line(call.last_failure, RESULT_CHARS * 2)}; called again at {until}"
 

@@ -4,8 +4,8 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_call
+from planwarden.server.cli.terminal.terminal import YES, Choice, Terminal
+from planwarden.server.views.facts import VALUE_CHARS, format_call
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from planwarden.server.views.suspension import Suspension
 
@@ -25,18 +25,21 @@ class RowTable:
         self._chosen = list(range(len(self._calls)))
         self._edits: dict[int, dict[str, JsonValue]] = {}
 
-    @property
-    def choices(self) -> list[str]:
-        """The letters that a person can type about rows, with what they do."""
+    def list_choices(self, reject: Choice) -> list[Choice]:
+        """Return the letters that a person can type about rows, with what they do."""
         count = len(self._calls)
         approved = f"all {count} rows" if len(self._chosen) == count else f"{len(self._chosen)} of {count} rows"
+        paging = [
+            Choice(("+",), "+ later rows", lambda: self.turn(1)),
+            Choice(("-",), "- earlier rows", lambda: self.turn(-1)),
+        ]
         return [
-            f"y yes, {approved}",
-            "n no, reject it",
-            "s choose rows",
-            "e edit a row",
-            *(["+ later rows", "- earlier rows"] if self._pages > 1 else []),
-            "v view whole values",
+            Choice(YES, f"y yes, {approved}", self.approve),
+            reject,
+            Choice(("s",), "s choose rows", self.choose),
+            Choice(("e",), "e edit a row", self.edit),
+            *(paging if self._pages > 1 else []),
+            Choice(("v",), "v view whole values", lambda: self.show(is_cut=False)),
         ]
 
     def show(self, *, is_cut: bool = True) -> None:
@@ -70,7 +73,7 @@ class RowTable:
             return
         chosen = read_ranges(typed, len(self._calls))
         if chosen is None:
-            self._warn(f"Name rows from 1 to {len(self._calls)}.")
+            self._terminal.warn(f"Name rows from 1 to {len(self._calls)}.")
             return
         self._chosen = chosen
         self._terminal.say(f"Rows {format_ranges(chosen).replace(',', ', ')} would run, and no others.")
@@ -79,7 +82,7 @@ class RowTable:
         """Asks for a row and its arguments; what does not fit the tool is refused here, and nothing is changed."""
         typed = read_ranges(self._terminal.ask(f"Row to edit, 1 to {len(self._calls)}: ") or "", len(self._calls))
         if typed is None or len(typed) != 1:
-            self._warn(f"Name one row from 1 to {len(self._calls)}.")
+            self._terminal.warn(f"Name one row from 1 to {len(self._calls)}.")
             return
         [row] = typed
         tool_name = self._calls[row].tool_name
@@ -103,6 +106,3 @@ class RowTable:
 
     def _arguments(self, row: int) -> dict[str, JsonValue]:
         return self._edits.get(row, self._calls[row].arguments)
-
-    def _warn(self, text: str) -> None:
-        self._terminal.say(TerminalLine(((escape_text(text), "warn"),)))

@@ -1,20 +1,58 @@
 """The terminal of a person: lines, a frame, a live list of steps, and questions typed at the keyboard.
 
-`Terminal` decides once how to draw: with colours and frames on a real terminal; in a pipe, a log or a dumb terminal as
-plain lines, which appear as steps settle. Questions are asked only where somebody can both read and type. Input that
-was typed before the question appeared is discarded, and said to be, so that nobody agrees to what they have not seen.
+rich draws (https://rich.readthedocs.io): with colours, frames and rows that fit on a real terminal; in a pipe, a log or
+a dumb terminal plain lines, which appear as steps settle. Questions are asked only where somebody can both read and
+type. Input that was typed before the question appeared is discarded, and the person is told, so that nobody agrees to
+what they have not seen.
 """
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import TextIO
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import NamedTuple, Protocol, TextIO
 
-from planwarden.server.cli.terminal.lines import Style, TerminalLine
-from planwarden.server.cli.terminal.screen import PlainScreen, Screen, ScreenUpdate
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+from rich.theme import Theme
 
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
+from planwarden.server.cli.terminal.lines import (
+    Style,
+    TerminalLine,
+    execution_lines,
+    step_lines,
+    streaming_line,
+    write_in_set,
+)
+from planwarden.server.views.facts import escape_text
+
+YES, NO = ("y", "yes"), ("n", "no")
 DROPPED = "What was typed before this question could be read was dropped."
+THEME = Theme({"good": "green", "bad": "red", "warn": "yellow", "busy": "cyan", "plain": "none"})
+MAX_WIDTH = 110
+"""Of a frame around a question."""
+FRAMES_A_SECOND = 10
+
+
+class ScreenUpdate(Protocol):
+    def __call__(self, execution: ExecutionState, streamed_text: str = "") -> None:
+        """Shows the execution; `streamed_text` is the end of the answer that a model is still writing."""
+        ...
+
+
+class Choice(NamedTuple):
+    """What a person can choose at a question."""
+
+    keys: tuple[str, ...]
+    """What they type."""
+    label: str
+    act: Callable[[], Decision | None]
+    """Returns the decision; None when the question is asked again."""
 
 
 class Terminal:
@@ -23,47 +61,123 @@ class Terminal:
     def __init__(self, out: TextIO | None = None, keyboard: TextIO | None = None) -> None:
         self.out = out or sys.stdout
         self.keyboard = keyboard or sys.stdin
-        self._screen: Screen | None = None
+        self.settled: set[tuple[str, str]] = set()
+        """Execution id and step id of the steps that were drawn in their final form; they are not drawn again."""
+        self._waiting: set[tuple[str, str, int]] = set()
 
     @property
     def can_ask(self) -> bool:
         """Whether somebody can read a question here and type an answer."""
         return _is_terminal(self.out) and _is_terminal(self.keyboard)
 
-    @property
-    def screen(self) -> Screen:
-        if self._screen is None:
-            if _is_terminal(self.out) and _knows_control_sequences():
-                # Piped output does not need it.
-                from planwarden.server.cli.terminal.ansi import AnsiScreen
-
-                self._screen = AnsiScreen(self.out)
-            else:
-                self._screen = PlainScreen(self.out)
-        return self._screen
+    @cached_property
+    def console(self) -> Console:
+        """What draws: it takes nothing that it is given for markup."""
+        is_drawn = _is_terminal(self.out) and os.environ.get("TERM") not in ("dumb", "unknown")
+        return Console(
+            file=self.out,
+            force_terminal=is_drawn,
+            soft_wrap=not is_drawn,
+            theme=THEME,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
 
     def say(self, *lines: TerminalLine | str) -> None:
-        self.screen.lines([TerminalLine((line,)) if isinstance(line, str) else line for line in lines])
+        if lines:
+            self.console.print(*(TerminalLine((line,)) if isinstance(line, str) else line for line in lines))
+
+    def warn(self, text: str) -> None:
+        """Writes a sentence of planwarden about what the person typed."""
+        self.say(TerminalLine(((escape_text(text), "warn"),)))
+
+    def say_unbroken(self, text: str, end: str = "\n") -> None:
+        """Writes what a person copies, such as a command or an address, and what the cursor waits behind."""
+        self.console.print(Text(self._write(text), "bold"), end=end, soft_wrap=True)
 
     def panel(self, title: str, lines: Sequence[TerminalLine], style: Style = "plain") -> None:
-        self.screen.panel(title, lines, style)
+        """Draws the lines in a frame."""
+        if not self.console.is_terminal:
+            self.say(f"== {title} ==", *lines)
+            return
+        head = Text(self._write(title), "bold", overflow="ellipsis")
+        width = min(self.console.width, MAX_WIDTH)
+        self.console.print(Panel(Group(*lines), title=head, title_align="left", border_style=style, width=width))
 
-    def live(self) -> AbstractContextManager[ScreenUpdate]:
-        return self.screen.live()
+    @contextmanager
+    def live(self) -> Generator[ScreenUpdate]:
+        """While it is open, every update shows the execution as it is then; what is shown at the end stays."""
+        if not self.console.is_terminal:
+            yield self._print_changes
+            return
+        latest: ExecutionState | None = None
+
+        def update(execution: ExecutionState, streamed_text: str = "") -> None:
+            nonlocal latest
+            latest = execution
+            lines = self._list_unsettled(execution)
+            live.update(Group(*lines, *([streaming_line(streamed_text)] if streamed_text else [])))
+
+        with Live(Group(), console=self.console, refresh_per_second=FRAMES_A_SECOND) as live:
+            yield update
+        if latest is not None:
+            settled = (name for name, state in latest.steps.items() if state.status in STEP_TERMINAL)
+            self.settled |= {(latest.execution_id, name) for name in settled}
 
     def ask(self, prompt: str) -> str | None:
         """Returns what was typed after the prompt, without surrounding spaces; None at the end of input."""
         if self._discard_typed_input():
             self.say(TerminalLine(((DROPPED, "warn"),), "note"))
-        self.screen.prompt(prompt)
+        self.say_unbroken(prompt, end="")
         try:
             typed = self.keyboard.readline()
         except UnicodeDecodeError:
             return ""
         if not typed:
-            self.out.write("\n")
+            self.say("")
             return None
         return typed.strip()
+
+    def choose(self, question: str, list_choices: Callable[[], Sequence[Choice]]) -> Decision | None:
+        """Returns the decision that the person chose; None when they typed nothing and it stays open."""
+        while True:
+            choices = list_choices()
+            labels = " · ".join(choice.label for choice in choices)
+            key = (self.ask(f"{question} [{labels} · Enter leaves it open] ") or "").lower()
+            if key == "":
+                return None
+            act = next((choice.act for choice in choices if key in choice.keys), None)
+            if act is None:
+                self.warn("Type one of the letters, or Enter to leave the question open.")
+            elif (decision := act()) is not None:
+                return decision
+
+    def _write(self, text: str) -> str:
+        return write_in_set(text, is_ascii=self.console.options.ascii_only)
+
+    def _list_unsettled(self, execution: ExecutionState) -> list[TerminalLine]:
+        steps = execution.steps.items()
+        unsettled = [state for name, state in steps if (execution.execution_id, name) not in self.settled]
+        return [*(line for state in unsettled for line in step_lines(execution, state)), *execution_lines(execution)]
+
+    def _print_changes(self, execution: ExecutionState, streamed_text: str = "") -> None:
+        """Prints each step once when it settles and once for each question: printed lines cannot be taken back."""
+        execution_id, questions = execution.execution_id, len(execution.suspensions)
+        for step_id, state in execution.steps.items():
+            if (execution_id, step_id) in self.settled:
+                continue
+            if state.status in STEP_TERMINAL:
+                self.settled.add((execution_id, step_id))
+                self.say(*step_lines(execution, state))
+            elif state.status == "suspended":
+                self._say_once((execution_id, step_id, questions), step_lines(execution, state))
+        self._say_once((execution_id, "", questions), execution_lines(execution))
+
+    def _say_once(self, key: tuple[str, str, int], lines: Sequence[TerminalLine]) -> None:
+        if lines and key not in self._waiting:
+            self._waiting.add(key)
+            self.say(*lines)
 
     def _discard_typed_input(self) -> bool:
         """Return whether anything had been typed."""
@@ -101,15 +215,3 @@ def _is_terminal(stream: TextIO) -> bool:
     with suppress(ValueError, AttributeError):
         return stream.isatty()
     return False
-
-
-def _knows_control_sequences() -> bool:
-    if os.environ.get("TERM") in ("dumb", "unknown"):
-        return False
-    if sys.platform != "win32":
-        return True
-    import ctypes
-
-    # https://learn.microsoft.com/windows/console/setconsolemode: output that is processed, with control sequences.
-    console = ctypes.windll.kernel32
-    return bool(console.SetConsoleMode(console.GetStdHandle(-11), 7))

@@ -19,6 +19,7 @@ from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.status_words import WORDS, Tone, Words
 from planwarden.server.views.voices import AGENT_CHARS, describe_proof, format_host
 
 MAX_ENTRIES = 500
@@ -34,7 +35,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     step: str
     details: tuple[tuple[str, str], ...]
-    tone: str
+    tone: Tone
     question: str | None
     """The id of the question that the entry is about."""
 
@@ -42,31 +43,8 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
 """Fields that a person does not need, or finds behind the link."""
 
-_NAMES = {
-    "AGENT_SUSPENDED": "question",
-    "AGENT_RESUMED": "answer",
-    "SUSPENSION_TIMEOUT": "nobody answered in time",
-    "EXECUTION_COMPLETED": "plan completed",
-    "EXECUTION_FAILED": "plan failed",
-    "EXECUTION_REJECTED": "plan ended by a rejection",
-    "EXECUTION_CANCELLED": "plan cancelled",
-}
-"""The kinds of entries whose own names say little to a person."""
-
 _OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has passed"}
 """What entries about a wait are called; nobody was asked."""
-
-_TONES = {
-    "AGENT_SUSPENDED": "busy",
-    "SUSPENSION_TIMEOUT": "bad",
-    "STEP_FAILED": "bad",
-    "STEP_REJECTED": "bad",
-    "EXECUTION_FAILED": "bad",
-    "EXECUTION_REJECTED": "bad",
-    "VALIDATION_FAILED": "warn",
-    "STEP_COMPLETED": "good",
-    "EXECUTION_COMPLETED": "good",
-}
 
 
 ROUTES = PageRoutes()
@@ -172,16 +150,17 @@ def _build_timeline_entry(found: Observation, people: Collection[str]) -> Timeli
         details.append(("by", f"{who or data.get('endorsedBy') or 'nobody'} ({describe_proof(assurance, channel)})"))
     question = found.data.get("suspensionId")
     is_wait = found.data.get("kind") == "wait" and found.type in _OF_THE_CLOCK
-    names = {**_NAMES, **_OF_THE_CLOCK} if is_wait else _NAMES
+    words = WORDS["event"].get(found.type, Words(found.type.replace("_", " ").lower(), "none"))
     if is_wait:
+        words = Words(_OF_THE_CLOCK[found.type], "none")
         details = [(name, value) for name, value in details if name == "toolName"]
-    tone = "plain" if is_wait else _TONES.get(found.type, "plain")
+    tone = words.tone
     if found.data.get("approved") is not None:
-        tone = "good" if found.data["approved"] is True else "bad"
+        tone = WORDS["question"]["approved" if found.data["approved"] is True else "rejected"].tone
     return TimelineEntry(
         sequence=found.sequence,
         at=found.at,
-        kind=names.get(found.type) or found.type.replace("_", " ").lower(),
+        kind=words.word,
         step=escape_text(found.step_id or ""),
         details=tuple((escape_text(name), _format_detail(value)) for name, value in details),
         tone=tone,

@@ -13,13 +13,12 @@ from starlette.responses import Response
 
 from planwarden.agent.core.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.server.inbox.question_view import format_age
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_view import list_schedules
 from planwarden.server.views.facts import escape_text, shorten_text
-from planwarden.server.views.instants import to_utc
+from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
-from planwarden.server.views.states import FORMER, STATUSES
+from planwarden.server.views.status_words import FORMER, STATUSES, Tone
 from planwarden.server.views.voices import format_host
 
 PAGE_SIZE = 25
@@ -37,6 +36,7 @@ class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
     """One of the states of the filter."""
     words: str
     """The state in words."""
+    tone: Tone
     title: str
     is_quoted: bool
     progress: str
@@ -155,7 +155,8 @@ def _build_row(line: ExecutionLine, now: float) -> PlanRow:
     return PlanRow(
         execution_id=line.execution_id,
         state=line.state,
-        words=line.describe_state(),
+        words=line.words.word,
+        tone=line.words.tone,
         title=shorten_text(line.title, TITLE_CHARS),
         is_quoted=line.is_quoted,
         progress=line.describe_progress(),

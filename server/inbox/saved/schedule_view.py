@@ -7,7 +7,6 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
-from planwarden.agent.core.state import ExecutionStatus
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.decision import CHANNEL
@@ -16,6 +15,7 @@ from planwarden.server.inbox.value_view import ValueView, format_name
 from planwarden.server.schedules.book import ScheduleBook
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.schedule import TickView
+from planwarden.server.views.status_words import WORDS, Tone
 from planwarden.storage.ports.schedules import HasSchedules, PlanSchedule
 
 OVERLAPS: Mapping[str, str] = {
@@ -26,25 +26,6 @@ MISSED: Mapping[str, str] = {
     "latest": "start once, as soon as one runs",
     "none": "leave it out",
 }
-_STATUS: Mapping[ExecutionStatus, tuple[str, str]] = {
-    "new": ("is running", "running"),
-    "running": ("is running", "running"),
-    "planned": ("is planned", "running"),
-    "suspended": ("waits for an answer", "suspended"),
-    "completed": ("completed", "completed"),
-    "failed": ("failed", "failed"),
-    "rejected": ("ended by a rejection", "rejected"),
-    "cancelled": ("cancelled", "cancelled"),
-    "incomplete": ("incomplete", "failed"),
-    "rehearsed": ("rehearsed", "completed"),
-}
-"""What the run did, in words, and the look of that."""
-_TICKS: Mapping[str, tuple[str, str]] = {
-    "skipped": ("skipped", "suspended"),
-    "missed": ("missed", "suspended"),
-    "failed": ("did not start", "failed"),
-}
-"""The ticks that started nothing."""
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +34,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """When it ticked, in the zone of the schedule."""
     words: str
-    look: str
+    tone: Tone
     reason: str = ""
     """Why nothing was started, escaped."""
     execution_id: str | None = None
@@ -139,10 +120,10 @@ async def build_schedule_card(
 
 async def _build_run_line(store: Store, tick: TickView) -> RunLine:
     if tick.execution_id is None:
-        words, look = _TICKS.get(tick.outcome, (tick.outcome, "suspended"))
-        return RunLine(at=tick.tick_at, words=words, look=look, reason=escape_text(tick.reason or ""))
+        words = WORDS["tick"][tick.outcome]
+        return RunLine(at=tick.tick_at, words=words.word, tone=words.tone, reason=escape_text(tick.reason or ""))
     header = await store.header(tick.execution_id)
     if header is None:
-        return RunLine(at=tick.tick_at, words="started; its run was deleted since", look="cancelled")
-    words, look = _STATUS[header.status]
-    return RunLine(at=tick.tick_at, words=words, look=look, execution_id=tick.execution_id)
+        return RunLine(at=tick.tick_at, words="started; its run was deleted since", tone="dim")
+    words = WORDS["execution"][header.status]
+    return RunLine(at=tick.tick_at, words=words.word, tone=words.tone, execution_id=tick.execution_id)

@@ -14,7 +14,8 @@ from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.loop_items import PAGE_ITEMS
 from planwarden.server.views.outcome import build_outcome
-from planwarden.server.views.standing import build_title, describe_progress, describe_state, find_tone
+from planwarden.server.views.status_text import build_title, describe_progress, describe_state
+from planwarden.server.views.status_words import WORDS, Mark
 from planwarden.server.views.voices import AGENT_CHARS
 
 PLAN_KEY = "planwarden/plan"
@@ -23,7 +24,7 @@ WIDTH = 620
 MAX_RESULTS = 12
 """Steps whose results the view shows; the latest ones."""
 RESULT_CHARS = 300
-_STANDS_AT = ("waiting", "running", "failed", "rejected")
+_STOPS_AT: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
 
 
 def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue:
@@ -37,7 +38,7 @@ def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue
         "seen": name_version(execution),
         "title": build_title(execution),
         "state": f"The plan {describe_state(execution)}.",
-        "tone": find_tone(execution),
+        "tone": WORDS["execution"][execution.status].tone,
         "progress": describe_progress(execution),
         "place": "" if graph is None or execution.status == "completed" else _describe_place(graph),
         "graph": None if graph is None else draw_svg(graph, width=WIDTH),
@@ -55,7 +56,7 @@ def name_version(execution: ExecutionState) -> str:
 
 def _describe_place(graph: PlanGraph) -> str:
     """Where the plan stands: the first step that waits, runs or went wrong; empty if there is none."""
-    for mark in _STANDS_AT:
+    for mark in _STOPS_AT:
         for number, row in enumerate(graph.rows, 1):
             if row.mark == mark:
                 count = len(graph.rows) + graph.left_out

@@ -21,8 +21,8 @@ def write_mermaid(graph: PlanGraph) -> str:
 def _write_nodes(graph: PlanGraph) -> Iterator[str]:
     for number, row in enumerate(graph.rows):
         label = "<br/>".join(_escape(text) for text in (row.step_id, row.tools, row.state) if text)
-        shape = ('{{"', '"}}') if row.mark in ("asks", "waiting") else ('["', '"]')
-        state = "" if row.mark in ("none", "asks") else f":::{row.mark}"
+        shape = ('{{"', '"}}') if row.mark == "asks" else ('["', '"]')
+        state = "" if row.mark == "none" else f":::{row.mark}"
         yield f"  n{number}{label.join(shape)}{state}"
     if graph.left_out:
         yield f'  more["and {graph.left_out} more steps"]'

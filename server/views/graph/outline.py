@@ -2,22 +2,8 @@
 
 from collections.abc import Iterator
 
-from planwarden.server.views.graph.plan_graph import Mark, PlanGraph
-
-SIGNS: dict[Mark, str] = {
-    "none": " ",
-    "asks": "?",
-    "pending": " ",
-    "running": "▸",
-    "waiting": "?",
-    "completed": "✓",
-    "partly": "◐",
-    "failed": "✗",
-    "rejected": "✗",
-    "skipped": "–",
-    "rehearsed": "○",
-}
-"""One sign for each state."""
+from planwarden.server.views.graph.plan_graph import PlanGraph
+from planwarden.server.views.status_words import SIGNS
 
 
 def write_outline(graph: PlanGraph) -> Iterator[str]:
@@ -25,6 +11,6 @@ def write_outline(graph: PlanGraph) -> Iterator[str]:
     yield graph.summary
     for number, row in enumerate(graph.rows, 1):
         said = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
-        yield f"{SIGNS[row.mark]} {number}. {row.step_id}: {said}"
+        yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {said}"
     if graph.left_out:
         yield f"and {graph.left_out} more steps"

@@ -6,7 +6,6 @@ of their own languages.
 
 from collections.abc import Collection, Iterable, Mapping
 from graphlib import TopologicalSorter
-from typing import Literal
 
 import msgspec
 
@@ -14,37 +13,14 @@ from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
 from planwarden.agent.core.state import ExecutionState, StepState
 from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.status_text import describe_wait
+from planwarden.server.views.status_words import WORDS, Mark
 
 MAX_ROWS = 500
 """Steps that are drawn; of a longer plan the drawing says how many more there are."""
 TEXT_CHARS = 120
 MAX_NAMES = 3
 """Names of steps or tools in one row."""
-
-Mark = Literal[
-    "none",
-    "asks",
-    "pending",
-    "running",
-    "waiting",
-    "completed",
-    "partly",
-    "failed",
-    "rejected",
-    "skipped",
-    "rehearsed",
-]
-"""`none` and `asks` before anything runs, `partly` for a step that left something out, all others as its state."""
-_MARKS: Mapping[str, Mark] = {"in_progress": "running", "suspended": "waiting"}
-_WORDS: Mapping[Mark, str] = {
-    "none": "",
-    "asks": "asks a person",
-    "pending": "not begun",
-    "completed": "done",
-    "partly": "partly done",
-}
-"""What the state is called where its mark says too little."""
-_WAITS = {"human": "waits for a person", "caller": "waits for the assistant", "clock": "waits for a time"}
 
 
 class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +31,7 @@ class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     description: str
     mark: Mark
+    """`none`, `asks` or `skipped` before anything runs."""
     state: str
     """Its state in words; empty before anything runs."""
     tools: str
@@ -143,13 +120,10 @@ def _list_links(plan: Plan, step: PlanStep, places: Mapping[str, int]) -> Iterab
 def _build_row(
     step: PlanStep, state: StepState | None, waits_for: str | None, mark: Mark, above: PlanStep | None
 ) -> GraphRow:
+    words = {"asks": "asks a person", "skipped": "skipped"}.get(mark, "")
     if state is not None:
-        # The other statuses of a step are marks.
-        mark = _MARKS.get(state.status) or state.status  # pyright: ignore[reportAssignmentType]
-        mark = "partly" if describe_shortfall(state) else mark
-    words = _WORDS.get(mark, mark)
-    if mark == "waiting":
-        words = _WAITS[waits_for or "clock"]
+        status = WORDS["step"]["partly" if describe_shortfall(state) else state.status]
+        mark, words = status.mark, describe_wait({waits_for or ""}) if status.mark == "asks" else status.word
     is_usual = not step.dependencies or (above is not None and step.dependencies == (above.step_id,))
     return GraphRow(
         key=step.step_id,

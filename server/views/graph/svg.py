@@ -12,9 +12,10 @@ from html import escape
 from unicodedata import east_asian_width
 
 from planwarden.server.views.graph.layout import Lane, Layout, lay_out
-from planwarden.server.views.graph.outline import SIGNS, write_outline
+from planwarden.server.views.graph.outline import write_outline
 from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph
 from planwarden.server.views.graph.style import read_rules
+from planwarden.server.views.status_words import SIGNS
 
 WIDTH = 760
 """Pixels; longer texts are cut."""
@@ -129,8 +130,8 @@ def _draw_row(row: GraphRow, x: int, y: int, width: int) -> Iterator[str]:
     words = _cut(row.description, max(0, room - _measure(name) - _measure(state) - 4))
     below = _cut(" · ".join(text for text in (row.tools, row.after, row.note) if text), int(room * 1.1))
     yield f'<g class="{row.mark}"><circle class="dot" cx="{x}" cy="{y}" r="{RADIUS}"/>'
-    if SIGNS[row.mark].strip():
-        yield f'<text class="sign" x="{x}" y="{y + 4.5}">{SIGNS[row.mark]}</text>'
+    if row.mark not in ("none", "waits"):
+        yield f'<text class="sign" x="{x}" y="{y + 4.5}">{SIGNS[row.mark].text}</text>'
     parts = [f'<tspan class="id">{escape(name)}</tspan>']
     parts += [f'<tspan class="state" dx="8">{escape(state)}</tspan>'] if state else []
     parts += [f'<tspan class="words" dx="8">{escape(words)}</tspan>'] if words else []

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, REPORT_S, Stalls, StallWatch, describe, read_stalls
-from planwarden.server.cli.checks import run_checks
+from planwarden.server.cli.checks.doctor import run_checks
 from tests.kit import Ledger, plan, requirement, tool_step, warden
 from tests.support.turns import MAX_TURN_S, measure_longest_turn
 

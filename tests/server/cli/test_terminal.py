@@ -95,7 +95,7 @@ def test_yes_at_a_terminal_is_the_persons_who_typed_the_command(cli: Cli, termin
 def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, terminal: Open) -> None:
     slow = step("a", "wait", {"seconds": 1})
     person = terminal("run", cli.write("plan.json", {"todoList": [slow, ERASE]}))
-    person.expect("waits for the clock")
+    person.expect("waits for a time")
     os.write(person.descriptor, b"y\ny")
     person.expect("What was typed before this question could be read was dropped.")
     person.expect(CHOICE)

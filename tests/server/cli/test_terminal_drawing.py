@@ -2,20 +2,27 @@
 
 import asyncio
 import io
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
-from planwarden.server.cli.terminal.age import format_age
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
-from planwarden.server.cli.terminal.lines import TerminalLine, step_lines, value_summary
-from planwarden.server.cli.terminal.screen import PlainScreen
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, step_lines, value_summary
+from planwarden.server.cli.terminal.terminal import THEME, Terminal
+from planwarden.server.views.instants import format_age
+from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
 
 HUMAN = Authority(assurance="human", channel="terminal", principal="ann")
@@ -96,15 +103,14 @@ def test_values_are_summarized_and_ages_use_the_largest_unit_that_fits() -> None
         ("x" * 1_000, '"' + "x" * 98 + "…"),
     )
     assert [value_summary(value) for value, _ in values] == [shown for _, shown in values]
-    ages = {59: "59 s ago", 60: "1 min ago", 7_199: "1 h ago", 3 * 86_400: "3 d ago", 90 * 86_400: "on 1970-01-01"}
-    assert {seconds: format_age(0, seconds) for seconds in ages} == ages
+    ages = {59: "less than a minute ago", 60: "1 minute ago", 7_200: "2 hours ago", 90 * 86_400: "90 days ago"}
+    assert {seconds: format_age(seconds) for seconds in ages} == ages
 
 
 def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii() -> None:
     paper = RecordedStream("ascii")
-    screen = PlainScreen(paper)
-    screen.lines([TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1)])
-    screen.prompt("Approve? [y · n] ")
+    Terminal(paper).say(TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1))
+    Terminal(paper, io.StringIO("y\n")).ask("Approve? [y · n] ")
     assert paper.getvalue() == "+ done -> well | yes...\n    indented\nApprove? [y | n] "
     terminal, _ = type_lines("y")
     assert not terminal.can_ask
@@ -114,10 +120,10 @@ def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii
 
 def test_plain_lines_appear_once_per_step() -> None:
     paper = RecordedStream("utf-8")
-    screen = PlainScreen(paper)
+    terminal = Terminal(paper)
     execution = ran(plan(tool_step("a", "find", {"topic": "t"}), confirm("b")))
     for _ in range(3):
-        with screen.live() as update:
+        with terminal.live() as update:
             update(execution)
             update(execution)
     assert paper.getvalue().count("✓ a") == 1
@@ -177,3 +183,110 @@ def test_a_result_can_be_typed_as_json_or_as_text() -> None:
         "NaN": (False, None),
     }
     assert {typed: ask_for_json(type_lines(typed)[0], "result: ") for typed in expected} == expected
+
+
+SEQUENCE = re.compile(r"\x1b\[\??[0-9;]*[a-zA-Z]")
+LETTERS = st.text(st.sampled_from("ab -\n日本́👍[]/x"), max_size=60)
+STYLES: list[Style] = ["plain", "bold", "good"]
+
+
+class TerminalStream(RecordedStream):
+    """What a terminal shows."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+MakeTerminal = Callable[..., tuple[Terminal, TerminalStream]]
+
+
+@pytest.fixture
+def make_terminal(monkeypatch: pytest.MonkeyPatch) -> MakeTerminal:
+    """Makes terminals of 24 columns."""
+    monkeypatch.setenv("COLUMNS", "24")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def make(encoding: str = "utf-8") -> tuple[Terminal, TerminalStream]:
+        paper = TerminalStream(encoding)
+        return Terminal(paper), paper
+
+    return make
+
+
+def rows_of(line: TerminalLine, cells: int) -> list[Text]:
+    """Returns the rows of the line on a terminal of so many columns."""
+    console = Console(file=io.StringIO(), width=cells, force_terminal=True, theme=THEME)
+    return [row for row in line.__rich_console__(console, console.options) if isinstance(row, Text)]
+
+
+@requirement("display:invisible")
+@given(st.lists(st.tuples(LETTERS, st.sampled_from(STYLES)), max_size=4), st.integers(2, 30))
+def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple[str, Style]], cells: int) -> None:
+    rows = rows_of(TerminalLine(tuple(spans)), cells)
+    shown: list[tuple[str, object]] = []
+    for row in rows:
+        assert cell_len(row.plain) <= cells
+        for place, letter in enumerate(row.plain):
+            styles = [span.style for span in row.spans if span.start <= place < span.end]
+            shown += [] if letter.isspace() else [(letter, styles[-1])]
+    assert shown == [(letter, style) for text, style in spans for letter in text if not letter.isspace()]
+    assert len(rows) >= sum(text.count("\n") for text, _ in spans) + 1
+
+
+def test_what_follows_a_mark_hangs_below_its_text_and_a_frame_has_straight_sides(
+    make_terminal: MakeTerminal,
+) -> None:
+    terminal, paper = make_terminal()
+    line = TerminalLine((("pay", "bold"), "  the invoice of 日本語 today"), "asks", 1)
+    terminal.say(line, TerminalLine(("quiet",), indent=1))
+    terminal.panel("Confirm? " + "x" * 40, [line], "warn")
+    terminal.say_unbroken("Approve? [bold]" + "y" * 20)
+    text = paper.getvalue()
+    assert SEQUENCE.sub("", text).splitlines() == [
+        "     ? pay  the invoice",
+        "       of 日本語 today",
+        "    quiet",
+        "╭─ Confirm? xxxxxxxxx…─╮",
+        "│      ? pay  the      │",
+        "│        invoice of    │",
+        "│        日本語 today  │",
+        "╰──────────────────────╯",
+        "Approve? [bold]yyyyyyyyyyyyyyyyyyyy",
+    ]
+    assert "\x1b[1;36m?" in text and "\x1b[1mpay" in text and "\x1b[33m│" in text
+
+
+def test_a_terminal_without_unicode_gets_frames_and_signs_that_it_has(
+    make_terminal: MakeTerminal,
+) -> None:
+    terminal, paper = make_terminal("ascii")
+    terminal.panel("Confirm", [TerminalLine(("a → b…",), "done")], "warn")
+    assert SEQUENCE.sub("", paper.getvalue()).splitlines() == [
+        "+- Confirm ------------+",
+        "|  + a -> b...         |",
+        "+----------------------+",
+    ]
+
+
+def show(terminal: Terminal, execution: ExecutionState) -> None:
+    with terminal.live() as update:
+        update(execution)
+        print("a tool prints this")
+        update(execution, "an answer")
+        update(execution)
+
+
+def test_the_last_state_of_a_run_stays_on_the_screen(
+    make_terminal: MakeTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, paper = make_terminal()
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    execution = ran(plan(tool_step("a", "find", {"topic": "t"})))
+    show(terminal, execution)
+    text = paper.getvalue()
+    assert "a tool prints this" in text
+    shown = '✓ a  use find find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"'
+    assert SEQUENCE.sub("", text.rpartition("\x1b[2K")[2]).split() == shown.split(), "what changes is cleared first"
+    show(terminal, execution)
+    assert paper.getvalue().count("✓") == text.count("✓"), "what is settled is not drawn again"

@@ -144,7 +144,7 @@ async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the
         made = await browser.submit(form, uses="1", minutes="15")
         assert (made.status, made.headers["location"]) == (303, where)
         outcome = (await browser.open(where)).said
-        assert "Approved. Step 1 of 3 is completed. The plan waits for another answer." in outcome
+        assert "Approved. Step 1 of 3 is completed. The plan waits for an answer." in outcome
         assert ledger.lines == ["post one news", "post two news"]
         [grant] = await found.warden.service.grants.list()
         assert (grant.uses_left, grant.assurance, grant.created_by) == (0, "human", "ann")

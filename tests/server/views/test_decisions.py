@@ -14,7 +14,7 @@ from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
 from planwarden.server.inbox.plan_view import PlanView, build_plan_view
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.graph.plan_graph import build_graph
-from planwarden.server.views.standing import describe_state
+from planwarden.server.views.status_text import describe_state
 from planwarden.server.views.voices import build_label
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 
 from planwarden.agent.common.schema import Schema
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.screen import PlainScreen
+from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.site import load_templates
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
 from planwarden.server.views.facts import (
@@ -58,7 +58,7 @@ def test_the_sign_for_pictures_passes_after_pictures_and_nowhere_else() -> None:
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\u200b", "\x9b", "\U000e0041", "\u2066", "\u2067"])
 def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) -> None:
     out = io.StringIO()
-    PlainScreen(out).lines([TerminalLine((f"a{hidden}b",))])
+    Terminal(out).say(TerminalLine((f"a{hidden}b",)))
     page = load_templates().from_string("{{ text }}").render(text=f"a{hidden}b")
     for text in (out.getvalue(), page, escape_rest(f"a{hidden}b")):
         assert hidden not in text and not any(count_hidden(part) for part in text.splitlines())

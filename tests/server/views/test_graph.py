@@ -116,10 +116,10 @@ async def test_the_state_of_each_step_is_said_by_a_sign_and_a_word() -> None:
         execution = await w.service.engine.find(view.execution_id)
         assert execution.plan is not None
         graph = build_graph(execution.plan, execution)
-    assert [row.mark for row in graph.rows] == ["completed", "waiting", "pending"]
+    assert [row.mark for row in graph.rows] == ["done", "asks", "waits"]
     assert graph.summary == "3 steps: 1 done, 1 waits for a person, 1 not begun"
     lines = list(write_outline(graph))
     assert lines[1:3] == ["✓ 1. find: done · find", "? 2. ask: waits for a person · erase"]
     drawn = ElementTree.fromstring(draw_svg(graph))
     assert drawn.attrib["aria-label"] == graph.summary and (drawn[0].text or "").splitlines() == lines
-    assert ":::waiting" in write_mermaid(graph)
+    assert ":::asks" in write_mermaid(graph)

@@ -1,14 +1,19 @@
 """What became of a decision and of an execution: no more than the log proves, and only success looks like success."""
 
+from typing import get_args
+
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.edits import MAX_EDITS
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
+from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
+from planwarden.storage.ports.schedules import TickOutcome
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
 
@@ -52,7 +57,7 @@ async def _outcome(*steps: dict[str, JsonValue], answers: tuple[bool, ...]) -> O
         ((ERASE,), (True,), "Approved", "good", "Step 1 of 1 is completed. The plan is completed."),
         ((confirm("a"), FAIL), (True, True), "Approved", "bad", "Step 1 of 2 is completed. Step 2 of 2 failed: "),
         ((FAIL, ERASE), (True,), "Approved", "bad", "Step 1 of 2 failed: "),
-        ((confirm("a"), ERASE), (True,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for another"),
+        ((confirm("a"), ERASE), (True,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for an answer"),
         ((ERASE,), (False,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
     ],
 )
@@ -206,3 +211,14 @@ async def test_edits_of_many_rows_are_told_up_to_a_limit() -> None:
         done = await decide(w, asked, Decision(approved=True, modified_args=edits))
     assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
     assert done.next_action.endswith("; and 3 more before these.")
+
+
+def test_every_status_has_a_word_and_a_sign_and_only_what_is_done_looks_good() -> None:
+    calls = dict.fromkeys(("call", "row", "item"), CallStatus)
+    kinds = {"execution": ExecutionStatus, "step": StepStatus, "tick": TickOutcome, "check": CheckStatus, **calls}
+    assert all(set(get_args(kinds[kind])) <= set(words) for kind, words in WORDS.items() if kind in kinds)
+    assert set(SIGNS) == set(get_args(Mark)) and set(STATUSES.values()) == set(get_args(ExecutionStatus)) - {"new"}
+    assert [*WORDS["step"]] == list({SIGNS[words.mark].text: name for name, words in WORDS["step"].items()}.values())
+    assert {name for name, words in {**WORDS["execution"], **WORDS["step"]}.items() if words.tone == "good"} == {
+        "completed"
+    }

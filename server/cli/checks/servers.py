@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.server.cli.health import HealthCheck
+from planwarden.server.cli.checks.report import HealthCheck
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.settings.catalogue import build_command_prefix, build_downstream, build_registry
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings

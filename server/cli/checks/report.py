@@ -1,6 +1,6 @@
 """What `doctor` reports: the result of each check, and whether planwarden can be used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -8,6 +8,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
 
+MAX_NAMED = 5
+"""Problems in one message."""
 CheckStatus = Literal["ok", "off", "warning", "broken"]
 
 
@@ -53,3 +55,9 @@ def run_check(name: str, check: Callable[[], HealthCheck], *, needs: str | None 
         return HealthCheck(name=name, status="broken", message=error.message)
     except OSError as error:
         return HealthCheck(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
+
+
+def join_some(problems: Sequence[str]) -> str:
+    """Return the first problems, and how many more there are."""
+    more = f"; and {len(problems) - MAX_NAMED} more" if len(problems) > MAX_NAMED else ""
+    return "; ".join(problems[:MAX_NAMED]) + more

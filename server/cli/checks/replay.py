@@ -8,7 +8,7 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.server.api.replay import ReplayReport, UnreplayableLog, replay_logs
-from planwarden.server.cli.health import HealthCheck, run_check
+from planwarden.server.cli.checks.report import HealthCheck, run_check
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store

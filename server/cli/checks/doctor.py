@@ -25,15 +25,12 @@ from planwarden.agent.core.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
 from planwarden.server.cli.arguments import describe_missing_home, is_home_named
-from planwarden.server.cli.grant_checks import check_grants
-from planwarden.server.cli.guard_checks import check_guard
-from planwarden.server.cli.health import DoctorReport, HealthCheck, run_check
-from planwarden.server.cli.plan_checks import check_plans
-from planwarden.server.cli.replay_check import Replay, check_replay
-from planwarden.server.cli.rule_checks import check_rules
-from planwarden.server.cli.server_checks import check_downstream
-from planwarden.server.cli.shared_checks import check_shared
-from planwarden.server.cli.start_checks import check_starts
+from planwarden.server.cli.checks.permits import check_grants, check_guard, check_rules
+from planwarden.server.cli.checks.plans import check_plans, check_starts
+from planwarden.server.cli.checks.processes import check_shared
+from planwarden.server.cli.checks.replay import Replay, check_replay
+from planwarden.server.cli.checks.report import DoctorReport, HealthCheck, run_check
+from planwarden.server.cli.checks.servers import check_downstream
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home, load_settings
 from planwarden.server.settings.models import build_model

@@ -1,4 +1,4 @@
-"""The checks of `doctor` on what starts saved plans: schedules and hooks. A home that has none has no line."""
+"""The checks of `doctor` on saved plans and on what starts them: schedules and hooks."""
 
 import shlex
 from collections.abc import Iterator
@@ -8,9 +8,11 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
-from planwarden.server.cli.health import HealthCheck
+from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.terminal.commands import shorten
+from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import build_library
+from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.cron import find_zone
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
@@ -18,7 +20,8 @@ from planwarden.server.views.schedule import NOT_ATTENDED
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.schedules import PlanSchedule
 
-MAX_NAMED = 5
+MAX_HOOKS, MAX_PLANS = 5, 12
+"""Named in a message."""
 
 
 def check_starts(settings: Settings) -> Iterator[HealthCheck]:
@@ -86,10 +89,47 @@ def _check_hooks(settings: Settings, plans: set[str]) -> HealthCheck:
         # Not broken: the server may have the environment that this process lacks.
         text = f"with this environment, {'; '.join(problems)}"
         return HealthCheck(name="hooks", status="warning", message=text, facts=facts)
-    text = ", ".join(f"/hooks/{hook.name} starts {hook.plan!r}" for hook in settings.hooks[:MAX_NAMED])
+    text = ", ".join(f"/hooks/{hook.name} starts {hook.plan!r}" for hook in settings.hooks[:MAX_HOOKS])
     return HealthCheck(name="hooks", status="ok", message=text, facts=facts)
 
 
 def _report(name: str, problems: list[str], facts: dict[str, JsonValue]) -> HealthCheck:
-    more = f"; and {len(problems) - MAX_NAMED} more" if len(problems) > MAX_NAMED else ""
-    return HealthCheck(name=name, status="broken", message="; ".join(problems[:MAX_NAMED]) + more, facts=facts)
+    return HealthCheck(name=name, status="broken", message=join_some(problems), facts=facts)
+
+
+def check_plans(settings: Settings) -> HealthCheck:
+    """Names every file of the folders that is no usable plan. None of it keeps planwarden from working."""
+    library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
+    found = library.look_now()
+    folders: list[JsonValue] = [str(folder.path) for folder in library.folders]
+    # Shown line by line, by file.
+    problems: dict[str, JsonValue] = dict(_list_problems(found, settings))
+    facts: dict[str, JsonValue] = {"folders": folders, "plans": list[JsonValue](found.names), "unavailable": problems}
+    if not found.plans and not problems:
+        text = f"none; they are files NAME.yaml or NAME.json in {settings.home / PLAN_FOLDER}"
+        return HealthCheck(name="plans", status="off", message=text, facts=facts)
+    more = " …" if len(found.names) > MAX_PLANS else ""
+    text = f"{len(found.names)} saved: {', '.join(found.names[:MAX_PLANS])}{more}" if found.names else "none to be used"
+    if problems:
+        text += f"; to be looked at: {len(problems)}"
+    return HealthCheck(name="plans", status="warning" if problems else "ok", message=text, facts=facts)
+
+
+def _list_problems(found: PlanCatalogue, settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from ((str(fault.path), fault.reason) for fault in found.faults)
+    yield from ((str(hidden.path), f"not used: {hidden.by} has its name") for hidden in found.hidden)
+    if found.plans:
+        yield from _list_clashes(found.plans, settings)
+
+
+def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[tuple[str, str]]:
+    # It imports the SDK, which most checks do without.
+    from planwarden.server.mcp.saved_plans import find_prompt_clash, find_tool_clash
+
+    for plan in plans:
+        prompt = find_prompt_clash(plan.name)
+        tool = find_tool_clash(plan.name) if settings.plans_as_tools else None
+        if prompt is not None:
+            yield str(plan.path), f"`planwarden run` runs it, but hosts do not offer it as a prompt: {prompt}"
+        elif tool is not None:
+            yield str(plan.path), f"`planwarden run` runs it, but it is not a tool of its own: {tool}"

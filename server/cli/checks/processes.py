@@ -9,7 +9,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.waiting import describe_missing
-from planwarden.server.cli.health import HealthCheck, run_check
+from planwarden.server.cli.checks.report import HealthCheck, run_check
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_instant, to_utc

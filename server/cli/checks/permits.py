@@ -1,0 +1,121 @@
+"""The checks of `doctor` on what runs without a question: standing grants, rules, and the hosts that are guarded."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.approval.grants import VERSION_DIGITS
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.ports.grant import Grant, GrantedStep
+from planwarden.server.cli.checks.report import HealthCheck, join_some
+from planwarden.server.cli.guard_install import build_hook_program
+from planwarden.server.cli.terminal.commands import shorten
+from planwarden.server.guard.install.proof import HookStatus, check_hosts
+from planwarden.server.plans.library import build_library
+from planwarden.server.settings.catalogue import build_downstream, build_registry
+from planwarden.server.settings.configuration import FILE, PLAN_FOLDER, Settings
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.facts import escape_text
+from planwarden.server.views.instants import format_instant, to_utc
+from planwarden.storage.opening import open_store
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS
+
+
+def check_grants(settings: Settings) -> Iterator[HealthCheck]:
+    """Yields the check if there are grants that have not ended."""
+    try:
+        grants = anyio.run(_read_grants, settings)
+    except PlanwardenError as error:
+        yield HealthCheck(name="grants", status="broken", message=error.message)
+        return
+    if grants:
+        plans = build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().plans
+        yield _check_grants(grants, {plan.name: plan.digest for plan in plans})
+
+
+async def _read_grants(settings: Settings) -> tuple[Grant, ...]:
+    if not settings.store.is_made:
+        return ()
+    async with open_store(settings.store) as store:
+        return await store.grants(only_open=True)
+
+
+def _check_grants(grants: Sequence[Grant], versions: Mapping[str, str]) -> HealthCheck:
+    for_steps = [(grant, grant.step) for grant in grants if grant.step is not None]
+    changed = [text for grant, step in for_steps if (text := _describe_change(grant, step, versions)) is not None]
+    last = format_instant(to_utc(max(grant.expires_at for grant in grants)), "minutes")
+    facts: dict[str, JsonValue] = {
+        "open": len(grants),
+        "forSteps": len(for_steps),
+        "lastEndsAt": last,
+        "changed": list[JsonValue](changed),
+    }
+    text = f"{len(grants)} open, {len(for_steps)} of them for steps of saved plans; the last one ends at {last}"
+    if not changed:
+        return HealthCheck(name="grants", status="ok", message=text, facts=facts)
+    return HealthCheck(name="grants", status="warning", message=f"{text}; {join_some(changed)}", facts=facts)
+
+
+def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str]) -> str | None:
+    name = step.plan_name
+    if versions.get(name) == step.plan_digest:
+        return None
+    happened = "is another version now" if name in versions else "is not there"
+    return (
+        f"grant {shorten(grant.grant_id)} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, but version "
+        f"{step.plan_digest[:VERSION_DIGITS]} {happened}, so new runs ask"
+    )
+
+
+def check_rules(settings: Settings) -> HealthCheck:
+    """A rule that is not usable is broken settings; here are those that are usable and may say something else."""
+    book = settings.policy.rules
+    if book is None:
+        return HealthCheck(name="rules", status="off", message=f"none; [[rules]] in {FILE} adds them")
+    # Most homes have no rules.
+    from planwarden.server.api.rules import list_rule_notes
+
+    registry = build_registry(settings)
+    if settings.servers.configs:
+        build_downstream(settings, registry)
+    tools = {definition.name: definition for definition in registry.definitions()}
+    servers = tuple(f"{config.slug}_" for config in settings.servers.configs)
+    notes = list(list_rule_notes(book, tools, servers))
+    facts: dict[str, JsonValue] = {"rules": len(book.rules), "notes": list[JsonValue](notes)}
+    text = f"{len(book.rules)} in {FILE}"
+    if not notes:
+        return HealthCheck(name="rules", status="ok", message=text, facts=facts)
+    text = f"{text}; {join_some(notes)}"
+    return HealthCheck(name="rules", status="warning", message=text, facts=facts)
+
+
+def check_guard(settings: Settings) -> HealthCheck:
+    """Runs each hook of this user's hosts as `planwarden guard status` does."""
+    found = [
+        status
+        for status in check_hosts(os.environ, None, build_hook_program(settings.home))
+        if status.state != "not installed"
+    ]
+    facts: dict[str, JsonValue] = {"hosts": [to_json(status) for status in found]}
+    if not found:
+        text = "no host is guarded; `planwarden guard install HOST` lets one ask before it acts itself"
+        return HealthCheck(name="guard", status="off", message=text, facts=facts)
+    broken = [text for status in found for text in _list_problems(status)]
+    names = ", ".join(GUARDED_HOSTS[status.host].label for status in found)
+    if broken:
+        return HealthCheck(name="guard", status="warning", message="; ".join(broken), facts=facts)
+    text = (
+        f"{names}: each hook blocks when planwarden does not answer; `planwarden guard status` says what is not known"
+    )
+    return HealthCheck(name="guard", status="ok", message=text, facts=facts)
+
+
+def _list_problems(status: HookStatus) -> Iterator[str]:
+    label = GUARDED_HOSTS[status.host].label
+    if status.problem:
+        yield f"{label}: {status.problem}"
+    for trial in status.trials:
+        if not trial.is_right:
+            yield f"{label}: {trial.what} {'blocks the call' if trial.blocks else 'lets the call run'}"
