@@ -304,17 +304,19 @@ async def _spawn(config: ServerConfig) -> tuple[Process, asyncio.SubprocessTrans
     loop = asyncio.get_running_loop()
     environment = {**get_default_environment(), **config.env}
     try:
-        transport, protocol = await loop.subprocess_exec(
-            lambda: SubprocessStreamProtocol(limit=READ_BYTES, loop=loop),
-            config.command,
-            *config.args,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=config.cwd,
-            env=environment,
-            start_new_session=True,
-        )
+        # A cancellation in the middle would leave the child behind.
+        with anyio.CancelScope(shield=True):
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(limit=READ_BYTES, loop=loop),
+                config.command,
+                *config.args,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=config.cwd,
+                env=environment,
+                start_new_session=True,
+            )
         return Process(transport, protocol, loop), transport
     except FileNotFoundError as error:
         what = "working directory" if config.cwd is not None and not config.cwd.is_dir() else "command"
