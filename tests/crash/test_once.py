@@ -13,16 +13,13 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.ports.policy import OnceRule
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
 from tests.harness.fault import MOMENTS, When, crash_at_every_call
 from tests.harness.ledger import Ledger
 from tests.harness.person import Person
-from tests.requirements import requirement
+from tests.kit import OperatorPolicy, Settings, plan, requirement, tool_step, warden
 from tests.storage.suite import BackEnd
 from tests.support.fakes import CrashingStore
-from tests.support.wardens import plan, tool_step, warden
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
 

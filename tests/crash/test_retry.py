@@ -15,10 +15,9 @@ from planwarden.agent.common.errors import NotRetryable, ThreadBusy, ToolError
 from tests.harness.fault import MOMENTS, When, crash_at_every_call
 from tests.harness.ledger import Ledger
 from tests.harness.person import Person
-from tests.requirements import requirement
+from tests.kit import confirm, plan, requirement, tool_step, warden
 from tests.storage.suite import BackEnd
 from tests.support.fakes import CrashingStore, recording_tool
-from tests.support.wardens import confirm, plan, tool_step, warden
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
 

@@ -15,12 +15,11 @@ from typing import Any
 import anyio
 import pytest
 from dev.manifest import generate_parts, read_manifest
-from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import find_home, load_settings
-from tests.requirements import requirement
+from tests.kit import Client, requirement
 from tests.server.mcp.support import approving
 from tests.support.paths import ROOT
 

@@ -14,9 +14,8 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_left, day_of, is_open
 from planwarden.agent.ports.store import Store
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import BackEnd, Scribe
 
 pytestmark = pytest.mark.anyio

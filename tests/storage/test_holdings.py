@@ -11,8 +11,7 @@ from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.holdings import MAX_SHARES, SWEEP_AFTER_S, HeldKey
 from planwarden.agent.ports.store import Store
 from planwarden.storage import holdings
-from planwarden.storage.clock import ManualClock
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import Scribe
 
 pytestmark = pytest.mark.anyio

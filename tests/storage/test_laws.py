@@ -19,8 +19,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, Store
-from planwarden.storage.clock import ManualClock
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import LEASE_S, BackEnd, Scribe, decided, guard, mainly
 
 pytestmark = [

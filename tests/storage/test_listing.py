@@ -10,8 +10,7 @@ from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.synopsis import MAX_WORD_CHARS, TITLE_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
 from planwarden.agent.ports.store import Store, SuspensionRow
-from planwarden.storage.clock import ManualClock
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe, decided, guard, question
 
 pytestmark = pytest.mark.anyio

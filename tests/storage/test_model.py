@@ -34,11 +34,9 @@ from planwarden.agent.core.question import Addressee, Alarm
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.postgres.store import PostgresStore
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import LEASE_S
 from tests.support.slices import first_only
 

@@ -11,12 +11,10 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.replay import MAX_FAULTS, PAGE, replay_logs
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.codec import encode_events
 from planwarden.storage.postgres import connection as postgres
 from planwarden.storage.sql.rows import checksum_of
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import BackEnd, Postgres, Scribe, Sqlite
 from tests.storage.test_sqlite import edit
 

@@ -9,12 +9,10 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports import schedules as port
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import BackEnd
 from tests.support.fakes import WatchedStore
 

@@ -20,12 +20,10 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import new_execution
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.harness.process import WORKER
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import Scribe, decided
 from tests.support.paths import ROOT
 

@@ -14,7 +14,6 @@ import pytest
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.agent.core import events as ev
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.store import SqliteStore
@@ -23,7 +22,7 @@ from planwarden.tools.registry import Registry
 from tests.harness.fault import run_on_mount
 from tests.harness.ledger import Ledger
 from tests.harness.team import Gate, engine_on, start, step
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import Scribe
 from tests.storage.test_sqlite import contents, edit, replace_contents, written
 from tests.support.fakes import recording_tool

@@ -10,8 +10,7 @@ import planwarden
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.server.api.warden import Execution
 from planwarden.tools.base import as_tool
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, plan, tool_step, warden
+from tests.kit import Ledger, plan, requirement, tool_step, warden
 
 YES = planwarden.Decision(approved=True, reason="go ahead", content={"city": "Bern"})
 FORM: dict[str, JsonValue] = {"type": "object", "properties": {"city": {"type": "string"}}}

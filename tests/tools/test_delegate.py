@@ -14,18 +14,14 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.server.settings.configuration import load_settings
-from planwarden.server.views.suspension import Suspension
 from planwarden.storage.codec import decode_events
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
-from tests.requirements import requirement
-from tests.server.inbox.support import open_inbox
+from tests.kit import Authority, Suspension, open_inbox, plan, requirement, tool_step
 from tests.support.forking.command import forked_command_line
-from tests.support.wardens import plan, tool_step
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio

@@ -4,10 +4,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
-from tests.kit import decide
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, confirm, plan, statuses, tool_step, warden
+from tests.kit import Authority, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -18,10 +18,8 @@ from planwarden.agent.core.plan import PlanStep
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.tool import ExecutionMode, Risk, ToolDefinition
 from planwarden.agent.ports.grant import Grant
-from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.storage.clock import ManualClock
 from planwarden.tools.registry import Registry
-from tests.kit import requirement
+from tests.kit import ManualClock, OperatorPolicy, requirement
 
 OWNER, OTHER = "ann", "bob"
 RISKS: tuple[Risk, ...] = ("read", "confirm", "dangerous", "critical")

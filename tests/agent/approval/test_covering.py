@@ -4,8 +4,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.server.api.replay import replay_logs
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import Decision, Ledger, confirm, decide, model_step, plan, requirement, tool_step, warden
+from tests.kit import Decision, Ledger, MemoryStore, confirm, decide, model_step, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,7 @@ from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import Ledger, by, confirm, model_step, plan, requirement, tool_step, warden
+from tests.kit import Ledger, MemoryStore, by, confirm, model_step, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -9,15 +9,12 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UnknownGrant, UnknownTool
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.api.grants import GrantRequest
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, define
-from tests.requirements import requirement
+from tests.kit import Authority, ManualClock, MemoryStore, requirement
 from tests.support.wardens import HUMAN, Ledger, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio

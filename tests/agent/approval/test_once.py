@@ -9,9 +9,7 @@ from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, Tool
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.policy import OnceRule
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import Decision, decide, governed, requirement
+from tests.kit import Decision, ManualClock, MemoryStore, decide, governed, requirement
 from tests.support.wardens import calls, model_step, pass_time, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio

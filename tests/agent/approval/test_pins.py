@@ -11,10 +11,8 @@ import planwarden
 from planwarden.agent.common.errors import StaleDefinition
 from planwarden.agent.core.pins import DIFFERENCE_CHARS, describe_difference
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, define
-from tests.kit import NOWHERE, confirm, plan, requirement, tool_step
+from tests.kit import NOWHERE, MemoryStore, Settings, confirm, plan, requirement, tool_step
 from tests.tools.downstream.support import Place, approve, build_entry, run_call, wait_until
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,7 @@ from planwarden.agent.common.errors import StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.server.settings.configuration import load_settings
-from planwarden.server.settings.policy import OperatorPolicy
-from tests.kit import NO, YES, Ledger, by, decide, governed, plan, requirement, tool_step, warden
+from tests.kit import NO, YES, Ledger, OperatorPolicy, by, decide, governed, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,8 @@ from planwarden.agent.core.tool import Risk
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import NOWHERE, Ledger, by, decide, governed, plan, requirement, tool_step, warden
+from tests.kit import NOWHERE, Ledger, MemoryStore, Settings, by, decide, governed, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

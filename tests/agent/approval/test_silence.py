@@ -5,17 +5,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mcp import Client
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.thread_effects import list_thread_effects
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import Ledger, governed, plan, requirement, tool_step, warden
+from tests.kit import Client, Ledger, ManualClock, MemoryStore, Settings, governed, plan, requirement, tool_step, warden
 from tests.server.mcp.support import ids_of, ok, question_of, served
 
 pytestmark = pytest.mark.anyio

@@ -11,17 +11,13 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownPlan
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolError
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import Decision, by, decide, requirement
+from tests.kit import Authority, Decision, ManualClock, MemoryStore, Settings, by, decide, requirement
 from tests.support.wardens import Ledger, calls, model_step, pass_time, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio

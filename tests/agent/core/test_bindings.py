@@ -25,8 +25,7 @@ from planwarden.agent.core.pointers import (
 )
 from planwarden.agent.core.references import MAX_REFERENCES, AbsentValue, list_sources, resolve
 from planwarden.agent.core.state import ExecutionState, new_execution
-from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
+from tests.kit import plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
 

@@ -13,8 +13,7 @@ from planwarden.agent.core.long_tuple import LongTuple, replace_at
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.state import new_execution
-from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
+from tests.kit import plan, requirement, tool_step
 
 PART = long_tuple.PART
 LENGTHS = st.sampled_from([1, PART - 1, PART, PART + 1, 2 * PART, 1_000])

@@ -15,8 +15,7 @@ from planwarden.agent.core.bindings import Path, leave_out_bindings
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_checks.arguments import CHECK_LIMIT, MAX_FAULTS, WrittenCall, find_argument_faults
 from planwarden.agent.core.plan_parser import parse_plan
-from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
+from tests.kit import plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
 

@@ -8,8 +8,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
-from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
+from tests.kit import plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
 

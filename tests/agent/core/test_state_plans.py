@@ -23,14 +23,12 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from tests.harness.person import FORM, PERSON, PRINCIPAL
 from tests.harness.team import engine_on
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 
 KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")
 MAX_ROUNDS = 60

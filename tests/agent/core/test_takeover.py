@@ -14,8 +14,7 @@ from planwarden.agent.core.plan_parsing import PlanParsing
 from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.takeover import describe_earlier_runs, keep_version, take_over
-from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
+from tests.kit import plan, requirement, tool_step
 
 FACTS = {"t": ToolFacts(is_blocking=False), "ask": ToolFacts(is_blocking=True)}
 

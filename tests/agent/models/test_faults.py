@@ -14,7 +14,7 @@ from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import RetryLimits
 from planwarden.agent.models.provider.transport import MAX_ANSWER_BYTES
-from tests.requirements import requirement
+from tests.kit import Ledger, model_step, plan, requirement, warden
 from tests.support.doubles.manners import HUGE_BYTES, MANNERS, Manner
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
@@ -22,7 +22,6 @@ from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
 from tests.support.doubles.wire import KEY
 from tests.support.ports import take_port
 from tests.support.slices import each_once, first_only
-from tests.support.wardens import Ledger, model_step, plan, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -15,13 +15,12 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.references import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.harness.process import Worker
-from tests.requirements import requirement
+from tests.kit import MemoryStore, requirement
 from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
 from tests.support.fakes import CrashingStore, recording_tool
 from tests.support.wardens import Ledger, calls, decide, model_step, plan, run, tool_step, warden

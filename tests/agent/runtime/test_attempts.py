@@ -8,9 +8,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import Effect, Risk
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.support.wardens import decide, pass_time, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio

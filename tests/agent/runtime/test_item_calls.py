@@ -10,8 +10,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import ToolError
 from planwarden.server.api.replay import replay_logs
 from planwarden.server.views.execution import Execution
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import MemoryStore, requirement
 from tests.support.wardens import decide, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio

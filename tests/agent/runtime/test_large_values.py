@@ -23,9 +23,8 @@ from planwarden.agent.core.pointers import (
 )
 from planwarden.agent.core.references import MAX_REFERENCES
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
-from planwarden.storage.sqlite.memory import MemoryStore
 from tests.harness.ledger import Ledger as EffectLedger
-from tests.requirements import requirement
+from tests.kit import MemoryStore, requirement
 from tests.support.fakes import recording_tool
 from tests.support.turns import MAX_TURN_S, measure_longest_turn
 from tests.support.wardens import Ledger, plan, run, tool_step, warden

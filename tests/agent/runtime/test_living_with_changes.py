@@ -17,12 +17,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import StaleDefinition, StoreError, ThreadBusy
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, plan, requirement, tool_step, warden
 from tests.support.paths import DOCS
-from tests.support.wardens import plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

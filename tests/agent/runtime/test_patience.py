@@ -10,9 +10,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.runtime import scheduler
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import BackEnd
 from tests.support.fakes import UnreachableModel
 from tests.support.wardens import Ledger, calls, model_step, pass_time, plan, says, statuses, tool_step, warden

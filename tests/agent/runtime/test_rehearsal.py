@@ -14,25 +14,22 @@ from planwarden.agent.core.state import new_execution
 from planwarden.agent.core.tool import ExecutionMode
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
-from tests.support.wardens import (
-    HUMAN,
+from tests.kit import (
     Ledger,
+    ManualClock,
+    MemoryStore,
     PausingTool,
     calls,
     confirm,
-    end_at_once,
     model_step,
-    pass_time,
     plan,
-    run,
+    requirement,
     says,
     statuses,
     tool_step,
     warden,
 )
+from tests.support.wardens import HUMAN, end_at_once, pass_time, run
 
 pytestmark = pytest.mark.anyio
 

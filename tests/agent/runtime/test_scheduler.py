@@ -22,10 +22,8 @@ from planwarden.agent.runtime.adoption import SKIPPED_S, Adoption, StartRun
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import MAX_IDLE, MAX_IDLE_BYTES, ExecutionCache
 from planwarden.agent.runtime.scheduler import AT_ONCE, CLAIMED_AT_ONCE, MAX_ROWS, Scheduler
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.registry import Registry
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import Scribe
 
 pytestmark = pytest.mark.anyio

@@ -4,19 +4,8 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from tests.support.wardens import (
-    Ledger,
-    calls,
-    confirm,
-    decide,
-    model_step,
-    plan,
-    run,
-    says,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests.kit import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
+from tests.support.wardens import decide, run
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp import Client
 from mcp.types import TextResourceContents
 from pydantic import JsonValue
 
@@ -17,10 +16,9 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.cli.context import CliContext
 from planwarden.tools.base import Tool, define
-from tests.server.cli.support import Cli, make_home
+from tests.kit import Cli, Client, make_home, plan, tool_step
 from tests.server.mcp.support import Document, ok, served
 from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
-from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,6 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
 from planwarden.agent.core.requester import Requester
@@ -22,7 +21,7 @@ from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Cli, Ledger, by, confirm, plan, requirement, tool_step, warden
+from tests.kit import Authority, Cli, Ledger, by, confirm, plan, requirement, tool_step, warden
 from tests.support.fakes import StoreCall, WatchedStore
 
 YES = planwarden.Decision(approved=True, reason="checked")

@@ -10,8 +10,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, NotRetryable
 from planwarden.agent.core import takeover
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
+from tests.kit import NO, Decision, Ledger, MemoryStore, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio

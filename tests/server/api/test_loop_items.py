@@ -12,8 +12,7 @@ from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.state import Call, StepState
 from planwarden.server.api.result_shapes import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.views.loop_items import list_items
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, plan, tool_step, warden
+from tests.kit import Ledger, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.api.rule_offers import build_offer
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.settings.rules import build_rule_book
-from tests.requirements import requirement
-from tests.server.inbox.support import inbox
-from tests.support.wardens import plan, tool_step
+from tests.kit import inbox, plan, requirement, tool_step
 
 PERSON = Authority(assurance="human", channel="test", principal="ann")
 

@@ -12,9 +12,8 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, KeyCon
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.encoding import to_json
-from tests.kit import NO, Decision, Ledger, PausingTool, decide, plan, requirement, tool_step, warden
+from tests.kit import NO, Decision, Ledger, PausingTool, Settings, decide, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.thread_effects import MAX_EFFECTS
 from planwarden.server.views.execution import Execution
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import NO, Decision, Ledger, by, confirm, decide, plan, requirement, tool_step, warden
+from tests.kit import NO, Decision, Ledger, MemoryStore, by, confirm, decide, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -14,11 +14,10 @@ from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.waiting import describe_missing
 from planwarden.storage.ports.processes import ProcessFacts
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
-from tests.requirements import requirement
+from tests.kit import MemoryStore, requirement
 from tests.support.fakes import recording_tool
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,6 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.server.auth.middleware.auth_context import auth_context_var
@@ -17,16 +16,13 @@ from starlette.types import Message, Receive, Scope, Send
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.server.auth.caller import VerifiedToken, identify_bearer
 from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, WINDOW_S, FailedTokenLimiter
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import serve_http
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.location import read_location
 from planwarden.storage.opening import open_store
 from planwarden.storage.sealing import make_secret_key
-from tests.requirements import requirement
+from tests.kit import Client, ManualClock, Settings, confirm, plan, requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, revoke, serving, token_for
 from tests.server.mcp.support import Document, ok
-from tests.support.wardens import confirm, plan
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,9 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.transports.http import serve_http
-from tests.requirements import requirement
+from tests.kit import OperatorPolicy, ok, requirement
 from tests.server.mcp.http_support import HEADERS, bearing, client_of, serving, token_for
-from tests.server.mcp.support import ok
 
 pytestmark = pytest.mark.anyio
 

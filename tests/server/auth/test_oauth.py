@@ -11,7 +11,6 @@ import httpx2
 import jwt
 import pytest
 import uvicorn
-from mcp import Client
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,13 +19,10 @@ from starlette.routing import Route
 from planwarden.server.auth.caller import VerifiedToken
 from planwarden.server.auth.oauth import COOL_DOWN_S, FRESH_S, MAX_DOCUMENT_BYTES, MAX_KEYS, STALE_S, IssuerCheck
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.clock import ManualClock
-from tests.requirements import requirement
+from tests.kit import Client, ManualClock, Settings, confirm, plan, requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
 from tests.server.mcp.support import ERAS, Era, ids_of, ok, refused
 from tests.support.issuer import AUDIENCE, Issuer, join_token, make_key, split_token
-from tests.support.wardens import confirm, plan
 
 pytestmark = pytest.mark.anyio
 

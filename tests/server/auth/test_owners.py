@@ -16,14 +16,11 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.proof import OAUTH_CHANNEL
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.delegate.chain import CHAIN
-from tests.requirements import requirement
+from tests.kit import Ledger, MemoryStore, Settings, confirm, plan, requirement, tool_step, warden
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused
 from tests.support.fakes import StoreCall, WatchedStore
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,8 @@ from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.server.auth.admission import WATCH_S
 from planwarden.server.auth.secrets import DAY_S, PREFIX, find_valid_token, hash_token, make_token
 from planwarden.server.auth.tokens import TokenCheck
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio

@@ -5,9 +5,8 @@ import pytest
 
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import requirement, tool_step
 from tests.server.cli.support import TOOLS, Cli
-from tests.support.wardens import tool_step
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.requirements import requirement
-from tests.server.cli.support import Cli
+from tests.kit import Cli, requirement
 
 TOOLS = '[tools]\npython = ["tools.py"]\n'
 RULES = """

@@ -10,9 +10,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.views.encoding import to_json
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
 
 

@@ -18,9 +18,8 @@ from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.editor import edit_arguments
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, TypedTerminal, step
 from tests.support.wardens import end_at_once
 from tests.tools.downstream.support import wait_until

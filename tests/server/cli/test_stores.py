@@ -18,12 +18,11 @@ import planwarden
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sealing import make_secret_key
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import Ledger, requirement
 from tests.server.cli.support import ERASE, Cli, make_home, step
 from tests.server.signatures.support import WIPE, signing_inbox
 from tests.support.full_store import make_url
 from tests.support.postgres import shared_server
-from tests.support.wardens import Ledger
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 

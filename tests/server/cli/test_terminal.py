@@ -15,16 +15,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.state import FINISHED
-from tests.requirements import requirement
-from tests.server.cli.support import (
-    ERASE,
-    Cli,
-    PtyTerminal,
-    clean_environment,
-    command_line,
-    start_on_terminal,
-    step,
-)
+from tests.kit import Cli, requirement
+from tests.server.cli.support import ERASE, PtyTerminal, clean_environment, command_line, start_on_terminal, step
 
 pytestmark = [
     pytest.mark.slow,

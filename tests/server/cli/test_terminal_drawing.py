@@ -15,15 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, step_lines, value_summary
 from planwarden.server.cli.terminal.terminal import THEME, Terminal
 from planwarden.server.views.instants import format_age
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
+from tests.kit import Authority, Ledger, confirm, model_step, plan, requirement, says, tool_step, warden
 
 HUMAN = Authority(assurance="human", channel="terminal", principal="ann")
 

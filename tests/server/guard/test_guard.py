@@ -6,7 +6,6 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import EditRefused, InvalidPlan, PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
@@ -16,10 +15,8 @@ from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.views.voices import build_voices
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.guarded.hosts import OWN_TOOLS
-from tests.requirements import requirement
+from tests.kit import Authority, ManualClock, MemoryStore, requirement
 from tests.server.guard.support import guarded
 
 pytestmark = pytest.mark.anyio

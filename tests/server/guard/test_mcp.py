@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
 from planwarden.agent.approval.answers import Authority, Decision
@@ -19,8 +18,7 @@ from planwarden.server.mcp.handlers.guard import MODELS_ID
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import GUARD_TOOL, build_server
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import Client, MemoryStore, requirement
 from tests.server.mcp.support import ERAS, Era
 
 pytestmark = pytest.mark.anyio

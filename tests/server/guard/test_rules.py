@@ -7,8 +7,7 @@ import pytest
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.calls import build_call
 from planwarden.server.views.voices import build_voices
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import MemoryStore, requirement
 from tests.server.guard.support import guarded
 
 pytestmark = pytest.mark.anyio

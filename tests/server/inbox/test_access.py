@@ -23,12 +23,10 @@ from planwarden.server.inbox.sessions import (
     OpenedSession,
     PassphraseRefused,
 )
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.sessions import KEPT_S, InboxSession, sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, Settings, requirement
 from tests.storage.suite import mainly
 
 pytestmark = pytest.mark.anyio

@@ -24,7 +24,7 @@ from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.inbox.site import load_templates
 from planwarden.storage.ports.keys import SigningKey, keys_of
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import plan, requirement, tool_step
 from tests.server.inbox.tour import WIDE, Tour, list_routes
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import PLAN, Scribe, decided, question
@@ -32,7 +32,6 @@ from tests.support.axe import read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.many import copy_execution
 from tests.support.scene import CLEAN_UP, LETTER, PAY, InboxScene, launch_browser, open_scene
-from tests.support.wardens import plan, tool_step
 
 if TYPE_CHECKING:
     from playwright.async_api import Route

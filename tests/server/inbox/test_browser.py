@@ -14,10 +14,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from tests.requirements import requirement
+from tests.kit import requirement, tool_step
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, launch_browser, open_scene
-from tests.support.wardens import tool_step
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Error, Page, Route

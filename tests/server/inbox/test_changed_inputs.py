@@ -5,10 +5,8 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from pydantic import JsonValue
 
-from planwarden import Execution
-from tests.requirements import requirement
+from tests.kit import Execution, plan, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, Page, visit_run
-from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

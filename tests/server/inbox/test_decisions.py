@@ -12,13 +12,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import Ledger, ManualClock, MemoryStore, Settings, plan, requirement, tool_step, warden
 from tests.server.inbox.support import HOST, Inbox, inbox, visit
-from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -6,18 +6,15 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.mcp.tools import TOOLS
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, define
-from tests.requirements import requirement
+from tests.kit import Authority, Ledger, MemoryStore, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
-from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.plan import Plan, plan_to_json
-from planwarden.server.settings.configuration import Settings
 from planwarden.storage.location import StoreLocation
-from tests.requirements import requirement
+from tests.kit import Ledger, Settings, plan, requirement, tool_step, warden
 from tests.server.inbox.support import Browser, Form, Inbox, Page, open_inbox, visit
-from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

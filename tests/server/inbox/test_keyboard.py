@@ -3,11 +3,10 @@
 import pytest
 from pydantic import JsonValue
 
-from tests.requirements import requirement
+from tests.kit import plan, requirement, tool_step
 from tests.server.inbox.test_browser import PHONE, BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, PAY, InboxScene
-from tests.support.wardens import plan, tool_step
 
 pytestmark = DRIVES_CHROMIUM
 

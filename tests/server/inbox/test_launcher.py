@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 import anyio
 import anyio.to_thread
 import pytest
-from mcp import Client
 
 import planwarden
 from planwarden.server.inbox.browser import has_display, open_page
@@ -22,11 +21,9 @@ from planwarden.server.transports.http import serve_http
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import Client, Ledger, confirm, ok, plan, requirement, tool_step, warden
 from tests.server.cli.support import ERASE, Cli, PtyTerminal, make_home, start_on_terminal
 from tests.server.inbox.support import Person
-from tests.server.mcp.support import ok
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 DESKTOP = {"DISPLAY": ":0"}
 DANGER = tool_step("e", "erase", {"ids": [1]})

@@ -10,16 +10,11 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.inbox.questions import PAGE_SIZE
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import by, decide
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, Settings, by, confirm, decide, plan, requirement, tool_step
 from tests.server.inbox.support import CountingStore, inbox, visit
 from tests.server.inbox.test_saved_plans import NOTE
 from tests.server.inbox.test_saved_plans import write as write_plan
 from tests.server.schedules.support import add_schedule
-from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

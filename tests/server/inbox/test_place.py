@@ -13,7 +13,6 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from msgspec.structs import replace
 
@@ -21,13 +20,11 @@ from planwarden.server.inbox import place as place_module
 from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.inbox.sockets import open_sockets
-from planwarden.server.settings.configuration import Settings
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import Client, Settings, ok, requirement
 from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
-from tests.server.mcp.support import ok
 from tests.support.forking.command import forked_command_line
 from tests.support.ports import take_port
 

@@ -8,11 +8,9 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.inbox.pages.plan_list import PAGE_SIZE
 from planwarden.storage.ports.schedules import PlanSchedule
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import MemoryStore, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, CountingStore, Page, inbox, visit
 from tests.storage.suite import Scribe
-from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

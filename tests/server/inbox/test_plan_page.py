@@ -7,9 +7,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.mcp.app.plan import build_plan
-from tests.requirements import requirement
+from tests.kit import confirm, plan, requirement, tool_step
 from tests.server.inbox.support import Browser, Page, inbox, visit, visit_run
-from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

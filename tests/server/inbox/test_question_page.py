@@ -11,13 +11,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.inbox.questions import PAGE_SIZE
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rule_book
-from planwarden.server.views.suspension import Suspension
-from tests.requirements import requirement
+from tests.kit import OperatorPolicy, Settings, Suspension, confirm, plan, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, inbox, visit
-from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

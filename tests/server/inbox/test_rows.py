@@ -9,11 +9,9 @@ from pydantic import JsonValue
 from planwarden.agent.core.question import ArgumentEdit
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
-from planwarden.server.views.suspension import Suspension
 from planwarden.tools.base import Tool, define
-from tests.requirements import requirement
+from tests.kit import Ledger, Suspension, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
-from tests.support.wardens import Ledger, tool_step
 
 pytestmark = pytest.mark.anyio
 

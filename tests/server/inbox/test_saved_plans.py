@@ -15,13 +15,9 @@ import planwarden
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import StartedExecution
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.fields import derive_key
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import Ledger, ManualClock, MemoryStore, Settings, requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
-from tests.support.wardens import Ledger
 
 pytestmark = pytest.mark.anyio
 

@@ -11,15 +11,11 @@ from msgspec.structs import replace
 import planwarden
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE, SHOWN_SCHEDULES
 from planwarden.server.inbox.saved.start_page import SHOWN_SCHEDULES as SHOWN_ON_PLAN
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import Ledger, ManualClock, MemoryStore, PausingTool, Settings, requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 from tests.server.inbox.test_saved_plans import NOTE, REMIND, field, write
 from tests.server.schedules.support import ADDED, add_schedule
-from tests.support.wardens import Ledger, PausingTool
 
 pytestmark = pytest.mark.anyio
 

@@ -17,12 +17,9 @@ from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.security_middleware import CONTENT_SECURITY_POLICY, MAX_BODY_BYTES
 from planwarden.server.inbox.site import ASSETS, InboxSite, build_asset_url, load_assets
 from planwarden.server.inbox.web_server import serve_app
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.views.suspension import Suspension
-from tests.requirements import requirement
+from tests.kit import Settings, Suspension, requirement, warden
 from tests.server.inbox.support import HOST, ORIGIN, inbox, visit
 from tests.support.paths import ROOT
-from tests.support.wardens import warden
 
 pytestmark = pytest.mark.anyio
 

@@ -9,20 +9,16 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from mcp import Client
 
 import planwarden
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sockets import open_sockets, pair_socket
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
-from tests.server.mcp.support import ok
+from tests.kit import Client, Ledger, Settings, confirm, ok, plan, requirement
 from tests.server.signatures.support import WIPE, wipe
 from tests.support.ports import take_port
-from tests.support.wardens import Ledger, confirm, plan
 
 
 def has_ipv6() -> bool:

@@ -12,9 +12,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.tools import TOOLS
-from tests.requirements import requirement
+from tests.kit import confirm, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Document, ids_of, open_desk, question_of, text_of
-from tests.support.wardens import confirm, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from mcp import Client
 
 from planwarden.server.mcp.app.plan import PLAN_KEY
 from planwarden.server.mcp.app.view import META_KEY
-from planwarden.server.settings.configuration import Settings
-from tests.requirements import requirement
+from tests.kit import Client, Settings, confirm, plan, requirement, tool_step
 from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of, open_desk
 from tests.support.app_page import APPS, HostPage, open_view
 from tests.support.axe import find_violations, read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.scene import launch_browser
-from tests.support.wardens import confirm, plan, tool_step
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult

@@ -5,18 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from tests.requirements import requirement
-from tests.server.mcp.support import (
-    ERAS,
-    Era,
-    Person,
-    approving,
-    ids_of,
-    nobody,
-    open_desk,
-    question_of,
-)
-from tests.support.wardens import confirm, plan, tool_step
+from tests.kit import confirm, open_desk, plan, requirement, tool_step
+from tests.server.mcp.support import ERAS, Era, Person, approving, ids_of, nobody, question_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 

@@ -7,18 +7,8 @@ import anyio
 import pytest
 
 from planwarden.agent.approval.answers import Authority, Decision
-from tests.requirements import requirement
-from tests.server.mcp.support import (
-    ERAS,
-    Desk,
-    Era,
-    Person,
-    Served,
-    approving,
-    ids_of,
-    open_desk,
-    question_of,
-)
+from tests.kit import open_desk, requirement
+from tests.server.mcp.support import ERAS, Desk, Era, Person, Served, approving, ids_of, question_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 

@@ -7,7 +7,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import (
     INVALID_PARAMS,
@@ -21,11 +20,10 @@ from mcp.types import (
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
-from tests.requirements import requirement
+from tests.kit import Client, PausingTool, confirm, plan, requirement, tool_step
 from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, ok, open_desk
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, run, start, take_tasks
 from tests.server.mcp.wire_support import FORMS, LINKS, TAKES, Wire, wired
-from tests.support.wardens import PausingTool, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -16,10 +16,8 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.mcp.tools import TOOLS
-from planwarden.server.settings.configuration import Settings
-from planwarden.storage.sqlite.memory import MemoryStore
+from tests.kit import MemoryStore, Settings, confirm, plan, tool_step
 from tests.server.mcp.support import Desk, Era, approving, ids_of, open_desk, refused
-from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

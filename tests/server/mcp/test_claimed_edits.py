@@ -6,27 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
-from tests.requirements import requirement
-from tests.server.inbox.support import Browser, open_inbox
-from tests.server.mcp.support import (
-    ERAS,
-    Era,
-    approving,
-    ids_of,
-    nobody,
+from tests.kit import (
+    Authority,
+    Browser,
+    Client,
+    Ledger,
+    OperatorPolicy,
+    Settings,
     ok,
     open_desk,
-    question_of,
+    open_inbox,
+    plan,
     refused,
+    requirement,
     served,
+    tool_step,
 )
-from tests.support.wardens import Ledger, plan, tool_step
+from tests.server.mcp.support import ERAS, Era, approving, ids_of, nobody, question_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 

@@ -7,20 +7,18 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from psycopg.conninfo import make_conninfo
 
 import planwarden
 from planwarden.storage.postgres import reader, writer
 from planwarden.storage.postgres.store import PostgresStore
-from tests.requirements import requirement
+from tests.kit import Client, confirm, plan, requirement, tool_step
 from tests.server.cli.support import Cli, clean_environment, command_line, make_home
 from tests.server.mcp.support import Desk, Document, approving, ids_of, ok, open_desk, question_of
 from tests.support.pooler import shared_pooler
 from tests.support.postgres import Server, shared_server
 from tests.support.proxy import LosingProxy
-from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 PLAN = plan(confirm("ask"), tool_step("act", "note", {"text": "once"}))

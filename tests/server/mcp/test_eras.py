@@ -17,9 +17,8 @@ from mcp.types import (
 )
 
 from planwarden.agent.approval.answers import Authority, Decision
-from tests.requirements import requirement
+from tests.kit import Ledger, confirm, plan, requirement, tool_step
 from tests.server.mcp.support import Document, ids_of, nobody, ok, served
-from tests.support.wardens import Ledger, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

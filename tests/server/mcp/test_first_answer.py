@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from mcp import Client
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.agent.models.caller import CallerModel
@@ -19,11 +18,8 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer, build_server
 from planwarden.server.mcp.state_key import NAME, find_request_state_key, load_request_state_key
-from planwarden.server.settings.configuration import Settings
 from planwarden.storage.secret_files import SecretFiles
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
-from tests.server.mcp.support import ok, refused
+from tests.kit import Client, MemoryStore, Settings, ok, refused, requirement
 
 pytestmark = pytest.mark.anyio
 

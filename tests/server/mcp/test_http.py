@@ -8,16 +8,13 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from mcp import Client
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
 from planwarden.tools.downstream.value_counter import MAX_VALUES
-from tests.requirements import requirement
+from tests.kit import Client, Settings, confirm, plan, requirement, tool_step
 from tests.server.mcp.http_support import HEADERS, serving
 from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
-from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -12,13 +12,12 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from planwarden.server.settings.configuration import Settings
 from tests.harness.clients import HttpHost
 from tests.harness.ledger import Ledger
 from tests.harness.process import STAGE
 from tests.harness.records import Records, read_file
 from tests.harness.stage import SHOP
-from tests.requirements import requirement
+from tests.kit import Settings, requirement
 from tests.server.mcp.http_support import bearing, token_for
 from tests.support.paths import ROOT
 

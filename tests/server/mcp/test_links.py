@@ -22,8 +22,7 @@ from mcp.types import (
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.mcp.server import QUESTION_TTL_S
-from planwarden.server.settings.configuration import Settings
-from tests.requirements import requirement
+from tests.kit import Ledger, Settings, confirm, ok, open_desk, plan, requirement, served, tool_step
 from tests.server.mcp.http_support import HEADERS, client_of, serving, token_for
 from tests.server.mcp.support import (
     ERAS,
@@ -35,12 +34,8 @@ from tests.server.mcp.support import (
     approving,
     ids_of,
     nobody,
-    ok,
-    open_desk,
     question_of,
-    served,
 )
-from tests.support.wardens import Ledger, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("era", ERAS)

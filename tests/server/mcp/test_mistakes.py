@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from planwarden.agent.common.errors import MAX_MESSAGE_CHARS
-from tests.requirements import requirement
+from tests.kit import model_step, plan, requirement, tool_step
 from tests.server.mcp.answer_mistakes import list_answer_mistakes
 from tests.server.mcp.language_mistakes import list_language_mistakes
 from tests.server.mcp.mistakes import (
@@ -23,7 +23,6 @@ from tests.server.mcp.mistakes import (
 )
 from tests.server.mcp.support import ERAS, Desk, Document, ids_of, question_of, text_of
 from tests.support.slices import each_once
-from tests.support.wardens import model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp import Client
 
 from planwarden.agent.runtime import run
 from planwarden.server.mcp import progress as mcp_watch
-from tests.requirements import requirement
+from tests.kit import Client, Ledger, PausingTool, model_step, plan, requirement, tool_step
 from tests.server.cli.support import Cli, make_home, start_on_terminal
 from tests.server.mcp.support import Document, Era, ids_of, open_desk, served, text_of
 from tests.support.doubles.manners import Manner, obedient
@@ -18,7 +17,6 @@ from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
 from tests.support.doubles.server import WIRES, serve_double
 from tests.support.slices import first_only
-from tests.support.wardens import Ledger, PausingTool, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,8 @@ from mcp.types import Completion, PromptReference, ResourceTemplateReference, Te
 
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import Header
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import MemoryStore, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Document, Era, ids_of, open_desk
-from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,8 @@ from mcp import Client, MCPError
 from mcp.types import TextResourceContents
 
 from planwarden.agent.core.requester import Requester
-from tests.requirements import requirement
+from tests.kit import plan, requirement, tool_step
 from tests.server.mcp.support import ERAS, Desk, Document, Era, ids_of
-from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -4,28 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.tables import ToolSettings
-from tests.requirements import requirement
+from tests.kit import Client, OperatorPolicy, Settings, model_step, ok, open_desk, plan, refused, requirement, tool_step
 from tests.server.mcp.http_support import serving
-from tests.server.mcp.support import (
-    ERAS,
-    Browser,
-    Document,
-    Era,
-    ids_of,
-    nobody,
-    ok,
-    open_desk,
-    question_of,
-    refused,
-)
+from tests.server.mcp.support import ERAS, Browser, Document, Era, ids_of, nobody, question_of
 from tests.support.forking.command import forked_command_line
-from tests.support.wardens import model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("era", ERAS)

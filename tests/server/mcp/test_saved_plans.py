@@ -17,11 +17,9 @@ from planwarden.server.mcp.saved_plans import MAX_LIST_CHARS
 from planwarden.server.mcp.subscriptions import plan_lists
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.plans import library
-from planwarden.server.settings.configuration import Settings
-from tests.requirements import requirement
+from tests.kit import Settings, plan, requirement, tool_step
 from tests.server.mcp.listening_support import PROMPT_LIST, TOOL_LIST, Listener
 from tests.server.mcp.support import ERAS, Desk, Era, approving, ids_of, open_desk, served
-from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

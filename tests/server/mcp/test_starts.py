@@ -9,10 +9,9 @@ from mcp.types import CallToolResult
 from pydantic import JsonValue
 
 import planwarden
-from tests.requirements import requirement
+from tests.kit import PausingTool, confirm, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Era, ids_of, open_desk, question_of, text_of
 from tests.server.mcp.tasks_support import TakesTasks, start
-from tests.support.wardens import PausingTool, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

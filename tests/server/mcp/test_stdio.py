@@ -12,10 +12,9 @@ import pytest
 
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.tools.downstream.value_counter import MAX_VALUES
-from tests.requirements import requirement
+from tests.kit import plan, requirement, tool_step
 from tests.support.forking.command import forked_command_line
 from tests.support.slices import first_only
-from tests.support.wardens import plan, tool_step
 
 COMMAND = [sys.executable, "-m", "planwarden.server.main"]
 

@@ -8,7 +8,6 @@ import anyio
 import anyio.lowlevel
 import httpx2
 import pytest
-from mcp import Client
 from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
     HEADER_MISMATCH,
@@ -28,10 +27,9 @@ from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.tasks.state import TASKS
 from planwarden.server.transports.http import build_http_app
 from planwarden.storage.clock import SystemClock
-from tests.requirements import requirement
+from tests.kit import Client, PausingTool, confirm, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Document, decide_on_page, ok, open_desk, question_of
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, listen, run, start, take_tasks
-from tests.support.wardens import PausingTool, confirm, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -7,12 +7,9 @@ import pytest
 from mcp.types import INVALID_PARAMS
 from pydantic import JsonValue
 
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, PausingTool, confirm, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, decide_on_page
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, run, take_tasks
-from tests.support.wardens import PausingTool, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,10 @@ from pydantic import JsonValue
 
 from planwarden.server.mcp.tasks import state as tasks_state
 from planwarden.server.mcp.tasks.state import PAGE_S
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, PausingTool, confirm, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import INBOX, Desk, Document, decide_on_page, ids_of, question_of
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, execution_of, run, take_tasks
 from tests.server.mcp.wire_support import FORMS, LINKS, TAKES, wired
-from tests.support.wardens import PausingTool, confirm, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

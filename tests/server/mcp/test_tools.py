@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from mcp import Client
 from pydantic import JsonValue
 
 import planwarden
@@ -12,9 +11,8 @@ from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, make_pres
 from planwarden.server.mcp.server import INSTRUCTIONS
 from planwarden.server.mcp.text import MAX_TEXT
 from planwarden.server.mcp.tools import TOOLS
-from tests.requirements import requirement
+from tests.kit import Client, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import ERAS, Desk, Document, ids_of, open_desk, question_of, served, text_of
-from tests.support.wardens import model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.server.mcp.turns import MAX_AT_ONCE, Turns
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, plan, tool_step, warden
+from tests.kit import Ledger, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

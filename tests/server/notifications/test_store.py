@@ -13,11 +13,9 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import AuditReader
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.notifications import MAX_WAITING, HasNotifications, NotificationQueue
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import BackEnd, Scribe, decided, guard, question
 
 pytestmark = pytest.mark.anyio

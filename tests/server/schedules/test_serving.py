@@ -12,11 +12,8 @@ from planwarden.agent.core import events as ev
 from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.settings.roles import ProcessRole
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
 from tests.server.schedules.support import add_schedule, read_outcomes
-from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -17,10 +17,8 @@ from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.runner import StartedRun
 from planwarden.server.schedules.ticker import ScheduleTicker
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash

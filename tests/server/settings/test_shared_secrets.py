@@ -15,7 +15,6 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 import planwarden
@@ -28,13 +27,12 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.storage.sealing import make_secret_key
-from tests.requirements import requirement
+from tests.kit import Client, confirm, plan, requirement
 from tests.server.cli.support import Cli, clean_environment, make_home, start_on_terminal, step
 from tests.server.inbox.support import HOST, ORIGIN, Browser
 from tests.server.mcp.support import approve_elsewhere, approving, ok
 from tests.support.doubles.login_server import LoginServer, login_server
 from tests.support.forking.command import forked_command_line
-from tests.support.wardens import confirm, plan
 from tests.tools.downstream.support import read_error, run_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

@@ -13,10 +13,8 @@ from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
-from tests.server.cli.support import Cli, make_home
+from tests.kit import Cli, Ledger, make_home, requirement
 from tests.server.signatures.support import WIPE, signing_inbox
-from tests.support.wardens import Ledger
 
 pytestmark = pytest.mark.anyio
 

@@ -13,17 +13,14 @@ from planwarden.server.inbox.links import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import serve_app
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import Ledger, OperatorPolicy, Settings, requirement, warden
 from tests.server.inbox.support import Inbox
 from tests.server.inbox.tour import Tour
 from tests.server.signatures.support import WIPE, wipe
 from tests.support.axe import read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.scene import InboxScene, launch_browser
-from tests.support.wardens import Ledger, warden
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

@@ -11,9 +11,8 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.audit import DIGEST_CHARS
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import Ledger, requirement, tool_step
 from tests.server.signatures.support import ORIGIN, WIPE, signing_inbox
-from tests.support.wardens import Ledger, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -15,11 +15,9 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.signatures.browser_options import NONCE_S, BrowserOptions, RelyingParty
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
 from planwarden.server.signatures.signature import SignatureRefused, build_challenge, from_base64url, to_base64url
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.keys import SigningKey
 from planwarden.storage.ports.sessions import InboxSession
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, requirement
 from tests.server.signatures.support import HERE, PRESENT, Authenticator
 
 pytestmark = pytest.mark.anyio

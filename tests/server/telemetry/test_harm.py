@@ -13,11 +13,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import ThreadBusy
 from planwarden.agent.models.scripted import ScriptedModel
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.spans import MAX_OPEN
 from planwarden.server.telemetry.telemetry import Telemetry
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import MemoryStore, Settings, requirement
 from tests.server.telemetry.support import Watching, attributes
 from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, plan, says, statuses, tool_step
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -14,10 +13,8 @@ from opentelemetry.trace import SpanKind
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.trace_context import read_trace_context
-from tests.requirements import requirement
-from tests.server.mcp.support import served
+from tests.kit import Client, Ledger, plan, requirement, served, tool_step
 from tests.server.telemetry.support import Watching, attributes, id_of, trace_of
-from tests.support.wardens import Ledger, plan, tool_step
 from tests.tools.downstream.support import Place
 
 pytestmark = pytest.mark.anyio

@@ -10,12 +10,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import RequestParamsMeta
 
-from tests.requirements import requirement
-from tests.server.mcp.support import ok
+from tests.kit import confirm, ok, plan, requirement, tool_step
 from tests.server.telemetry.support import spans_of
 from tests.support.receiver import Manner, never_reply, reply_with, send_garbage, serve_receiver
 from tests.support.slices import first_only
-from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 TRACE = "0af7651916cd43dd8448eb211c80319c"

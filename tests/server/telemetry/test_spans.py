@@ -14,9 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 import planwarden
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.telemetry.settings import TelemetrySettings
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.requirements import requirement
+from tests.kit import MemoryStore, requirement
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
 from tests.support.receiver import reply_with, serve_receiver
 from tests.support.wardens import Ledger, calls, end_at_once, model_step, plan, says, tool_step

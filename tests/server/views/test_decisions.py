@@ -16,11 +16,7 @@ from planwarden.server.views.execution import Execution, build_execution_view, s
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.status_text import describe_state
 from planwarden.server.views.voices import build_label
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import decide
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, calls, plan, tool_step, warden
+from tests.kit import Ledger, ManualClock, MemoryStore, calls, decide, plan, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 ANN = Authority(assurance="human", channel="inbox", principal="ann")

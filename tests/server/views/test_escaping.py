@@ -23,9 +23,7 @@ from planwarden.server.views.facts import (
     format_value,
 )
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
-from tests.requirements import requirement
-from tests.server.cli.support import Cli, make_home
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.kit import Cli, Ledger, confirm, make_home, plan, requirement, tool_step, warden
 
 PICTURE, KEYCAP = "\ufe0f", "\u20e3"
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]

@@ -16,8 +16,7 @@ from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.outline import write_outline
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, build_graph
 from planwarden.server.views.graph.svg import draw_svg
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, plan, tool_step, warden
+from tests.kit import Ledger, plan, requirement, tool_step, warden
 
 TOOLS = {"find": ToolFacts(is_blocking=False), "erase": ToolFacts(is_blocking=False)}
 

@@ -14,8 +14,7 @@ from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
 from planwarden.storage.ports.schedules import TickOutcome
-from tests.requirements import requirement
-from tests.support.wardens import Ledger, confirm, model_step, plan, says, tool_step, warden
+from tests.kit import Ledger, confirm, model_step, plan, requirement, says, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

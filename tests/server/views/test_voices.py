@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from mcp import Client
 from mcp.client.extension import advertise
 from mcp.server.apps import EXTENSION_ID
 from pydantic import JsonValue
@@ -23,12 +22,10 @@ from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.mcp.app.view import META_KEY
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
-from planwarden.server.views.suspension import Suspension
 from planwarden.server.views.voices import build_voices
-from tests.requirements import requirement
+from tests.kit import Client, Suspension, plan, requirement, tool_step
 from tests.server.inbox.support import Page, open_inbox
 from tests.server.mcp.support import ERAS, Era, Person, ids_of, ok, served
-from tests.support.wardens import plan, tool_step
 
 pytestmark = [pytest.mark.anyio]
 

@@ -26,10 +26,9 @@ from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.transports import hooks as hooks_module
 from planwarden.server.webhooks.signature import is_signed, is_timely
 from planwarden.storage.opening import open_store
-from tests.requirements import requirement
+from tests.kit import plan, requirement, tool_step
 from tests.server.cli.support import CommandResult, run_in_process
 from tests.server.mcp.http_support import serving
-from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

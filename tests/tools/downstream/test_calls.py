@@ -12,18 +12,14 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.unresponsive_owners import RENEW_S
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import Authority, ManualClock, MemoryStore, plan, requirement, tool_step
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
 from tests.support.slices import first_only
-from tests.support.wardens import plan, tool_step
 from tests.tools.downstream.support import DOUBLE, WAIT_S, Place, approve, build_entry, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio

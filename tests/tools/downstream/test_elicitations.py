@@ -9,11 +9,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
-from tests.requirements import requirement
+from tests.kit import MemoryStore, plan, requirement, tool_step
 from tests.support.paths import DOUBLES
-from tests.support.wardens import plan, tool_step
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio

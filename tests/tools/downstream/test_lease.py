@@ -7,8 +7,7 @@ import pytest
 from planwarden.agent.common.errors import LeaseLost
 from planwarden.agent.ports.store import Lease
 from planwarden.storage.clock import SystemClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
+from tests.kit import MemoryStore, requirement
 from tests.support.doubles.hostile_http import http_double
 from tests.support.slices import first_only
 from tests.tools.downstream.support import Place, build_plan, wait_until

@@ -20,8 +20,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.settings.configuration import load_settings
 from tests.clients.installed import find_node, find_npm, path_with_node
-from tests.requirements import requirement
-from tests.support.wardens import plan, tool_step
+from tests.kit import plan, requirement, tool_step
 from tests.tools.downstream.support import Place, approve, run_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.downstream]
