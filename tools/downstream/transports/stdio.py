@@ -53,8 +53,7 @@ BURST, PAUSE_S = 100, 0.01
 MAX_SERVER_REQUESTS = 16
 """Requests of the server that may wait for our answer at the same time."""
 READ_BYTES = 64 * 1024
-GRACE_S = 1.0
-WATCH_S = 0.25
+GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
 """Between the end of a child's pipes and its own end, of which a busy machine tells late."""
 _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
@@ -270,8 +269,9 @@ class _Outbox:
 async def _connect(
     config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Any]:
-    process, transport = await _spawn(config)
-    # No await between here and the task group: a cancellation would leave the child behind.
+    # No cancellation between here and the task group: it would leave the child behind.
+    with anyio.CancelScope(shield=True):
+        process, transport = await _spawn(config)
     inbox, received = anyio.create_memory_object_stream[Item](0)
     sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
     child = _Child(config, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
@@ -304,19 +304,17 @@ async def _spawn(config: ServerConfig) -> tuple[Process, asyncio.SubprocessTrans
     loop = asyncio.get_running_loop()
     environment = {**get_default_environment(), **config.env}
     try:
-        # A cancellation in the middle would leave the child behind.
-        with anyio.CancelScope(shield=True):
-            transport, protocol = await loop.subprocess_exec(
-                lambda: SubprocessStreamProtocol(limit=READ_BYTES, loop=loop),
-                config.command,
-                *config.args,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=config.cwd,
-                env=environment,
-                start_new_session=True,
-            )
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(limit=READ_BYTES, loop=loop),
+            config.command,
+            *config.args,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=config.cwd,
+            env=environment,
+            start_new_session=True,
+        )
         return Process(transport, protocol, loop), transport
     except FileNotFoundError as error:
         what = "working directory" if config.cwd is not None and not config.cwd.is_dir() else "command"
