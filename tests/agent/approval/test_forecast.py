@@ -130,7 +130,7 @@ async def test_no_name_in_a_plan_can_add_anything_to_the_graph() -> None:
     graph = (await forecast(*steps)).graph or ""
     lines = graph.splitlines()
     assert lines[0] == "flowchart TD" and lines[-1] == "  n0 --> n1"
-    assert all(re.fullmatch(r'  n\d(\["|\{\{")[\w #;,.<>/-]*("\]|"\}\})', line) for line in lines[1:3])
+    assert all(re.fullmatch(r'  n\d(\["|\{\{")[\w #;,.<>/-]*("\]|"\}\})(:::asks)?', line) for line in lines[1:3])
     assert "script" not in graph and lines[2].startswith("  n1{{")
 
 
