@@ -1,15 +1,15 @@
-"""The one judgement whether a call may run: `authorize` says run, ask a person, or deny.
+"""The one judgement whether a call may run: `authorize` says allow, ask a person, or deny.
 
-Whoever wants to know asks here: the dispatcher before every call, the question about the rows of a loop, the forecast
-of a plan, the replay of rules, and the guard. The order is the law:
+The dispatcher asks it before every call, and so do the question about the rows of a loop and the forecast of a plan.
+The replay of rules and the guard have no permits and ask the policy. The order is the law:
 
-1. What a rule of the operator denies does not run, whoever allowed it.
-2. An answer that names exactly this call lets it run if it still counts: the tool is the one that was shown, and the
-   answer is worth what the policy asks now. If a decision about the call itself does not count any more, the person is
-   asked again and told why.
+1. A call that a rule of the operator denies does not run, even if a person allowed it.
+2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
+   and the answer is worth what the policy asks now. If a decision about the call itself does not count any more, the
+   person is asked again and told why.
 3. A tool that changed since the plan was accepted is asked about.
-4. A blocking tool asks by itself; what needs nobody runs; then standing grants.
-5. Everything else is asked about.
+4. A blocking tool asks by itself; a call that needs nobody runs; then standing grants let calls run.
+5. Every other call is asked about.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,12 +68,9 @@ class Reject(msgspec.Struct, frozen=True):
     suspension_id: str
 
 
-Verdict = Allow | Ask | Deny
-
-
 def judge_row(
     context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> Verdict | Reject | None:
+) -> Allow | Ask | Deny | Reject | None:
     """Return what follows for a call of a loop from the answer to one question about many calls.
 
     None where there is no answer, or it does not count any more; then the call is judged as it was written.
@@ -99,7 +96,7 @@ def authorize(
     permits: Iterable[Permit] = (),
     *,
     taken: Mapping[str, int] | None = None,
-) -> Verdict:
+) -> Allow | Ask | Deny:
     """Return whether the call may run with exactly these arguments.
 
     `taken` counts the uses of grants that a forecast has given to other calls.

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.authorize import Allow, Ask, Deny, Reject, Verdict, authorize, judge_row
+from planwarden.agent.approval.authorize import Allow, Ask, Deny, Reject, authorize, judge_row
 from planwarden.agent.approval.batch import ask_batch
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import check_covered_calls
@@ -200,7 +200,7 @@ def _act_on(
     call: Call,
     definition: ToolDefinition,
     arguments: dict[str, JsonValue],
-    verdict: Verdict | Reject,
+    verdict: Allow | Ask | Deny | Reject,
 ) -> PreparedCall:
     match verdict:
         case Reject(suspension_id=suspension_id):
