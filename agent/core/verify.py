@@ -7,13 +7,25 @@ Names and rules are those of the Tool-Aware Execution Framework, described in do
 from collections.abc import Iterator
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import StepState
+from planwarden.agent.core.state import ExecutionState, StepState
+
+UNFINISHED_STEPS = ("pending", "in_progress", "suspended")
 
 
 def find_missing_tools(step: StepState) -> tuple[str, ...]:
     """Returns the required tools, in the plan's order, that have no recorded, successful result in this step."""
     proven = {call.tool_name for call in step.calls if call.status == "succeeded"}
     return tuple(name for name in step.step.required_tools if name not in proven)
+
+
+def find_needed_tools(execution: ExecutionState) -> set[str]:
+    """Return the names of the tools that the remaining steps name."""
+    return {
+        name
+        for state in execution.steps.values()
+        if state.status in UNFINISHED_STEPS
+        for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
+    }
 
 
 def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:

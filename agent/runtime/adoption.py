@@ -10,6 +10,7 @@ from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
 from planwarden.agent.core.plan import Plan
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.verify import find_needed_tools
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
@@ -23,18 +24,6 @@ SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
 """So many of them are remembered; while there are more, what nobody owns is only looked at page by page."""
-
-UNFINISHED_STEPS = ("pending", "in_progress", "suspended")
-
-
-def find_needed_tools(execution: ExecutionState) -> set[str]:
-    """The names of the tools that the remaining steps name."""
-    return {
-        name
-        for state in execution.steps.values()
-        if state.status in UNFINISHED_STEPS
-        for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
-    }
 
 
 def find_missing_tools(execution: ExecutionState, tools: Toolbox) -> list[str]:

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.verify import find_needed_tools
 from planwarden.agent.ports.store import Lookups
-from planwarden.agent.runtime.adoption import find_needed_tools
 from planwarden.storage.ports.processes import ProcessFacts, merge_tools, registry_of
 
 
