@@ -22,7 +22,6 @@ import anyio
 import anyio.lowlevel
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client import Transport
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -266,36 +265,31 @@ class _Outbox:
 
 @asynccontextmanager
 # The SDK's type of the pair has no public name.
-async def _connect(
+async def stdio_transport(
     config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Any]:
-    # No cancellation between here and the task group: it would leave the child behind.
-    with anyio.CancelScope(shield=True):
+    """Start the server and yield the child's streams. `on_lost` and `on_tools_changed` are called from its tasks."""
+    # No cancellation before the task group can stop the child: it would leave the child behind.
+    with anyio.CancelScope(shield=True) as scope:
         process, transport = await _spawn(config)
-    inbox, received = anyio.create_memory_object_stream[Item](0)
-    sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
-    child = _Child(config, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
-    async with anyio.create_task_group() as tasks:
-        for task in (child.read, child.write, child.keep_log, child.watch):
-            tasks.start_soon(task)
-        try:
-            yield received, _Outbox(sent)
-        finally:
-            with anyio.CancelScope(shield=True):
+        inbox, received = anyio.create_memory_object_stream[Item](0)
+        sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
+        child = _Child(config, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
+        async with anyio.create_task_group() as tasks:
+            for task in (child.read, child.write, child.keep_log, child.watch):
+                tasks.start_soon(task)
+            try:
+                scope.shield = False
+                yield received, _Outbox(sent)
+            finally:
+                scope.shield = True
                 received.close()
                 sent.close()
                 await child.stop()
                 log.close()
-            tasks.cancel_scope.cancel()
-    for stream in (inbox, received, sent, outbox):
-        stream.close()
-
-
-def stdio_transport(
-    config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
-) -> Transport:
-    """Returns the child's streams. `on_lost` and `on_tools_changed` are called from its tasks."""
-    return _connect(config, log, on_lost, on_tools_changed)
+                tasks.cancel_scope.cancel()
+        for stream in (inbox, received, sent, outbox):
+            stream.close()
 
 
 async def _spawn(config: ServerConfig) -> tuple[Process, asyncio.SubprocessTransport]:
