@@ -10,6 +10,7 @@ import anyio.to_thread
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.ports.store import Lookups
 from planwarden.storage.location import StoreLocation
+from planwarden.storage.sqlite import direct_reader
 
 # A command that only reads needs none of its other ports.
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ def open_at_once(location: StoreLocation) -> "SqlLookups | None":
     """
     if location.path is None:
         return None
-    from planwarden.storage.sqlite import direct_reader
-
     return direct_reader.open_lookups(location.path)
 
 

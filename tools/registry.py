@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
@@ -32,11 +32,11 @@ from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
+from planwarden.tools.guarded.host_tool import find_host_tool
 from planwarden.tools.large_results import encode, store_large, to_plain
+from planwarden.tools.search import ToolIndex
 
 # Most processes never search, and the index needs SQLite.
-if TYPE_CHECKING:
-    from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
 """Of a form, and of a resume payload."""
@@ -186,8 +186,6 @@ class Registry:
         if not query.strip():
             return self._sorted[:limit]
         if self._index is None:
-            from planwarden.tools.search import ToolIndex
-
             self._index = ToolIndex(self._sorted)
         return self._index.search(query, limit)
 
@@ -292,9 +290,6 @@ class Registry:
 def _find_host_tool(name: str) -> Tool | None:
     if HOST_SEPARATOR not in name:
         return None
-    # Most processes are never asked about a host's own tool.
-    from planwarden.tools.guarded.host_tool import find_host_tool
-
     return find_host_tool(name)
 
 

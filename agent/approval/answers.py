@@ -8,6 +8,7 @@ import msgspec
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.form import describe, find_form_faults
+from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import answer_form
@@ -93,9 +94,6 @@ def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
 
 
 def check_form(form: dict[str, JsonValue], content: JsonValue) -> None:
-    # A server answers its first requests without it.
-    from planwarden.agent.common.schema import Schema
-
     if content is None:
         raise InvalidArguments("this question asks for 'content'", details={"answerSchema": form})
     try:

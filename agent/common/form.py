@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from planwarden.agent.common.canonical import exceeds, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.misnomers import describe_foreign_call, describe_unknown_keys
 from planwarden.agent.common.struct import JsonValue
 
 if TYPE_CHECKING:
@@ -145,9 +146,6 @@ def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterat
 
 
 def _find_object_faults(value: dict[str, JsonValue], schema: FormSchema, where: str) -> Iterator[str]:
-    # Only what is wrong needs it.
-    from planwarden.agent.common.misnomers import describe_foreign_call, describe_unknown_keys
-
     parts: FormSchema = schema["properties"]
     unknown = value.keys() - parts.keys()
     if unknown and "toolName" in parts and (foreign := describe_foreign_call(where, value)) is not None:
@@ -180,9 +178,6 @@ def list_pydantic_faults(error: "ValidationError", where: str, known: KnownKeys 
 
 
 def _describe_pydantic_fault(fault: "ErrorDetails", root: str, known: KnownKeys | None) -> str:
-    # Only what is wrong needs it.
-    from planwarden.agent.common.misnomers import describe_unknown_keys
-
     *parents, last = fault["loc"] or ("",)
     parent = _write_path(root, parents)
     where = _write_path(parent, [last]) if last != "" else parent

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.struct import JsonValue as StoredJson
+from planwarden.agent.core.templates import find_template_faults, list_names, read_with
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 """What a binding can name besides steps, where the plan has inputs or the step is a loop."""
@@ -90,9 +91,6 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
         yield Binding(read_reference(value), value)
         return
     if isinstance(value, dict) and "$text" in value:
-        # A server has answered before the first template comes.
-        from planwarden.agent.core.templates import list_names, read_with
-
         named = read_with(value)
         for name in list_names(value):
             yield from find_bindings(named.get(name))
@@ -139,8 +137,6 @@ def find_binding_faults(value: JsonValue) -> Iterator[str]:
         yield from _find_reference_faults(value)
         return
     if isinstance(value, dict) and "$text" in value:
-        from planwarden.agent.core.templates import find_template_faults, read_with
-
         yield from find_template_faults(value)
         for child in read_with(value).values():
             if isinstance(child, dict) and "$from" in child:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
 
@@ -17,9 +18,6 @@ _KEYWORDS = frozenset(
 
 def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
     """Yields what is wrong with the `inputs` of a plan, one sentence each."""
-    # A server answers its first requests without it.
-    from planwarden.agent.common.schema import Schema
-
     if is_larger(schema, MAX_SCHEMA_BYTES):
         yield f"inputs is larger than {MAX_SCHEMA_BYTES} bytes"
         return
@@ -56,8 +54,6 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
     if is_larger(values, MAX_ARGUMENT_BYTES):
         raise InvalidArguments(f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes")
     _fill_defaults(schema, values)
-    from planwarden.agent.common.schema import Schema
-
     faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema), checks_dates=True).find_faults(values)]
     if faults:
         properties = _read_properties(schema)

@@ -15,6 +15,7 @@ from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Earlier
+from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_parsing import PlanParsing
@@ -80,9 +81,6 @@ def build_reply_events(
     )
     if purpose != "plan":
         return (replied,)
-    # A server has answered before the first plan comes.
-    from planwarden.agent.core.inputs import fill_inputs
-
     try:
         if plan is None:
             raise InvalidPlan(NO_PLAN)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.core.bindings import find_binding_faults
+from planwarden.agent.core.conditions import find_matches_faults
 from planwarden.agent.core.plan_words import OnItemFailure
 
 # The form of a plan takes long to import, and is needed only where one is handed in.
@@ -130,9 +131,6 @@ def find_control_faults(entry: "StepInput") -> Iterator[str]:
 
 
 def _find_condition_faults(value: dict[str, JsonValue], matches: dict[str, JsonValue]) -> Iterator[str]:
-    # A server answers its first requests without it.
-    from planwarden.agent.core.conditions import find_matches_faults
-
     if "$from" not in value:
         yield f"'value' must be a binding, such as {_BINDING}"
     yield from find_binding_faults(value)

@@ -6,7 +6,7 @@ day. Ids are opaque strings made by the engine.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
 import msgspec
 
@@ -18,11 +18,8 @@ from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, ExecutionStatus
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
-
-# A server's first answers need none.
-if TYPE_CHECKING:
-    from planwarden.agent.ports.holdings import HeldKey
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -235,11 +232,11 @@ class Lookups(Protocol):
         """The execution that the principal started with the key; None when there is none, or it was pruned."""
         ...
 
-    async def find_once(self, keys: Collection[str]) -> "tuple[HeldKey, ...]":
+    async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
         """Those of the business keys that are held now."""
         ...
 
-    async def list_once(self, tool_name: str | None, limit: int) -> "tuple[HeldKey, ...]":
+    async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
         """Business keys of calls that are held now, of one tool or all, newest first."""
         ...
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,10 +9,8 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditRow
 from planwarden.agent.ports.store import Store
+from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.views.instants import to_utc
-
-if TYPE_CHECKING:
-    from planwarden.server.api.verification import AuditVerdict
 
 PAGE = 500
 
@@ -75,7 +72,7 @@ class AuditReader:
                 yield row
             after = page[-1].sequence
 
-    async def verify(self, head: str | None = None) -> "AuditVerdict":
+    async def verify(self, head: str | None = None) -> AuditVerdict:
         """Verifies the audit; `head` is the head that an earlier verification or export printed."""
         kept = _parse_head(head)
         # Only verification needs this import.

@@ -5,7 +5,6 @@ Only a person or an embedding program makes a grant: no MCP tool leads here. Who
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -26,13 +25,10 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
+from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.granted_steps import FoundStep, ReadPlan, check_values, find_granted_step
 from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.views.instants import to_utc
-
-# Channels import the view of a grant before there is an engine.
-if TYPE_CHECKING:
-    from planwarden.agent.runtime.engine import Engine
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_LISTED = 200
@@ -103,7 +99,7 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
 class GrantService:
     """The standing grants of one engine."""
 
-    def __init__(self, engine: "Engine", saved: SavedPlans, read_plan: ReadPlan) -> None:
+    def __init__(self, engine: Engine, saved: SavedPlans, read_plan: ReadPlan) -> None:
         self._engine = engine
         self._saved = saved
         self._read_plan = read_plan

@@ -13,6 +13,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.observer import close_at_end
+from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
@@ -72,9 +73,6 @@ async def open_service(
     registry = registry_of(store)
     peers = None
     if registry is not None:
-        # Imported for a store that several processes share.
-        from planwarden.server.api.peers import StorePeers
-
         peers = StorePeers(registry, store.clock, tools, settings.policy.policy_digest)
     engine = Engine(
         store,

@@ -5,27 +5,26 @@ It imports the parser of plans, so only an open service has one.
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core import plan_parser
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
 from planwarden.agent.core.state import new_execution
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.granted_steps import CheckedPlan
 from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.threads import Threads
-
-if TYPE_CHECKING:
-    from planwarden.agent.runtime.engine import Engine
-    from planwarden.server.api.granted_steps import CheckedPlan
-    from planwarden.server.views.forecast import Forecast
-    from planwarden.tools.downstream.servers import DownstreamServers
+from planwarden.server.views.forecast import Forecast, build_forecast
+from planwarden.tools.downstream.servers import DownstreamServers
 
 
 class ParsedPlan(msgspec.Struct, frozen=True):
@@ -46,10 +45,10 @@ class PlanChecker:
 
     def __init__(
         self,
-        engine: "Engine",
+        engine: Engine,
         saved: SavedPlans,
         threads: Threads,
-        downstream: "DownstreamServers | None",
+        downstream: DownstreamServers | None,
         options: ev.Options,
         *,
         max_steps: int,
@@ -64,8 +63,6 @@ class PlanChecker:
     @cached_property
     def _parser(self):
         """A command that decides waits for every import, and is given no plan."""
-        from planwarden.agent.core import plan_parser
-
         return plan_parser
 
     async def check(self, plan: JsonValue, *, thread_id: str | None, principal: str) -> ParsedPlan:
@@ -108,8 +105,6 @@ class PlanChecker:
 
     async def read_saved(self, name: str) -> "CheckedPlan":
         """Returns the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
-        from planwarden.server.api.granted_steps import CheckedPlan
-
         saved = await self._saved.find(name)
         found = await self.check(saved.document, thread_id=None, principal="")
         version = ev.PlanVersion(name=saved.name, digest=saved.digest)
@@ -123,15 +118,11 @@ class PlanChecker:
         name: str | None,
         version: str | None,
         principal: str,
-    ) -> "Forecast":
+    ) -> Forecast:
         """Returns what can be said of a plan before it runs; raises as `check`, and `InvalidArguments`.
 
         `name` and `version` are those of the plan, if it is a saved one.
         """
-        # Few runs are forecast, and a cold resume waits for every import.
-        from planwarden.agent.approval.forecast import foresee_skips
-        from planwarden.server.views.forecast import build_forecast
-
         checked = await self.check(plan, thread_id=None, principal=principal)
         parsed = checked.plan
         required = (parsed.inputs or {}).get("required")

@@ -1,7 +1,6 @@
 """Goes on from the last execution of a thread: what is kept, what runs again, and that it happens once."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -22,13 +21,11 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.takeover import keep_version, take_over
 from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.retry import Retry, prepare_retry
+from planwarden.server.api.plan_checker import PlanChecker
 from planwarden.server.api.threads import PreparedThread, Threads
 from planwarden.server.views.status_text import GOES_ON_FROM
-
-if TYPE_CHECKING:
-    from planwarden.agent.runtime.engine import Engine
-    from planwarden.server.api.plan_checker import PlanChecker
 
 
 class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +51,7 @@ class _Opened(msgspec.Struct, frozen=True):
 class RetryStarter:
     """Starts executions that go on from others, in one engine."""
 
-    def __init__(self, engine: "Engine", threads: Threads, checker: "PlanChecker") -> None:
+    def __init__(self, engine: Engine, threads: Threads, checker: PlanChecker) -> None:
         self._engine = engine
         self._threads = threads
         self._checker = checker

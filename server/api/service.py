@@ -5,12 +5,13 @@ A principal sees only its own threads; those of another principal look as if the
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
     InvalidArguments,
@@ -20,12 +21,18 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.decide import find_exhausted_budget
 from planwarden.agent.core.plan_words import MAX_ID_CHARS
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.artifacts import read_artifact
+from planwarden.server.api.asking import build_question_plan
+from planwarden.server.api.audit import AuditReader
+from planwarden.server.api.grants import GrantService
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
     MAX_PAGE,
@@ -37,26 +44,28 @@ from planwarden.server.api.limits import (
     check_wait,
     parse_offset,
 )
+from planwarden.server.api.once import OnceService
+from planwarden.server.api.plan_checker import ParsedPlan, PlanChecker
+from planwarden.server.api.result_shapes import find_seen_shape
+from planwarden.server.api.retries import RetryRequest, RetryStarter
+from planwarden.server.api.saved_plans import SavedPlans
+from planwarden.server.api.starts import Starts
+from planwarden.server.api.suspension_reader import SuspensionReader, list_open_suspensions
+from planwarden.server.api.threads import Threads
+from planwarden.server.auth import proof
+from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
 from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
+from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
+from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.suspension import Program, SuspensionPage, name_program
 from planwarden.server.views.tools import NOT_SEEN, ToolPage, ToolSchemas, ToolView, build_tool_line, build_tool_view
-
-# A server answers its first requests before there is an engine, and without importing one.
-if TYPE_CHECKING:
-    from planwarden.agent.runtime.engine import Engine
-    from planwarden.server.api.audit import AuditReader
-    from planwarden.server.api.grants import GrantService
-    from planwarden.server.api.once import OnceService
-    from planwarden.server.api.plan_checker import ParsedPlan
-    from planwarden.server.plans.folders import PlanCatalogue
-    from planwarden.server.plans.library import PlanLibrary
-    from planwarden.server.views.forecast import Forecast
-    from planwarden.server.views.saved_plans import SavedPlanLine
-    from planwarden.tools.downstream.servers import DownstreamServers
+from planwarden.tools.delegate.chain import MAX_DEPTH
+from planwarden.tools.downstream.servers import DownstreamServers
 
 ASKED_WITHIN_S = 5.0
 """How long `ask_person` waits until the question is asked, whatever the caller says: nobody can answer before."""
@@ -82,23 +91,16 @@ class Service:
 
     def __init__(
         self,
-        engine: "Engine",
+        engine: Engine,
         options: ev.Options,
         *,
         max_steps: int,
-        downstream: "DownstreamServers | None" = None,
-        library: "PlanLibrary | None" = None,
+        downstream: DownstreamServers | None = None,
+        library: PlanLibrary | None = None,
         is_caller_model: bool = False,
         retention_days: int = RETENTION_DAYS,
         program: Program = name_program,
     ) -> None:
-        # Imported here because a server answers its first requests before it constructs a service.
-        from planwarden.server.api.plan_checker import PlanChecker
-        from planwarden.server.api.saved_plans import SavedPlans
-        from planwarden.server.api.starts import Starts
-        from planwarden.server.api.suspension_reader import SuspensionReader
-        from planwarden.server.api.threads import Threads
-
         self.engine = engine
         self.downstream = downstream
         self.is_caller_model = is_caller_model
@@ -128,29 +130,21 @@ class Service:
     @cached_property
     def grants(self) -> "GrantService":
         """Standing approvals. A command that decides waits for every import, and needs none of theirs."""
-        from planwarden.server.api.grants import GrantService
-
         return GrantService(self.engine, self._saved, self._checker.read_saved)
 
     @cached_property
     def once(self) -> "OnceService":
         """Business keys of calls that happen once."""
-        from planwarden.server.api.once import OnceService
-
         return OnceService(self.engine.store)
 
     @cached_property
     def _proof(self):
         """A server has answered before the first decision comes."""
-        from planwarden.server.auth import proof
-
         return proof
 
     @cached_property
     def audit(self) -> "AuditReader":
         """The record of questions, decisions and grants."""
-        from planwarden.server.api.audit import AuditReader
-
         return AuditReader(self.engine.store)
 
     async def run_goal(
@@ -265,15 +259,15 @@ class Service:
         execution = await self._starts.start_once(requester.principal, request, start)
         return await self._wait(execution, wait_seconds, call)
 
-    async def plans(self) -> "tuple[SavedPlanLine, ...]":
+    async def plans(self) -> tuple[SavedPlanLine, ...]:
         """Returns the saved plans by name. Files that cannot be used are left out; `planwarden doctor` names them."""
         return await self._saved.list()
 
-    async def look_at_plans(self) -> "PlanCatalogue":
+    async def look_at_plans(self) -> PlanCatalogue:
         """Returns what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
         return await self._saved.look()
 
-    async def check_plan(self, plan: JsonValue, *, principal: str) -> "ParsedPlan":
+    async def check_plan(self, plan: JsonValue, *, principal: str) -> ParsedPlan:
         """Return the plan as a run would begin with it now. Raises `InvalidPlan`, `LimitExceeded`."""
         return await self._checker.check(plan, thread_id=None, principal=principal)
 
@@ -321,9 +315,6 @@ class Service:
         requester: Requester,
     ) -> Execution:
         """Asks a person for a confirmation, or to fill in the form; waits for the answer as `wait_seconds` says."""
-        # A server has answered before the first question comes.
-        from planwarden.server.api.asking import build_question_plan
-
         check_wait(wait_seconds)
         plan = build_question_plan(message, details, form, addressee)
         view = await self.execute_plan(plan, key=key, wait_seconds=0, requester=requester)
@@ -349,9 +340,6 @@ class Service:
         requester: Requester,
     ) -> Execution:
         """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
-        # A server has answered before the first retry comes.
-        from planwarden.server.api.retries import RetryRequest, RetryStarter
-
         check_wait(wait_seconds)
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
@@ -373,7 +361,7 @@ class Service:
         name: str | None = None,
         version: str | None = None,
         principal: str,
-    ) -> "Forecast":
+    ) -> Forecast:
         """Returns what can be said of a plan before it runs. Nothing runs, and nothing is stored.
 
         `name` and `version` are those of the plan, if it is a saved one.
@@ -419,9 +407,6 @@ class Service:
         """
         if not requester.chain:
             return
-        # Few goals were delegated.
-        from planwarden.tools.delegate.chain import MAX_DEPTH
-
         if len(requester.chain) > MAX_DEPTH:
             raise LimitExceeded(f"this goal was delegated {len(requester.chain)} times, the limit is {MAX_DEPTH}")
         for execution_id in requester.chain:
@@ -435,9 +420,6 @@ class Service:
         Raises:
             UnknownArtifact: the thread has no such artifact, or belongs to another principal.
         """
-        # A server has answered before the first artifact is read.
-        from planwarden.server.api.artifacts import read_artifact
-
         return await read_artifact(self.engine.store, thread_id, artifact_id, principal=principal)
 
     async def list_suspensions(
@@ -458,9 +440,6 @@ class Service:
         check_limit(limit)
         if thread_id is not None and principal is not None:
             await self._threads.read_headers(thread_id, principal)
-        # A server has answered before the first question is asked.
-        from planwarden.server.api.suspension_reader import list_open_suspensions
-
         return await list_open_suspensions(
             self.engine.store,
             self.engine.find,
@@ -564,9 +543,6 @@ class Service:
         view = build_tool_view(definition)
         if view.output_schema is not None:
             return view
-        # A server has answered before somebody asks for a schema.
-        from planwarden.server.api.result_shapes import find_seen_shape
-
         shape = await find_seen_shape(self.engine.store, self.engine.find, definition.name, principal)
         return replace(view, seen_result=NOT_SEEN if shape is None else shape)
 
@@ -584,10 +560,6 @@ class Service:
         view = build_execution_view(execution, self.engine.tools, inbox=inbox, program=self.program)
         if execution.status != "planned" or execution.plan is None:
             return view
-        # A server has answered before the first plan is made.
-        from planwarden.agent.approval.forecast import foresee_skips
-        from planwarden.server.views.forecast import build_forecast
-
         foreseen = foresee_skips(execution, has_inputs=True)
         return replace(view, forecast=build_forecast(foreseen, self.engine.forecast(foreseen), is_whole=False))
 
@@ -628,9 +600,6 @@ class Service:
                 raise InvalidArguments(
                     f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
                 )
-            # The engine has imported this by now.
-            from planwarden.agent.core.decide import find_exhausted_budget
-
             options = combine_options(self._options, execution.options, call)
             if execution.status == "incomplete":
                 options = continue_run(execution.options, options, call)

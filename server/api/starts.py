@@ -1,7 +1,6 @@
 """Starts executions, once for each key that a caller sends with the request."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -10,10 +9,8 @@ from planwarden.agent.common.errors import KeyConflict, KeyUsed, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.limits import check_key
-
-if TYPE_CHECKING:
-    from planwarden.agent.runtime.engine import Engine
 
 PLAN_DIGITS = 16
 
@@ -24,7 +21,7 @@ Start = Callable[[StartRequest | None], Awaitable[ExecutionState]]
 class Starts:
     """Finds what the keys of one engine's principals have started."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def build_goal_request(self, key: str | None, goal: str, call: Mapping[str, object]) -> StartRequest | None:

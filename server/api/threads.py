@@ -1,7 +1,7 @@
 """Finds a principal's threads, and the thread in which the next execution runs."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,10 +12,8 @@ from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.core.thread_effects import list_effects, list_thread_effects
 from planwarden.agent.ports.store import Header
+from planwarden.agent.runtime.engine import Engine
 from planwarden.server.settings.options import combine_options
-
-if TYPE_CHECKING:
-    from planwarden.agent.runtime.engine import Engine
 
 _CONTEXT_EXECUTIONS = 3
 """Executions of a thread that a new plan is told about."""
@@ -37,7 +35,7 @@ class PreparedThread(NamedTuple):
 class Threads:
     """The threads of one engine; a thread of another principal looks as if it did not exist."""
 
-    def __init__(self, engine: "Engine", options: ev.Options) -> None:
+    def __init__(self, engine: Engine, options: ev.Options) -> None:
         self._engine = engine
         self._options = options
 

@@ -23,7 +23,9 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
+from planwarden.server.api.stalls import watch_stalls
 from planwarden.server.auth.principals import LOCAL
+from planwarden.server.plans.library import build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load_settings
 from planwarden.server.settings.models import build_model
@@ -104,8 +106,6 @@ class Warden:
     @cached_property
     def library(self) -> "PlanLibrary":
         """The saved plans."""
-        from planwarden.server.plans.library import build_library
-
         return build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
 
     async def list_saved_plans(self) -> "tuple[SavedPlan, ...]":
@@ -159,8 +159,6 @@ class Warden:
             concurrency=self._concurrency,
         )
         if self._whole_process:
-            from planwarden.server.api.stalls import watch_stalls
-
             await self._stack.enter_async_context(watch_stalls(self.settings.home))
         return self
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import anyio
 
@@ -23,6 +23,7 @@ from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.adoption import find_missing_tools
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.observer import build_observer, close_at_end
+from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.reading import ReadingContext
@@ -34,13 +35,11 @@ from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load
 from planwarden.server.settings.models import build_model
 from planwarden.server.settings.secrets import find_secrets, open_secrets
 from planwarden.storage.opening import open_store
+from planwarden.storage.ports.complete import CompleteStore
 from planwarden.storage.ports.processes import registry_of
+from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.tools.downstream.health import ServerHealth
 from planwarden.tools.downstream.servers import DownstreamServers
-
-# A command waits for every import, also for those that only its types need.
-if TYPE_CHECKING:
-    from planwarden.storage.ports.complete import CompleteStore
-    from planwarden.tools.downstream.health import ServerHealth
 
 Result = TypeVar("Result")
 
@@ -92,8 +91,6 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
 
     def build_catalogue_service(self) -> Service:
         """Returns a service for operations that need no stored executions, such as searching for tools."""
-        from planwarden.storage.sqlite.memory import MemoryStore
-
         return self._build_service(self._build_engine(MemoryStore()))
 
     @asynccontextmanager
@@ -178,7 +175,7 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
                 "their file in [tools] python of planwarden.toml, or decide in the program that has them"
             )
 
-    async def list_servers(self) -> "tuple[ServerHealth, ...]":
+    async def list_servers(self) -> tuple[ServerHealth, ...]:
         """Starts the servers whose tools were never listed, and returns the health of every server."""
         if self.downstream.never_listed_servers:
             async with self.run_servers():
@@ -186,7 +183,7 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
                 return self.downstream.health()
         return self.downstream.health()
 
-    async def _open_store(self, stack: AsyncExitStack) -> "CompleteStore":
+    async def _open_store(self, stack: AsyncExitStack) -> CompleteStore:
         return await stack.enter_async_context(open_store(self.settings.store))
 
     async def _find_peers(self, store: Store) -> Peers | None:
@@ -194,9 +191,6 @@ class CliContext(ReadingContext, frozen=True, kw_only=True):
         registry = registry_of(store)
         if registry is None:
             return None
-        # Imported for a store that several processes share.
-        from planwarden.server.api.peers import StorePeers
-
         peers = StorePeers(registry, store.clock, self.tools, self.settings.policy.policy_digest)
         await peers.refresh()
         return peers

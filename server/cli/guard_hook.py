@@ -11,8 +11,12 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.answers import CommandAnswer, build_command_answer
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, GuardedCall, read_event
+from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.own_things import OwnThings
 from planwarden.server.guard.verdict import Verdict, deny
+from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.storage.opening import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +37,6 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
 
 
 def _decide(settings: Settings, call: GuardedCall) -> Verdict:
-    from planwarden.server.guard.judging import Judge
-    from planwarden.server.guard.own_things import OwnThings
-
     verdict = Judge(settings.policy, OwnThings(settings.home, settings.environment)).judge(call)
     if verdict is None:
         return anyio.run(_ask, settings, call)
@@ -47,7 +48,6 @@ def _decide(settings: Settings, call: GuardedCall) -> Verdict:
 async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
     # Most calls are judged without an engine.
     from planwarden.server.guard.opening import open_guard
-    from planwarden.server.inbox.place import InboxPlace
 
     record = InboxPlace(settings).read()
     async with open_guard(settings, None if record is None else record.url) as guard:
@@ -55,8 +55,6 @@ async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
 
 
 async def _record(settings: Settings, verdict: Verdict) -> None:
-    from planwarden.storage.opening import open_store
-
     assert verdict.facts is not None
     async with open_store(settings.store) as store:
         await store.audit((AuditEntry(kind="guarded", facts=verdict.facts),))

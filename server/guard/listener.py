@@ -17,7 +17,10 @@ from anyio.abc import SocketStream
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
+from planwarden.server.guard.answers import build_command_answer
+from planwarden.server.guard.calls import read_event
 from planwarden.server.guard.quick import DECLINED, FOLDER, MAX_EVENT_BYTES, digest_settings
+from planwarden.server.guard.verdict import deny
 from planwarden.server.settings.configuration import Settings
 
 logger = logging.getLogger(__name__)
@@ -78,11 +81,7 @@ async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
 
 
 async def _answer(settings: Settings, service: Service, known: str, head: bytes, event: bytes) -> bytes:
-    # Most servers answer no hook.
-    from planwarden.server.guard.answers import build_command_answer
-    from planwarden.server.guard.calls import read_event
     from planwarden.server.guard.opening import build_guard
-    from planwarden.server.guard.verdict import deny
 
     said = json.loads(head)
     if not isinstance(said, dict) or said.get("settings") != known:  # pyright: ignore[reportUnknownMemberType]  # hostile

@@ -21,6 +21,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
 from planwarden.server.inbox.place import InboxPlace
+from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import InboxSockets
 from planwarden.server.inbox.web_server import HealthMiddleware, serve_app
 from planwarden.server.settings.configuration import Settings, find_operator
@@ -119,8 +121,6 @@ class InboxLauncher:
 
     async def _open_browser(self, opener: Opener, url: str, suspension_id: str) -> None:
         """Hand a one-time code to the browser; the code never passes through MCP."""
-        from planwarden.server.inbox.sessions import InboxAccess
-
         try:
             codes = await InboxAccess(self._service.engine.store).make_codes(find_operator(), "browser")
         except PlanwardenError as error:
@@ -136,7 +136,6 @@ class InboxLauncher:
             for module in ("planwarden.server.inbox.app", "uvicorn"):
                 await anyio.to_thread.run_sync(import_module, module)
             from planwarden.server.inbox.app import build_inbox_app
-            from planwarden.server.inbox.site import InboxSite
 
             site = InboxSite(
                 service=lambda: self._service,

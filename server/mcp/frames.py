@@ -17,6 +17,8 @@ import anyio.to_thread
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
 
+from planwarden.tools.downstream.value_counter import ValueCounter, exceeds
+
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 UNCOUNTED_BYTES = 64 * 1024
 """A message that is not larger cannot have too many values."""
@@ -51,8 +53,6 @@ def has_too_many_values(message: bytes) -> bool:
     """Whether parsing the message would take the event loop for too long."""
     if len(message) <= UNCOUNTED_BYTES:
         return False
-    from planwarden.tools.downstream.value_counter import ValueCounter, exceeds
-
     return exceeds(ValueCounter(), message)
 
 

@@ -13,6 +13,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.outages import describe_next_attempt
 from planwarden.server.views.suspension import Suspension
 
 HEARTBEAT_S = 3.0
@@ -111,8 +112,5 @@ def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
 def _describe_outage(execution: ExecutionState) -> str:
     if not execution.open_suspensions:
         return ""
-    # A server answers its first requests without an execution that waits.
-    from planwarden.server.views.outages import describe_next_attempt
-
     outage = describe_next_attempt(execution)
     return f"; {outage}" if outage else ""

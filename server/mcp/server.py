@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 import anyio
 import msgspec
@@ -56,13 +56,18 @@ from planwarden.agent.common.errors import (
     UnknownTool,
 )
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.server.api.ids import IDS, describe_id
+from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
+from planwarden.server.guard.guard import HostGuard
+from planwarden.server.guard.opening import build_guard
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.app.view import URI, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
 from planwarden.server.mcp.frames import StandardInput
+from planwarden.server.mcp.handlers.guard import run_guard
 from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
@@ -81,13 +86,9 @@ from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatc
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
 from planwarden.server.mcp.turns import Turns
+from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
-
-if TYPE_CHECKING:
-    from planwarden.server.api.service import Service
-    from planwarden.server.guard.guard import HostGuard
-    from planwarden.server.plans.plan_file import SavedPlan
-    from planwarden.server.settings.configuration import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class InternalFailure(PlanwardenError):
 class PlanSource(msgspec.Struct, frozen=True):
     """Where a server finds the saved plans."""
 
-    list: "Callable[[], Awaitable[tuple[SavedPlan, ...]]]"
+    list: Callable[[], Awaitable[tuple[SavedPlan, ...]]]
     """Returns the plans, as they were some seconds ago at most."""
     as_tools: bool = False
     """Each plan is a tool too."""
@@ -150,9 +151,9 @@ class PlanwardenServer(MCPServer[LazyService]):
     """The saved plans, the same for every principal."""
     nonces: Nonces
     """The nonces with which views decide questions."""
-    guard_settings: "Settings | None"
+    guard_settings: Settings | None
     """By which it judges the calls of hosts; None for a server that guards no host."""
-    _guard: "tuple[Service, HostGuard] | None" = None
+    _guard: tuple[Service, HostGuard] | None = None
     turns: Turns
     """Who is served next."""
     tasks: Tasks
@@ -282,10 +283,6 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
         """The answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
-        # Only hosts under guard call it, after the first answers.
-        from planwarden.server.guard.opening import build_guard
-        from planwarden.server.mcp.handlers.guard import run_guard
-
         assert self.guard_settings is not None and context is not None
         service = await _find_lazy_service(context).service()
         if self._guard is None or self._guard[0] is not service:
@@ -340,9 +337,6 @@ class PlanwardenServer(MCPServer[LazyService]):
 
 async def _describe_ids(request: ToolRequest) -> str | None:
     """What is wrong with the ids of a call, if they are ids of something else."""
-    # Only a call with a wrong id needs it.
-    from planwarden.server.api.ids import IDS, describe_id
-
     store = request.service.engine.store
     for kind, key in IDS.items():
         given = request.arguments.get(key)
@@ -381,7 +375,7 @@ def build_server(
     extensions: Sequence[Extension] = (),
     plans: PlanSource | None = None,
     auth: BearerAuth | None = None,
-    guard_settings: "Settings | None" = None,
+    guard_settings: Settings | None = None,
 ) -> PlanwardenServer:
     """A server for the service that `opener` opens while it runs.
 
@@ -450,7 +444,7 @@ def _announce_changing_lists(handlers: Server[LazyService]) -> None:
     handlers.create_initialization_options = create_options
 
 
-async def _list_no_plans() -> "tuple[SavedPlan, ...]":
+async def _list_no_plans() -> tuple[SavedPlan, ...]:
     return ()
 
 

@@ -19,6 +19,7 @@ from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.notifications.channels import NotificationChannel
+from planwarden.server.notifications.messages import build_request
 from planwarden.storage.ports.notifications import NotificationQueue
 
 if TYPE_CHECKING:
@@ -120,9 +121,6 @@ class NotificationSender:
             await self._notifications.delivered(notification.notification_id)
             return
         sent_at = self._store.clock.now()
-        # Imported for what is sent: most processes send nothing.
-        from planwarden.server.notifications.messages import build_request
-
         receipt = await self._post(build_request(channel, notification, sent_at, self._inbox()), sent_at)
         if receipt.is_delivered:
             await self._notifications.delivered(notification.notification_id)

@@ -18,6 +18,7 @@ import msgspec
 from planwarden.agent.common.canonical import check_depth, digest, has_json_form, read_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import describe
+from planwarden.agent.common.misnomers import describe_unknown_keys
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.inputs import find_inputs_faults
 from planwarden.agent.core.plan_words import STEPS_KEYS
@@ -104,9 +105,6 @@ def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str)
         raise InvalidArguments(f"it is not one object with a todoList, but {describe(document)}")
     unknown = document.keys() - set(KEYS)
     if unknown:
-        # Imported for a faulty file: its table of wrong keys is long.
-        from planwarden.agent.common.misnomers import describe_unknown_keys
-
         raise InvalidArguments(describe_unknown_keys("it", unknown, [key for key in KEYS if key != "steps"]))
     check_depth(document)
     if not has_json_form(document):

@@ -21,6 +21,7 @@ from planwarden.agent.core.events import Starter
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import FINISHED
 from planwarden.agent.ports.store import Store
+from planwarden.server.schedules import ticks
 from planwarden.server.schedules.runner import PlanRunner
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, TickRecord
 
@@ -126,9 +127,6 @@ class ScheduleTicker:
         return is_news
 
     async def _advance(self, schedule: PlanSchedule) -> None:
-        # Imported here, because most homes have no schedules.
-        from planwarden.server.schedules import ticks
-
         if schedule.starting_at is None:
             now = self._store.clock.now()
             running_thread = await find_running_thread(self._store, schedule)
@@ -143,8 +141,6 @@ class ScheduleTicker:
 
     async def start_tick(self, schedule: PlanSchedule, tick_at: int) -> TickRecord | None:
         """Start the tick that was decided and record it. None when it has to be tried again later."""
-        from planwarden.server.schedules import ticks
-
         record = await self._start(schedule, tick_at, ticks.build_key(schedule, tick_at))
         if record is not None and not await self._schedules.change(ticks.settle(schedule, record)):
             # Somebody paused it, or another process was faster; the next look finds which.
@@ -191,8 +187,6 @@ class ScheduleTicker:
         schedules = await self._schedules.all()
         if not schedules:
             return
-        from planwarden.server.schedules import ticks
-
         for schedule in schedules:
             try:
                 realigned = None if schedule.paused_at is not None else ticks.realign(schedule, now)

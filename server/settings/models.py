@@ -19,6 +19,8 @@ from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.provider.endpoint import read_endpoint
+from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.server.settings.configuration import CALLER
 
@@ -38,11 +40,7 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
         return CallerModel()
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:
-        from planwarden.agent.models.scripted import ScriptedModel
-
         return ScriptedModel.from_file(expand_home(rest))
-    from planwarden.agent.models.provider.endpoint import read_endpoint
-
     endpoint = read_endpoint(name, os.environ if environment is None else environment)
     if not (_is_installed("pydantic_ai") and _is_installed(endpoint.sdk)):
         raise InvalidArguments(_explain_missing(endpoint))

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from planwarden.agent.approval.once import explain_missing_key
 from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.struct import JsonValue
@@ -17,6 +18,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import NO_ALARMS, Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import OnceRule, RealPaths, Requirement
+from planwarden.server.settings.host_calls import limit_host_call
 
 NOT_ALLOWED = "the operator does not allow it"
 """Why a rule without `because` denies."""
@@ -72,17 +74,11 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Requirement:
         """See the port. The definition has the operator's risk already, see `Settings.apply_to`."""
         if is_of_host(definition.name):
-            # Most processes are never asked about a host's own tool.
-            from planwarden.server.settings.host_calls import limit_host_call
-
             return limit_host_call(self._judge, definition, arguments, paths, self.rules)
         found = self._judge(definition, arguments, paths)
         once = self.once.get(definition.name)
         if once is None or found.denied is not None:
             return found
-        # Few tools have a key.
-        from planwarden.agent.approval.once import explain_missing_key
-
         text = explain_missing_key(once, definition.name, arguments)
         if text is None:
             return found

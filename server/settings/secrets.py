@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from planwarden.server.settings.configuration import Settings
+from planwarden.storage.opening import open_store
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, HasSecrets, SecretStore
 from planwarden.storage.secret_files import SecretFiles
 
@@ -36,7 +37,5 @@ async def open_secrets(settings: Settings) -> AsyncGenerator[SecretStore]:
     if settings.store.path is not None:
         yield find_secrets(settings, None)
         return
-    from planwarden.storage.opening import open_store
-
     async with open_store(settings.store) as store:
         yield find_secrets(settings, store)

@@ -18,6 +18,7 @@ from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.server.telemetry.export import build_providers
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.spans import (
     OUTCOMES,
@@ -188,8 +189,6 @@ def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, who
 
         traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
         return Telemetry(traces, meters, model=model, record_arguments=observation.record_arguments)
-    from planwarden.server.telemetry.export import build_providers
-
     made = build_providers(observation)
     if whole_process:
         made.make_global()

@@ -18,6 +18,8 @@ import anyio
 
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
+from planwarden.server.guard.listener import answering_hooks
+from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.roles import ProcessRole
@@ -48,9 +50,6 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
             async with AsyncExitStack() as stack:
                 with _without_collector():
                     await stack.enter_async_context(warden)
-                    # A first answer does not need this import.
-                    from planwarden.server.guard.listener import answering_hooks
-                    from planwarden.server.inbox.launcher import with_launcher
                 async with with_launcher(settings, warden.service), answering_hooks(settings, warden.service):
                     yield warden.service
 

@@ -27,6 +27,7 @@ from planwarden.server.views.accomplishment import (
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
+from planwarden.server.views.outages import describe_lost_patience, describe_next_attempt
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
@@ -233,8 +234,6 @@ def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> 
 
 
 def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) -> str:
-    from planwarden.server.views.outages import describe_next_attempt
-
     mine = [found for found in pending if found.addressee == "caller"]
     if mine and mine[0].kind == "synthesis" and any(found.status == "failed" for found in state.steps.values()):
         return "Answer with submit_answer; the answer to it says how what failed can be corrected."
@@ -265,8 +264,6 @@ def _describe_incomplete(state: ExecutionState) -> str:
 def _describe_lost_patience(state: ExecutionState) -> str | None:
     if state.exhausted is None:
         return None
-    from planwarden.server.views.outages import describe_lost_patience
-
     return describe_lost_patience(state)
 
 

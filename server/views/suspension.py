@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,13 +13,10 @@ from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import is_of_host
+from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage import Lineage, build_lineage
 from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_rule_view, build_tool_view
-
-# A port of the engine, which a server's first answers do not need.
-if TYPE_CHECKING:
-    from planwarden.agent.ports.toolbox import Definitions
 
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
@@ -234,7 +230,7 @@ class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
 def build_suspension_view(
     state: ExecutionState,
     found: SuspensionState,
-    tools: "Definitions | None",
+    tools: Definitions | None,
     *,
     inbox: str | None = None,
     program: Program = name_program,
@@ -321,7 +317,7 @@ def build_edit_views(question: ev.Question) -> tuple[EditView, ...]:
     )
 
 
-def _build_background(state: ExecutionState, question: ev.Question, tools: "Definitions | None") -> Background:
+def _build_background(state: ExecutionState, question: ev.Question, tools: Definitions | None) -> Background:
     steps = list(state.steps)
     definition = None if tools is None else tools.get(question.tool_name or "")
     call = None if question.call_id is None else state.call(question.call_id)

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.storage.postgres.mark import REFUSED, read_mark
 from planwarden.storage.postgres.statements import SQL, read_migrations
+from planwarden.storage.sql.replay import refuse_unreplayable
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Value = TypeVar("Value")
@@ -206,7 +207,4 @@ def migrate(connection: Connection, url: str) -> None:
             connection.execute(script.encode())
             connection.execute("INSERT INTO schema_versions VALUES ($1)", (number,))
         if 0 < current < len(steps):
-            # Here, because nothing else needs it.
-            from planwarden.storage.sql.replay import refuse_unreplayable
-
             refuse_unreplayable(lambda name, given: run(connection, name, given).fetchall(), name_server(url))

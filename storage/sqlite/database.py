@@ -18,6 +18,7 @@ from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.storage.mark import MARKED
+from planwarden.storage.sql.replay import refuse_unreplayable
 from planwarden.storage.sqlite.mark import read_mark
 from planwarden.storage.sqlite.statements import SQL, read_migrations
 
@@ -167,9 +168,6 @@ def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: li
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {number}")
     if 0 < current < len(steps):
-        # Here, because nothing else needs it.
-        from planwarden.storage.sql.replay import refuse_unreplayable
-
         refuse_unreplayable(lambda name, given: connection.execute(SQL[name], given).fetchall(), repr(str(path)))
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import anyio
 import anyio.lowlevel
@@ -26,16 +26,13 @@ from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
+from planwarden.tools.downstream.call import OnProgress
+from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
+from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
+from planwarden.tools.downstream.health import ServerHealth
+from planwarden.tools.downstream.ports import Agents, DelegatingEngine
+from planwarden.tools.downstream.tools import DownstreamTool
 from planwarden.tools.registry import Registry
-
-# Most homes have no servers, and everybody who starts an engine waits for every import.
-if TYPE_CHECKING:
-    from planwarden.tools.downstream.call import OnProgress
-    from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
-    from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
-    from planwarden.tools.downstream.health import ServerHealth
-    from planwarden.tools.downstream.ports import Agents, DelegatingEngine
-    from planwarden.tools.downstream.tools import DownstreamTool
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +51,13 @@ class DownstreamServers:
 
     def __init__(
         self,
-        configs: "Iterable[ServerConfig]",
+        configs: Iterable[ServerConfig],
         registry: Registry,
         *,
         home: Path | None = None,
         apply_settings: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
-        on_progress: "OnProgress | None" = None,
-        timing: "ConnectionTiming | None" = None,
+        on_progress: OnProgress | None = None,
+        timing: ConnectionTiming | None = None,
         program: Callable[[], tuple[str, ...]] = lambda: ("planwarden",),
     ) -> None:
         """`home` keeps listings and logs; `apply_settings` adds the operator's settings to a definition.
@@ -124,7 +121,7 @@ class DownstreamServers:
         """True between entering and leaving."""
         return self._tasks is not None
 
-    def find_config(self, name: str) -> "ServerConfig":
+    def find_config(self, name: str) -> ServerConfig:
         """Returns the configured server of that name. Raises `InvalidArguments` when there is none."""
         by_name = {config.name: config for config in self.configs}
         if name not in by_name:
@@ -134,7 +131,7 @@ class DownstreamServers:
             )
         return by_name[name]
 
-    def connection(self, server: str) -> "ServerConnection":
+    def connection(self, server: str) -> ServerConnection:
         """The connection to the named server."""
         return self._connections[server]
 
@@ -148,12 +145,12 @@ class DownstreamServers:
         if self._agents is not None and self._tasks is not None and self._agents.has_children(execution):
             self._tasks.start_soon(self._agents.cancel, execution)
 
-    def add_agents(self, agents: "Agents") -> None:
+    def add_agents(self, agents: Agents) -> None:
         """Connect the tool that hands goals to the servers that are agents."""
         self._agents = agents
         agents.connect(self.connection, self._find_input_schema)
 
-    def watch_agents(self, executions: "DelegatingEngine") -> None:
+    def watch_agents(self, executions: DelegatingEngine) -> None:
         """Watch the suspensions of agents in these executions, and in no others, until `stop_watching_agents`."""
         self.stop_watching_agents()
         if self._agents is not None and self._tasks is not None:
@@ -194,7 +191,7 @@ class DownstreamServers:
         server = self._server_of(name)
         return server is not None and self._may_list(self._connections[server])
 
-    def _may_list(self, connection: "ServerConnection") -> bool:
+    def _may_list(self, connection: ServerConnection) -> bool:
         """True when the server can run, has not been listed by this process, and is not down."""
         is_waiting = connection.state in ("idle", "starting")
         return is_waiting and connection.config.can_start and connection.config.name not in self._listed_here
@@ -214,7 +211,7 @@ class DownstreamServers:
     async def start_all(self) -> None:
         """Start every server and wait until each runs or is down, within the time that its start may take."""
 
-        async def start(connection: "ServerConnection") -> None:
+        async def start(connection: ServerConnection) -> None:
             try:
                 await connection.session(connection.config.settings.start_timeout_s + REASON_S)
             except ToolError as error:
@@ -225,7 +222,7 @@ class DownstreamServers:
                 if config.can_start and self._tasks is not None:
                     tasks.start_soon(start, self._connections[config.name])
 
-    def health(self) -> "tuple[ServerHealth, ...]":
+    def health(self) -> tuple[ServerHealth, ...]:
         """How every server is doing, in the order of the configuration."""
         from planwarden.tools.downstream.health import describe_health
 
@@ -240,7 +237,7 @@ class DownstreamServers:
         """Names of the servers that could run and were never listed."""
         return tuple(config.name for config in self.configs if config.can_start and config.name not in self._listed)
 
-    def login_location(self, config: "ServerConfig") -> "LoginLocation | None":
+    def login_location(self, config: ServerConfig) -> LoginLocation | None:
         """Where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
@@ -252,12 +249,12 @@ class DownstreamServers:
             find_secrets=self._find_secrets, name=f"{FOLDER}/{file_stem(config)}.login", command=command
         )
 
-    def _find_secrets(self) -> "LoginSecrets":
+    def _find_secrets(self) -> LoginSecrets:
         if self.secrets is None:
             raise ToolError("no logins are open in this process")
         return self.secrets
 
-    async def on_listing(self, connection: "ServerConnection", tools: list[JsonValue], note: str | None) -> None:
+    async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         from planwarden.tools.downstream.listing_cache import ListingCache
 
         for _ in self._register_tools(connection.config, tools, note):
@@ -266,7 +263,7 @@ class DownstreamServers:
         # The last thing before the server is ready, so that whoever waited for the listing finds it ready.
         self._listed_here.add(connection.config.name)
 
-    def on_state_change(self, connection: "ServerConnection") -> None:
+    def on_state_change(self, connection: ServerConnection) -> None:
         if connection.state == "ready":
             self._registry.mark_group(connection.config.name, None)
         elif connection.state == "down":
@@ -285,7 +282,7 @@ class DownstreamServers:
                 await self._state_changed.wait()
 
     def _register_tools(
-        self, config: "ServerConfig", listing: list[JsonValue], note: str | None = None
+        self, config: ServerConfig, listing: list[JsonValue], note: str | None = None
     ) -> Generator[None]:
         """Put the listing's tools into the catalogue at the last step, and note what cannot be used."""
         from planwarden.tools.downstream.call import DownstreamCall, log_progress
@@ -319,12 +316,12 @@ class DownstreamServers:
                 logger.warning("server %r: %s", config.name, text)
         self._notes[config.name] = tuple(notes)
 
-    def _load_listing(self, config: "ServerConfig") -> list[JsonValue] | None:
+    def _load_listing(self, config: ServerConfig) -> list[JsonValue] | None:
         from planwarden.tools.downstream.listing_cache import ListingCache
 
         return ListingCache(self._folder).load(config)
 
-    def _build_connection(self, config: "ServerConfig") -> "ServerConnection":
+    def _build_connection(self, config: ServerConfig) -> ServerConnection:
         from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
         from planwarden.tools.downstream.listing_cache import file_stem
         from planwarden.tools.downstream.transports.log import ServerLog
@@ -340,6 +337,6 @@ class DownstreamServers:
         return max(fitting, key=lambda config: len(config.slug)).name if fitting else None
 
 
-async def _watch_within(scope: anyio.CancelScope, agents: "Agents", executions: "DelegatingEngine") -> None:
+async def _watch_within(scope: anyio.CancelScope, agents: Agents, executions: DelegatingEngine) -> None:
     with scope:
         await agents.watch(executions)

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.grants import VERSION_DIGITS
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.grant import Grant, GrantedStep
+from planwarden.server.api.rules import list_rule_notes
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.guard_install import build_hook_program
 from planwarden.server.cli.terminal.commands import shorten
@@ -74,9 +75,6 @@ def check_rules(settings: Settings) -> HealthCheck:
     book = settings.policy.rules
     if book is None:
         return HealthCheck(name="rules", status="off", message=f"none; [[rules]] in {FILE} adds them")
-    # Most homes have no rules.
-    from planwarden.server.api.rules import list_rule_notes
-
     registry = build_registry(settings)
     if settings.servers.configs:
         build_downstream(settings, registry)

@@ -16,6 +16,7 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.commands.code import approve_with_code
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE, WAITING
 from planwarden.server.cli.output import print_json
@@ -67,9 +68,6 @@ def handle_approve(arguments: Namespace) -> int:
     if arguments.suspension is None:
         return _approve_all(session, arguments)
     if has_code:
-        # Imported for the few who have a code.
-        from planwarden.server.cli.commands.code import approve_with_code
-
         # It raises where nothing was recorded.
         execution = approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
         return _finish(session, arguments, DecisionResult(execution, is_recorded=True))

@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.guard.quick import set_deadline
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
@@ -42,7 +43,6 @@ def add_guard(parser: CommandParser) -> None:
 
 def handle_hook(arguments: Namespace) -> int:
     from planwarden.server.cli.guard_hook import answer_hook
-    from planwarden.server.guard.quick import set_deadline
 
     set_deadline()
     answer = answer_hook(arguments, sys.stdin.buffer)

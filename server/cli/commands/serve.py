@@ -8,10 +8,12 @@ import anyio
 from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.commands.worker import run_worker
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
+from planwarden.server.transports.stdio import serve_stdio
 
 TRUST_BANNER = """\
 **********************************************************************************
@@ -58,9 +60,6 @@ def handle_serve(arguments: Namespace) -> int:
     if settings.policy.trust_caller:
         print(TRUST_BANNER, file=sys.stderr)
     if arguments.role == "worker":
-        # Imports more than a server's first answer needs.
-        from planwarden.server.cli.commands.worker import run_worker
-
         anyio.run(run_worker, settings, CONCURRENCY)
         return DONE
     if arguments.http:
@@ -71,8 +70,6 @@ def handle_serve(arguments: Namespace) -> int:
         print(text, file=sys.stderr)
     # Each transport is imported only when it serves: clients wait for the first answer.
     import_quickly("planwarden.server.transports.stdio")
-    from planwarden.server.transports.stdio import serve_stdio
-
     anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document, arguments.role)
     return DONE
 

@@ -32,6 +32,10 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.graph.mermaid import write_mermaid
+from planwarden.server.views.graph.outline import write_outline
+from planwarden.server.views.graph.plan_graph import build_graph
+from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import list_lineage_facts
@@ -215,12 +219,6 @@ def draw_thread(context: ReadingContext, beginning: str | None, form: str, *, at
     execution = context.read(work)
     if execution.plan is None:
         raise InvalidArguments(f"execution {execution.execution_id!r} has no plan yet")
-    # Only --graph draws one.
-    from planwarden.server.views.graph.mermaid import write_mermaid
-    from planwarden.server.views.graph.outline import write_outline
-    from planwarden.server.views.graph.plan_graph import build_graph
-    from planwarden.server.views.graph.svg import draw_svg
-
     graph = build_graph(execution.plan, execution)
     if form == "svg":
         return draw_svg(graph, stands_alone=True)

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.elicitation.compact_message import (
     LINE_CELLS,
     build_compact_facts,
@@ -172,9 +173,6 @@ def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
     """All arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
-    # A server answers its first requests without it.
-    from planwarden.agent.common.schema import Schema
-
     fields = _build_argument_fields(suspension)
     edits = {
         name: build_field(name, fields[name]).read_typed(value) if isinstance(value, str) else value

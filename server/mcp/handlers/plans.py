@@ -3,6 +3,7 @@
 from mcp.types import CallToolResult
 from msgspec.structs import replace
 
+from planwarden.server.mcp.app.plan import name_version
 from planwarden.server.mcp.handlers.request import ToolRequest, add_app_data, show_execution, wait_and_show_execution
 from planwarden.server.mcp.results import build_result, build_view_result
 from planwarden.server.mcp.text import format_execution, format_schemas, format_tools
@@ -91,9 +92,6 @@ async def get_execution(request: ToolRequest) -> CallToolResult:
 async def app_show(request: ToolRequest) -> CallToolResult:
     """The plan as the view shows it, with its questions; `_meta` has them only if the view shows another version."""
     execution = await request.service.load_newest(request.thread_id, request.principal)
-    # Few hosts draw apps.
-    from planwarden.server.mcp.app.plan import name_version
-
     view = request.service.build_view(execution)
     result = build_result({"threadId": view.thread_id, "status": view.status}, lambda found: found["status"])
     if request.arguments.get("seen") == name_version(execution):

@@ -13,13 +13,16 @@ from planwarden.agent.core.requester import Requester
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.app.nonces import Nonces
+from planwarden.server.mcp.app.plan import PLAN_KEY, build_plan
 from planwarden.server.mcp.app.view import META_KEY, build_questions
 from planwarden.server.mcp.elicitation.exchange import can_open_links, can_show_forms
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
+from planwarden.server.views.changes import describe_changes
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.suspension import Suspension
+from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 
 _CHAIN = TypeAdapter[list[str]](
     Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]
@@ -95,8 +98,6 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
             InvalidArguments: `_meta` has no valid list of ids.
             LimitExceeded: the goal was delegated too often.
         """
-        from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
-
         meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
         ids, depth = meta.get(CHAIN, []), meta.get(DEPTH, 0)
         try:
@@ -135,8 +136,6 @@ async def wait_and_show_execution(request: ToolRequest, view: Execution) -> Call
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
     """What the call changed, as a result. For hosts that draw apps, `_meta` carries it to a person."""
-    from planwarden.server.views.changes import describe_changes
-
     view = _tell_ways(request, view)
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return await add_app_data(request, view, build_result(changes, format_execution))
@@ -158,9 +157,6 @@ async def add_app_data(request: ToolRequest, view: Execution, result: CallToolRe
     """
     if not request.shows_app:
         return result
-    # Few hosts draw apps.
-    from planwarden.server.mcp.app.plan import PLAN_KEY, build_plan
-
     now = request.service.engine.store.clock.now()
     questions = build_questions(view, request.nonces, request.principal, now)
     execution = await request.service.engine.find(view.execution_id)

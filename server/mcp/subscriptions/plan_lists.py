@@ -7,7 +7,6 @@ on their connection until it closes.
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import anyio
 from mcp.server.session import ServerSession
@@ -17,9 +16,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext
 from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.subscriptions.topics import find_or_start
-
-if TYPE_CHECKING:
-    from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.plans.plan_file import SavedPlan
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +30,7 @@ METHODS = LISTS | {"subscriptions/listen", "resources/subscribe"}
 class PlanListWatch:
     """Watches the saved plans for the clients of one server."""
 
-    def __init__(self, list_plans: "Callable[[], Awaitable[tuple[SavedPlan, ...]]]", bus: SubscriptionBus) -> None:
+    def __init__(self, list_plans: Callable[[], Awaitable[tuple[SavedPlan, ...]]], bus: SubscriptionBus) -> None:
         self._list_plans = list_plans
         self._bus = bus
         self._seen: object = None

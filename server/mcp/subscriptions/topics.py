@@ -6,7 +6,7 @@ would see a difference, and only for the principal that owns it: foreign and unk
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -14,15 +14,12 @@ from mcp.server.connection import Connection
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.lazy_service import ServiceContext
 from planwarden.server.views.tools import ToolLine, build_tool_line
-
-# A port of the engine, which a server's first answers do not need.
-if TYPE_CHECKING:
-    from planwarden.agent.ports.watchers import Commit
 
 MAX_TOPICS = 256
 """The limit for one listener."""
@@ -138,7 +135,7 @@ class TopicWatcher:
         earlier, self._fingerprints[change] = self._fingerprints[change], fingerprint
         return fingerprint is not None and fingerprint != earlier
 
-    def _on_commit(self, commit: "Commit | None") -> None:
+    def _on_commit(self, commit: Commit | None) -> None:
         if commit is None:
             self._mark_all_changed()
         elif commit.execution.principal == self._principal:

@@ -50,6 +50,7 @@ from planwarden.server.mcp.tasks.state import (
 )
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.mcp.tools import McpTool, ToolResult
+from planwarden.server.views.changes import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"
@@ -168,9 +169,6 @@ class Tasks(Extension):
 
     def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
         """The final result of the call: the finished execution, as every tool returns it."""
-        # A server answers its first requests without it.
-        from planwarden.server.views.changes import describe_changes
-
         return build_result(describe_changes(task.service.build_view(task.execution)), format_execution)
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
