@@ -6,9 +6,11 @@ system, which ends with its process.
 
 import errno
 import os
+import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from glob import escape
 from pathlib import Path
 
 import anyio.to_thread
@@ -57,9 +59,6 @@ class SecretFiles:
     async def delete(self, name: str) -> bool:
         """Also deletes what processes that died while they wrote the file left beside it."""
         path = self._path(name)
-        # Imported for what few processes do, as below: many only look whether there are secrets.
-        from glob import escape
-
         found = [*path.parent.glob(f"{escape(_prefix(path))}*.tmp"), *([path] if path.exists() else [])]
         try:
             for leftover in found:
@@ -112,8 +111,6 @@ def _write(path: Path, value: bytes, *, is_first: bool) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # mkstemp creates the file with mode 0600.
-        import tempfile
-
         descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".tmp")
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, cast, get_type_hints, overload
 
+import anyio.from_thread
 import anyio.to_thread
 
 from planwarden.agent.approval.answers import Decision
@@ -197,10 +198,7 @@ def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext]
 
         def run() -> object:
             if time.monotonic() - asked_at > THREAD_WAIT_S:
-                # Imported for the few who wait so long.
-                from anyio import from_thread
-
-                from_thread.run(context.confirm_lease)
+                anyio.from_thread.run(context.confirm_lease)
             return target(**values)
 
         return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)

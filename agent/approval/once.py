@@ -4,6 +4,7 @@ The effect of a call with a key happens at most once over all executions. The st
 the intent; what is looked up here beforehand only spares people a question about what would be refused anyway.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from math import isfinite
@@ -151,9 +152,6 @@ def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: 
 
 def _list_words(tool_name: str, once: ev.OnceKey) -> Iterator[str]:
     """Yields the words of the command that frees the key, each safe in a shell."""
-    # A command that decides waits for every import, and few calls are refused.
-    import shlex
-
     yield from ("planwarden", "once", "forget", shlex.quote(tool_name))
     for pointer, value in once.values.items():
         yield "--key"

@@ -15,6 +15,13 @@ from planwarden.agent.approval.assurance import can_decide
 from planwarden.agent.approval.batch import check_chosen_rows
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
+from planwarden.agent.approval.review import (
+    edit_plan,
+    find_cover_needs,
+    read_review,
+    revise_stale_review,
+    show_edited_plan,
+)
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
 from planwarden.agent.common.canonical import canonical_json, digest, is_same_json
 from planwarden.agent.common.errors import (
@@ -192,15 +199,6 @@ def _rule_on_review(
     earlier: Earlier,
 ) -> Ruling:
     """An approval of a plan, perhaps of an edited one. Who may not approve it may not edit it either."""
-    # A command that decides waits for every import, and most decide about a call.
-    from planwarden.agent.approval.review import (
-        edit_plan,
-        find_cover_needs,
-        read_review,
-        revise_stale_review,
-        show_edited_plan,
-    )
-
     document, covers = read_review(answer)
     stale = revise_stale_review(context, execution, question)
     if stale is not None:

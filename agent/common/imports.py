@@ -5,12 +5,31 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 def import_quickly(name: str) -> ModuleType:
     """Returns the module, imported with the collector at rest."""
     with collector_at_rest():
         return import_module(name)
+
+
+class LazyModule:
+    """A module that is imported when one of its attributes is first read: a border to a package that loads slowly.
+
+    Type checkers see a plain import:
+
+        if TYPE_CHECKING:
+            import mcp
+        else:
+            mcp = LazyModule("mcp")
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
 
 
 @contextmanager

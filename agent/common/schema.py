@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.common.schema_cost import SchemaCost, ValueSize, measure_value
 from planwarden.agent.common.struct import JsonValue
 
-# Imported for the first check and the first fault: commands that read, and servers without work, make none.
+# Commands that read, and servers without work, check nothing.
 if TYPE_CHECKING:
     import jsonschema_rs
 
     from planwarden.agent.common.schema_faults import Path
+else:
+    jsonschema_rs = LazyModule("jsonschema_rs")
 
 MAX_FAULTS = 20
 MAX_WORK = 2_500_000
@@ -157,8 +160,6 @@ class Schema:
         return tuple(islice(describe_faults(errors, UnknownParts(unknown), self._schema), MAX_FAULTS))
 
     def _find_first_error(self, value: JsonValue) -> "Iterator[jsonschema_rs.ValidationError]":
-        import jsonschema_rs
-
         try:
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
@@ -199,8 +200,6 @@ def _measure_pattern(pattern: str) -> int:
 def _compile(
     schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTES, *, checks_dates: bool = False
 ) -> "jsonschema_rs.Validator":
-    import jsonschema_rs
-
     try:
         return jsonschema_rs.validator_for(
             schema,

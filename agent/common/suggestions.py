@@ -4,6 +4,7 @@ Pure, and imports the standard library only when there is something to compare.
 """
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from itertools import islice
 
 MAX_CHARS = 100
@@ -29,9 +30,6 @@ def closest_word(word: str, known: Iterable[str]) -> str | None:
     parts = [name for name in by_plain if min(len(name), len(plain)) >= MIN_PART_CHARS and _is_end(name, plain)]
     if parts:
         return by_plain[max(parts, key=len)]
-    # Imported here, because correct commands do not need it.
-    from difflib import get_close_matches
-
     [found] = get_close_matches(plain, by_plain, n=1, cutoff=CUTOFF) or [None]
     return None if found is None else by_plain[found]
 

@@ -13,6 +13,7 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitE
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.plan import Author, Plan, ToolFacts
+from planwarden.agent.core.plan_parser import parse_plan
 
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
 """Of a plan that is parsed at once, in about 10 ms."""
@@ -61,9 +62,6 @@ class PlanParsing:
         Raises:
             ParsingNeeded: the plan is large and was not parsed yet.
         """
-        # A command that decides waits for every import, and few judgements have a plan.
-        from planwarden.agent.core.plan_parser import parse_plan
-
         parse = partial(
             parse_plan, document, author=author, tools=tools, max_steps=max_steps, earlier=earlier, known=known
         )

@@ -14,6 +14,7 @@ import msgspec
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.edits import describe_edits
+from planwarden.agent.core.plan_input import call_schema, plan_schema
 from planwarden.agent.core.prompt_results import (
     cut,
     fence,
@@ -55,9 +56,6 @@ TEXT_SCHEMA: dict[str, JsonValue] = {
 @cache
 def step_answer_schema() -> dict[str, JsonValue]:
     """Return the JSON Schema of the answer to a step's prompt: calls or text, and perhaps a revision of the plan."""
-    # The form of a plan takes long to import, and most processes write none.
-    from planwarden.agent.core.plan_input import call_schema
-
     return {
         "type": "object",
         "anyOf": [{"required": ["toolCalls"]}, {"required": ["content"]}],
@@ -75,8 +73,6 @@ def answer_form(purpose: ev.Purpose) -> dict[str, JsonValue]:
     text: dict[str, JsonValue] = {"content": {"type": "string"}}
     if purpose != "step":
         return {"type": "object", "properties": text}
-    from planwarden.agent.core.plan_input import call_schema
-
     calls: JsonValue = {"type": "array", "items": {**call_schema(), "required": ["toolName"]}}
     return {"type": "object", "properties": {"toolCalls": calls, **text, "revise": {}}}
 
@@ -146,8 +142,6 @@ def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinit
         last = "This is your last attempt." if left == 1 else f"You have {left} attempts left."
         parts.append(f"Your last plan was refused, and nothing has run: {execution.refusals[-1]}")
         parts.append(f"Send the whole plan again, corrected. {last}")
-    from planwarden.agent.core.plan_input import plan_schema
-
     return Prompt(
         purpose="plan",
         system=execution.options.prompt_planning or PLANNING,

@@ -9,7 +9,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditRow
 from planwarden.agent.ports.store import Store
-from planwarden.server.api.verification import AuditVerdict
+from planwarden.server.api.verification import AuditVerdict, Verification
 from planwarden.server.views.instants import to_utc
 
 PAGE = 500
@@ -75,9 +75,6 @@ class AuditReader:
     async def verify(self, head: str | None = None) -> AuditVerdict:
         """Verifies the audit; `head` is the head that an earlier verification or export printed."""
         kept = _parse_head(head)
-        # Only verification needs this import.
-        from planwarden.server.api.verification import Verification
-
         return await Verification(self._store, kept).run()
 
 

@@ -19,6 +19,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.answers import build_command_answer
 from planwarden.server.guard.calls import read_event
+from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.quick import DECLINED, FOLDER, MAX_EVENT_BYTES, digest_settings
 from planwarden.server.guard.verdict import deny
 from planwarden.server.settings.configuration import Settings
@@ -81,8 +82,6 @@ async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
 
 
 async def _answer(settings: Settings, service: Service, known: str, head: bytes, event: bytes) -> bytes:
-    from planwarden.server.guard.opening import build_guard
-
     said = json.loads(head)
     if not isinstance(said, dict) or said.get("settings") != known:  # pyright: ignore[reportUnknownMemberType]  # hostile
         return DECLINED

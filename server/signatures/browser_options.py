@@ -5,12 +5,19 @@ Source: https://www.w3.org/TR/webauthn-3/#sctn-parseCreationOptionsFromJSON
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from planwarden.agent.common.imports import LazyModule
 from planwarden.server.signatures.signature import check_available
 from planwarden.storage.ports.keys import SigningKey
+
+if TYPE_CHECKING:
+    import webauthn
+    from webauthn.helpers import structs
+else:
+    webauthn, structs = LazyModule("webauthn"), LazyModule("webauthn.helpers.structs")
 
 NONCE_S = 300.0
 """How long a challenge is valid."""
@@ -34,17 +41,13 @@ def build_request_options(relying_party: RelyingParty, challenge: bytes, keys: S
         UsageError: the extra is not installed.
     """
     check_available()
-    from webauthn import generate_authentication_options
-    from webauthn.helpers import options_to_json_dict
-    from webauthn.helpers.structs import PublicKeyCredentialDescriptor, UserVerificationRequirement
-
-    return options_to_json_dict(
-        generate_authentication_options(
+    return webauthn.helpers.options_to_json_dict(
+        webauthn.generate_authentication_options(
             rp_id=relying_party.rp_id,
             challenge=challenge,
             timeout=int(NONCE_S * 1000),
-            allow_credentials=[PublicKeyCredentialDescriptor(id=key.credential_id) for key in keys],
-            user_verification=UserVerificationRequirement.REQUIRED,
+            allow_credentials=[structs.PublicKeyCredentialDescriptor(id=key.credential_id) for key in keys],
+            user_verification=structs.UserVerificationRequirement.REQUIRED,
         )
     )
 
@@ -61,29 +64,19 @@ def build_creation_options(
         UsageError: the extra is not installed.
     """
     check_available()
-    from webauthn import generate_registration_options
-    from webauthn.helpers import options_to_json_dict
-    from webauthn.helpers.structs import (
-        AttestationConveyancePreference,
-        AuthenticatorSelectionCriteria,
-        PublicKeyCredentialDescriptor,
-        ResidentKeyRequirement,
-        UserVerificationRequirement,
-    )
-
-    return options_to_json_dict(
-        generate_registration_options(
+    return webauthn.helpers.options_to_json_dict(
+        webauthn.generate_registration_options(
             rp_id=relying_party.rp_id,
             rp_name="planwarden",
             user_name=principal,
             user_id=secrets.token_bytes(32),
             challenge=challenge,
             timeout=int(NONCE_S * 1000),
-            attestation=AttestationConveyancePreference.NONE,
-            authenticator_selection=AuthenticatorSelectionCriteria(
-                resident_key=ResidentKeyRequirement.DISCOURAGED,
-                user_verification=UserVerificationRequirement.REQUIRED,
+            attestation=structs.AttestationConveyancePreference.NONE,
+            authenticator_selection=structs.AuthenticatorSelectionCriteria(
+                resident_key=structs.ResidentKeyRequirement.DISCOURAGED,
+                user_verification=structs.UserVerificationRequirement.REQUIRED,
             ),
-            exclude_credentials=[PublicKeyCredentialDescriptor(id=key.credential_id) for key in keys],
+            exclude_credentials=[structs.PublicKeyCredentialDescriptor(id=key.credential_id) for key in keys],
         )
     )

@@ -17,9 +17,13 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.imports import LazyModule
 
 if TYPE_CHECKING:
-    from webauthn.helpers.structs import AuthenticationCredential
+    import webauthn.helpers.exceptions
+    from webauthn.helpers import structs
+else:
+    webauthn, structs = LazyModule("webauthn"), LazyModule("webauthn.helpers.structs")
 
 EXTRA = "pip install 'planwarden[signed]'"
 CONTEXT = "approval-signature/v1"
@@ -134,9 +138,6 @@ def verify_signature(
         UsageError: the extra is not installed.
     """
     check_available()
-    from webauthn import verify_authentication_response
-    from webauthn.helpers.exceptions import WebAuthnException
-
     try:
         client = _ClientData.model_validate_json(evidence.client_data)
     except ValidationError:
@@ -146,7 +147,7 @@ def verify_signature(
     if origin is None and can_use_keys_of(client.origin, rp_id):
         origin = client.origin
     try:
-        verified = verify_authentication_response(
+        verified = webauthn.verify_authentication_response(
             credential=_build_credential(evidence),
             expected_challenge=challenge,
             expected_rp_id=rp_id,
@@ -157,7 +158,7 @@ def verify_signature(
             require_user_verification=True,
         )
     # Besides the library's own errors, those that it and `cryptography` raise for a damaged key.
-    except (WebAuthnException, ValueError, KeyError, TypeError, IndexError) as error:
+    except (webauthn.helpers.exceptions.WebAuthnException, ValueError, KeyError, TypeError, IndexError) as error:
         raise SignatureRefused(f"the signature is not valid: {error}"[:300]) from error
     return verified.new_sign_count
 
@@ -170,13 +171,10 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
         UsageError: the extra is not installed.
     """
     check_available()
-    from webauthn import verify_registration_response
-    from webauthn.helpers.exceptions import WebAuthnException
-
     if len(text) > 32_000:
         raise SignatureRefused("the new key is too large")
     try:
-        verified = verify_registration_response(
+        verified = webauthn.verify_registration_response(
             credential=text,
             expected_challenge=challenge,
             expected_rp_id=rp_id,
@@ -184,7 +182,14 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
             require_user_verification=True,
         )
     # Besides the library's own errors, those that it and `cryptography` raise for hostile attestation.
-    except (WebAuthnException, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+    except (
+        webauthn.helpers.exceptions.WebAuthnException,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        RecursionError,
+    ) as error:
         raise SignatureRefused(f"the new key is not valid: {error}"[:300]) from error
     return KeyRegistration(
         credential_id=verified.credential_id,
@@ -216,13 +221,11 @@ def check_available() -> None:
         raise UsageError(f"signing needs an extra that is not installed with planwarden: {EXTRA}")
 
 
-def _build_credential(evidence: SignatureEvidence) -> "AuthenticationCredential":
-    from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
-
-    return AuthenticationCredential(
+def _build_credential(evidence: SignatureEvidence) -> "structs.AuthenticationCredential":
+    return structs.AuthenticationCredential(
         id=to_base64url(evidence.credential_id),
         raw_id=evidence.credential_id,
-        response=AuthenticatorAssertionResponse(
+        response=structs.AuthenticatorAssertionResponse(
             client_data_json=evidence.client_data,
             authenticator_data=evidence.authenticator_data,
             signature=evidence.signature,

@@ -70,10 +70,8 @@ def log_to_stderr(observation: TelemetrySettings) -> None:
 
 
 def _read_span_ids() -> dict[str, str]:
-    try:
-        from opentelemetry import trace
-    except ImportError:
-        return {}
+    from opentelemetry import trace
+
     found = trace.get_current_span().get_span_context()
     if not found.is_valid:
         return {}

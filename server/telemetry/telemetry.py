@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 
 import anyio
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
 
@@ -185,8 +185,6 @@ def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, who
         ImportError: the extra is not installed.
     """
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        from opentelemetry import metrics
-
         traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
         return Telemetry(traces, meters, model=model, record_arguments=observation.record_arguments)
     made = build_providers(observation)

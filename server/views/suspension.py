@@ -10,6 +10,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import has_bindings
 from planwarden.agent.core.plan import plan_to_json
+from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import is_of_host
@@ -363,9 +364,6 @@ def _write_results(state: ExecutionState, question: ev.Question) -> str | None:
 
 def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
     if question.kind == "plan":
-        # A command that shows a call does not need the form of a plan.
-        from planwarden.agent.core.plan_input import plan_schema
-
         return plan_schema()
     if question.kind == "step":
         return step_answer_schema()

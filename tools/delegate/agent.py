@@ -6,18 +6,24 @@ or a cancellation.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.call import call_result_adapter
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, checked
+
+if TYPE_CHECKING:
+    import mcp
+else:
+    mcp = LazyModule("mcp")
 
 CANCEL: Answer = {"action": "cancel"}
 MAX_TRIES = 3
@@ -63,21 +69,22 @@ class RemoteAgent(msgspec.Struct, frozen=True):
             AgentUnreachable: it was sent and not answered.
             AgentRefused: the agent refused.
         """
-        from mcp.types import CallToolResult, ElicitRequest, ElicitResult
 
         answers: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(MAX_TRIES):
             with checked(check):
                 found = await self._send(tool, arguments, execution_id, meta or {}, answer_elicitation, answers, state)
-            if isinstance(found, CallToolResult):
+            if isinstance(found, mcp.types.CallToolResult):
                 return _read_result(self.name, tool, found)
             answers, state = {}, found.request_state
             requests: dict[str, object] = found.input_requests or {}
             for key, request in requests.items():
-                if not isinstance(request, ElicitRequest):
+                if not isinstance(request, mcp.types.ElicitRequest):
                     raise AgentRefused(f"agent {self.name!r} asks for something that it was not offered")
-                answers[key] = ElicitResult.model_validate(_answer_request(request.params, answer_elicitation))
+                answers[key] = mcp.types.ElicitResult.model_validate(
+                    _answer_request(request.params, answer_elicitation)
+                )
         raise AgentRefused(f"agent {self.name!r} asked {MAX_TRIES} times without a result")
 
     async def open_session(self) -> Any:
@@ -97,32 +104,27 @@ class RemoteAgent(msgspec.Struct, frozen=True):
         answers: dict[str, Any] | None,
         state: str | None,
     ) -> Any:
-        from mcp.shared.exceptions import MCPError
-        from mcp.types import (
-            CONNECTION_CLOSED,
-            INVALID_PARAMS,
-            INVALID_REQUEST,
-            METHOD_NOT_FOUND,
-            CallToolRequest,
-            CallToolRequestParams,
-        )
 
         session = await self.open_session()
         sdk_meta: Any = meta
-        params = CallToolRequestParams(
+        params = mcp.types.CallToolRequestParams(
             name=tool, arguments=arguments, input_responses=answers, request_state=state, _meta=sdk_meta or None
         )
         call = InFlightCall(execution_id, answer_at_once=answer_elicitation)
         self.connection.begin(
-            call, partial(session.send_request, CallToolRequest(params=params), call_result_adapter())
+            call, partial(session.send_request, mcp.types.CallToolRequest(params=params), call_result_adapter())
         )
         await call.next_elicitation()
-        if isinstance(call.error, MCPError) and call.error.code in (INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS):
+        if isinstance(call.error, mcp.MCPError) and call.error.code in (
+            mcp.types.INVALID_REQUEST,
+            mcp.types.METHOD_NOT_FOUND,
+            mcp.types.INVALID_PARAMS,
+        ):
             raise AgentRefused(f"agent {self.name!r} refused {tool}: {one_line(call.error.message, 500)}")
-        if isinstance(call.error, MCPError) and call.error.code == NOT_SENT:
+        if isinstance(call.error, mcp.MCPError) and call.error.code == NOT_SENT:
             raise AgentNotAsked(f"agent {self.name!r} was not asked: {one_line(call.error.message, 500)}")
         if call.error is not None or call.result is None:
-            if isinstance(call.error, MCPError) and call.error.code == CONNECTION_CLOSED:
+            if isinstance(call.error, mcp.MCPError) and call.error.code == mcp.types.CONNECTION_CLOSED:
                 self.connection.mark_lost("the connection was closed")
             why = "the call was ended" if call.error is None else one_line(str(call.error), 500)
             raise AgentUnreachable(f"agent {self.name!r} did not answer {tool}: {why}")

@@ -22,6 +22,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
+from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.downstream.call_round import CallRound
 from planwarden.tools.downstream.connection import ServerConnection
@@ -29,10 +30,12 @@ from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.in_flight_calls import InFlightCall
 from planwarden.tools.downstream.results import build_result, read_error_text
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
-from planwarden.tools.downstream.transports.send_check import NOT_SENT, checked
+from planwarden.tools.downstream.transports.send_check import LOST, NOT_SENT, TOO_LARGE, checked
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult, InputRequiredResult
+    import mcp
+else:
+    mcp = LazyModule("mcp")
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +66,8 @@ class Progress(msgspec.Struct, frozen=True):
 @cache
 def call_result_adapter() -> TypeAdapter[Any]:
     """Validates the answer to a call. Built once, because building it costs more than a call."""
-    from mcp.types import CallToolResult, InputRequiredResult
 
-    return TypeAdapter(CallToolResult | InputRequiredResult)
+    return TypeAdapter(mcp.types.CallToolResult | mcp.types.InputRequiredResult)
 
 
 OnProgress = Callable[[Progress], None]
@@ -132,7 +134,6 @@ class DownstreamCall(msgspec.Struct, frozen=True):
 
     async def _wait_for_outcome(self, call: InFlightCall, call_round: CallRound, context: CallContext) -> Outcome:
         """Returns the result of the call, or a question; then the call is held open or can be made again."""
-        from mcp.types import CallToolResult, InputRequiredResult
 
         asked = await call.next_elicitation()
         if asked is not None:
@@ -143,9 +144,9 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             return await self._wait_for_outcome(call, call_round, context)
         if call.error is not None:
             raise call.error
-        if isinstance(call.result, CallToolResult):
+        if isinstance(call.result, mcp.types.CallToolResult):
             return self._read_result(call.result)
-        if not isinstance(call.result, InputRequiredResult):
+        if not isinstance(call.result, mcp.types.InputRequiredResult):
             raise self._unknown_outcome("did not return a result: the call was ended")
         try:
             next_round = call_round.next_round(call.result)
@@ -159,9 +160,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
 
     async def _request(
         self, session: Any, call_round: CallRound, context: CallContext
-    ) -> "CallToolResult | InputRequiredResult":
-        from mcp.shared.exceptions import MCPError
-        from mcp.types import CallToolRequest, CallToolRequestParams, ElicitResult
+    ) -> "mcp.types.CallToolResult | mcp.types.InputRequiredResult":
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             text = None if message is None else one_line(message, 200)
@@ -169,40 +168,37 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             self.on_progress(Progress(server, self.definition.name, context.call_id, progress, total, text))
 
         meta: Any = {IDEMPOTENCY_KEY: context.idempotency_key}
-        params = CallToolRequestParams(
+        params = mcp.types.CallToolRequestParams(
             name=self.tool.remote_name,
             arguments=call_round.arguments,
-            input_responses={key: ElicitResult.model_validate(given) for key, given in call_round.answers.items()}
+            input_responses={
+                key: mcp.types.ElicitResult.model_validate(given) for key, given in call_round.answers.items()
+            }
             or None,
             request_state=call_round.state,
             _meta=meta,
         )
-        request = CallToolRequest(params=params)
+        request = mcp.types.CallToolRequest(params=params)
         try:
             with checked(context.confirm_lease):
                 return await session.send_request(request, call_result_adapter(), progress_callback=report)
-        except MCPError as error:
+        except mcp.MCPError as error:
             raise self._translate_error(error.code, error.message) from None
         except ValidationError:
             raise self._unknown_outcome("answered with something that is not a tool's result") from None
 
     def _translate_error(self, code: int, message: str) -> ToolError:
         """Returns what an error of the protocol means for the call."""
-        from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
-
-        from planwarden.tools.downstream.transports.http import LOST
-        from planwarden.tools.downstream.transports.stdio import TOO_LARGE
-
         reason = one_line(message, MAX_ERROR_CHARS)
         if code == NOT_SENT:
             return ToolError(f"{self.definition.name} was not run by server {self.connection.config.name!r}: {reason}")
-        if code == INVALID_REQUEST and message == "Session terminated":
+        if code == mcp.types.INVALID_REQUEST and message == "Session terminated":
             self.connection.mark_lost("it ended the session")
             return ToolError(
                 f"server {self.connection.config.name!r} ended the session before {self.definition.name} was run"
             )
-        if code in (CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, LOST, TOO_LARGE):
-            if code == CONNECTION_CLOSED:
+        if code in (mcp.types.CONNECTION_CLOSED, mcp.types.REQUEST_TIMEOUT, mcp.types.PARSE_ERROR, LOST, TOO_LARGE):
+            if code == mcp.types.CONNECTION_CLOSED:
                 self.connection.mark_lost("the connection was closed")
                 reason = self.connection.lost_reason or reason
             return self._unknown_outcome(f"did not return a result: {reason}")
@@ -213,7 +209,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         text = f"{self.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
         return OutcomeUnknown(text) if self.definition.effect == "effect" else ToolError(text)
 
-    def _read_result(self, answer: "CallToolResult") -> JsonValue | ResultWithArtifacts:
+    def _read_result(self, answer: "mcp.types.CallToolResult") -> JsonValue | ResultWithArtifacts:
         name = self.definition.name
         content = _BLOCKS.validate_python(
             [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
+from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 
 if TYPE_CHECKING:
-    from mcp.types import InputRequiredResult
+    import mcp
+else:
+    mcp = LazyModule("mcp")
 
 MAX_ROUNDS = 20
 MAX_QUESTIONS = 16
@@ -31,13 +34,12 @@ class CallRound(BaseModel):
     """The server's questions by its own keys, as it sent them."""
     answers: dict[str, dict[str, JsonValue]] = {}
 
-    def next_round(self, asked: "InputRequiredResult") -> "CallRound":
+    def next_round(self, asked: "mcp.types.InputRequiredResult") -> "CallRound":
         """Returns the next round, in which every question is open.
 
         Raises:
             BadQuestion: the server asks for what is not offered, for too much, or too often.
         """
-        from mcp.types import ElicitRequest
 
         requests = asked.input_requests or {}
         if (
@@ -48,7 +50,7 @@ class CallRound(BaseModel):
             raise BadElicitation("its server asks too much or too often")
         questions: dict[str, JsonValue] = {}
         for key, request in requests.items():
-            if not isinstance(request, ElicitRequest):
+            if not isinstance(request, mcp.types.ElicitRequest):
                 raise BadElicitation("its server asks for something that it was not offered (sampling or roots)")
             read_elicitation(request.params)
             questions[key] = request.params.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -73,8 +75,9 @@ class CallRound(BaseModel):
         return next((key for key in self.questions if key not in self.answers), None)
 
     def _read_elicitation(self, key: str) -> ServerElicitation:
-        from mcp.types import ElicitRequestParams
 
         return read_elicitation(
-            TypeAdapter[ElicitRequestParams](ElicitRequestParams).validate_python(self.questions[key])
+            TypeAdapter[mcp.types.ElicitRequestParams](mcp.types.ElicitRequestParams).validate_python(
+                self.questions[key]
+            )
         )

@@ -20,6 +20,7 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
+from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import InFlightCall, InFlightCalls
 from planwarden.tools.downstream.listing import read_listing
@@ -27,10 +28,10 @@ from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
 
 if TYPE_CHECKING:
-    # Importing the SDK takes up to a second, which a process that calls no downstream tool need not spend.
-    from mcp.client import Client, ClientSession, Transport
-    from mcp.client.session import ClientRequestContext
-    from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
+    import mcp.client.session
+    import mcp.client.subscriptions
+else:
+    mcp = LazyModule("mcp")
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class ServerConnection:
         self._lost = anyio.Event()
         self.lost_reason: str | None = None
         """Why the newest connection was lost, if it was."""
-        self._client: Client | None = None
+        self._client: mcp.Client | None = None
         self.calls = InFlightCalls(config.name)
         self._call_tasks: TaskGroup | None = None
 
@@ -112,7 +113,7 @@ class ServerConnection:
         """Start the server if it is not running; returns at once."""
         self._start_requested.set()
 
-    async def session(self, within_s: float) -> "ClientSession":
+    async def session(self, within_s: float) -> "mcp.ClientSession":
         """Returns the session of the running, listed server, after starting it if necessary.
 
         Raises:
@@ -204,8 +205,6 @@ class ServerConnection:
 
     async def _connect(self) -> None:
         """Run one connection, from its start until it is lost. Raises when the start fails."""
-        from mcp.client import Client
-        from mcp.types import Implementation
 
         from planwarden.tools.downstream.result_type import add_result_type
 
@@ -213,10 +212,10 @@ class ServerConnection:
         self.starts += 1
         limit_s = self.config.settings.start_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as starting:
-            async with Client(
+            async with mcp.Client(
                 add_result_type(self._transport()),
                 cache=None,
-                client_info=Implementation(name="planwarden", version="1"),
+                client_info=mcp.types.Implementation(name="planwarden", version="1"),
                 message_handler=self._handle_message,
                 elicitation_callback=self._handle_elicitation,
             ) as client:
@@ -233,7 +232,7 @@ class ServerConnection:
         if starting.cancelled_caught:
             raise ToolError(self.lost_reason or f"it did not answer within {limit_s:g} s")
 
-    def _transport(self) -> "Transport":
+    def _transport(self) -> "mcp.client.Transport":
         if self.config.is_local:
             from planwarden.tools.downstream.transports.stdio import stdio_transport
 
@@ -243,20 +242,17 @@ class ServerConnection:
         return http_transport(self.config, self._login)
 
     async def _handle_message(self, message: object) -> None:
-        from mcp.types import ToolListChangedNotification
 
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, mcp.types.ToolListChangedNotification):
             self.request_listing()
 
     async def _handle_elicitation(
-        self, context: "ClientRequestContext", params: "ElicitRequestParams"
-    ) -> "ElicitResult | ErrorData":
+        self, context: "mcp.client.session.ClientRequestContext", params: "mcp.types.ElicitRequestParams"
+    ) -> "mcp.types.ElicitResult | mcp.types.ErrorData":
         return await self.calls.handle_elicitation(params)
 
-    async def _subscribe(self, client: "Client") -> None:
+    async def _subscribe(self, client: "mcp.Client") -> None:
         """Since 2026-07-28 a server reports changes only to clients that subscribed (subscriptions/listen)."""
-        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
-        from mcp.shared.exceptions import MCPError
 
         offered = client.server_capabilities.tools
         if offered is None or not offered.list_changed:
@@ -269,16 +265,15 @@ class ServerConnection:
                     self.request_listing()
                     async for _ in subscription:
                         self.request_listing()
-            except ListenNotSupportedError:
+            except mcp.client.subscriptions.ListenNotSupportedError:
                 return
-            except (MCPError, SubscriptionLost, TimeoutError) as error:
+            except (mcp.MCPError, mcp.client.subscriptions.SubscriptionLost, TimeoutError) as error:
                 logger.debug("server %r: %s", self.config.name, error)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, self._timing.longest_pause_s)
 
-    async def _relist_on_changes(self, client: "Client") -> None:
+    async def _relist_on_changes(self, client: "mcp.Client") -> None:
         """List the tools again whenever they changed, until the connection is lost."""
-        from mcp.shared.exceptions import MCPError
 
         while True:
             await self._wake.wait()
@@ -290,7 +285,7 @@ class ServerConnection:
                 with anyio.fail_after(self.config.settings.start_timeout_s):
                     tools, note = await read_listing(client)
             # The known tools stay; the server itself refuses a call of one that it no longer has.
-            except (MCPError, ValidationError, ToolError, TimeoutError) as error:
+            except (mcp.MCPError, ValidationError, ToolError, TimeoutError) as error:
                 logger.warning("server %r could not be listed again: %s", self.config.name, _describe(error))
             else:
                 await self._listener.on_listing(self, tools, note)
@@ -302,7 +297,7 @@ class ServerConnection:
             await self._lost.wait()
         return self._lost.is_set()
 
-    async def _read_first_listing(self, client: "Client") -> tuple[list[JsonValue], str | None]:
+    async def _read_first_listing(self, client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
         try:
             return await read_listing(client)
         except Exception as error:
@@ -319,7 +314,6 @@ class ServerConnection:
 
 def _describe(error: BaseException) -> str:
     """Returns one sentence about an error, or about the first one of a group."""
-    from mcp.shared.exceptions import MCPError
 
     if isinstance(error, BaseExceptionGroup):
         return _describe(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
@@ -329,7 +323,7 @@ def _describe(error: BaseException) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         return one_line(f"what it sent is not valid MCP: {where}: {first['msg']}", 300)
-    if isinstance(error, MCPError):
+    if isinstance(error, mcp.MCPError):
         return one_line(error.message, 300)
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {one_line(lines[0], 200)}" if lines else type(error).__name__

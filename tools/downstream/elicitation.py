@@ -14,12 +14,15 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import Suspend
 from planwarden.tools.downstream.tools import one_line
 
 if TYPE_CHECKING:
-    from mcp.types import ElicitRequestParams
+    import mcp
+else:
+    mcp = LazyModule("mcp")
 
 MAX_FIELDS = 32
 MAX_CHOICES = 256
@@ -68,7 +71,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
         return {"action": "accept", "content": decision.get("content") or {}}
 
 
-def read_elicitation(params: "ElicitRequestParams") -> ServerElicitation:
+def read_elicitation(params: "mcp.types.ElicitRequestParams") -> ServerElicitation:
     """The question that the server asks.
 
     Raises:

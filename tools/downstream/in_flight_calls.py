@@ -14,10 +14,13 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
+from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 
 if TYPE_CHECKING:
-    from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
+    import mcp
+else:
+    mcp = LazyModule("mcp")
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +29,7 @@ MAX_HELD = 16
 CANCEL_S = 2.0
 
 Answer = dict[str, JsonValue]
-"""An `ElicitResult` as JSON."""
+"""An `mcp.types.ElicitResult` as JSON."""
 
 
 @dataclass(eq=False)
@@ -127,9 +130,10 @@ class InFlightCalls:
         for name in [name for name, call in self._held.items() if call.execution_id == execution_id]:
             self._held.pop(name).scope.cancel()
 
-    async def handle_elicitation(self, params: "ElicitRequestParams") -> "ElicitResult | ErrorData":
+    async def handle_elicitation(
+        self, params: "mcp.types.ElicitRequestParams"
+    ) -> "mcp.types.ElicitResult | mcp.types.ErrorData":
         """Returns the reply to a question that the server asks in the middle of a call."""
-        from mcp.types import INVALID_REQUEST, ElicitResult, ErrorData
 
         # Nothing on the wire says which call a question belongs to. A wrong guess would show it to another user.
         if len({call.execution_id for call in self._open}) != 1:
@@ -137,10 +141,12 @@ class InFlightCalls:
                 "server %r asked a question while calls of several executions, or none, were open; refused",
                 self._server,
             )
-            return ErrorData(code=INVALID_REQUEST, message="the question belongs to no single call in progress")
+            return mcp.types.ErrorData(
+                code=mcp.types.INVALID_REQUEST, message="the question belongs to no single call in progress"
+            )
         try:
             elicitation = read_elicitation(params)
         except BadElicitation as error:
             logger.warning("server %r asked a question that cannot be shown: %s", self._server, error)
-            return ErrorData(code=INVALID_REQUEST, message=str(error))
-        return ElicitResult.model_validate(await self._open[-1].ask(elicitation))
+            return mcp.types.ErrorData(code=mcp.types.INVALID_REQUEST, message=str(error))
+        return mcp.types.ElicitResult.model_validate(await self._open[-1].ask(elicitation))

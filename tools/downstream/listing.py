@@ -6,16 +6,19 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.imports import LazyModule
 
 if TYPE_CHECKING:
-    from mcp.client import Client
+    import mcp
+else:
+    mcp = LazyModule("mcp")
 
 MAX_TOOLS = 1_000
 MAX_PAGES = 100
 MAX_LISTING_BYTES = 6 * 1024 * 1024
 
 
-async def read_listing(client: "Client") -> tuple[list[JsonValue], str | None]:
+async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
     """Returns the server's tools as it lists them, and a note about what is missing from them.
 
     Raises:
@@ -29,14 +32,13 @@ async def read_listing(client: "Client") -> tuple[list[JsonValue], str | None]:
     return found, note
 
 
-async def _read_pages(client: "Client") -> tuple[list[JsonValue], str | None]:
-    from mcp.types import PaginatedRequestParams
+async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
 
     found: list[JsonValue] = []
     cursor: str | None = None
     seen: set[str] = set()
     for _ in range(MAX_PAGES):
-        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        page = await client.session.list_tools(params=mcp.types.PaginatedRequestParams(cursor=cursor))
         for tool in page.tools[: MAX_TOOLS - len(found)]:
             found.append(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
         if len(page.tools) > MAX_TOOLS or (len(found) >= MAX_TOOLS and page.next_cursor is not None):

@@ -26,12 +26,14 @@ from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.call import OnProgress
+from planwarden.tools.downstream.call import DownstreamCall, OnProgress, log_progress
 from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
 from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
-from planwarden.tools.downstream.health import ServerHealth
+from planwarden.tools.downstream.health import ServerHealth, describe_health
+from planwarden.tools.downstream.listing_cache import ListingCache, file_stem
 from planwarden.tools.downstream.ports import Agents, DelegatingEngine
-from planwarden.tools.downstream.tools import DownstreamTool
+from planwarden.tools.downstream.tools import DownstreamTool, build_tools
+from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -224,8 +226,6 @@ class DownstreamServers:
 
     def health(self) -> tuple[ServerHealth, ...]:
         """How every server is doing, in the order of the configuration."""
-        from planwarden.tools.downstream.health import describe_health
-
         sources = [definition.source for definition in self._registry.definitions()]
         return tuple(
             describe_health(self._connections[name], self._notes.get(name, ()), sources.count(name))
@@ -241,9 +241,6 @@ class DownstreamServers:
         """Where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
-        from planwarden.tools.downstream.config import LoginLocation
-        from planwarden.tools.downstream.listing_cache import file_stem
-
         command = shlex.join([*self._program(), "login", config.name])
         return LoginLocation(
             find_secrets=self._find_secrets, name=f"{FOLDER}/{file_stem(config)}.login", command=command
@@ -255,8 +252,6 @@ class DownstreamServers:
         return self.secrets
 
     async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
-        from planwarden.tools.downstream.listing_cache import ListingCache
-
         for _ in self._register_tools(connection.config, tools, note):
             await anyio.lowlevel.checkpoint()
         await anyio.to_thread.run_sync(ListingCache(self._folder).save, connection.config, tools)
@@ -285,9 +280,6 @@ class DownstreamServers:
         self, config: ServerConfig, listing: list[JsonValue], note: str | None = None
     ) -> Generator[None]:
         """Put the listing's tools into the catalogue at the last step, and note what cannot be used."""
-        from planwarden.tools.downstream.call import DownstreamCall, log_progress
-        from planwarden.tools.downstream.tools import build_tools
-
         on_progress = self._on_progress or log_progress
         listed = yield from build_tools(
             config, listing, other_tools=self._other_tools, slugs=tuple(other.slug for other in self.configs)
@@ -317,15 +309,9 @@ class DownstreamServers:
         self._notes[config.name] = tuple(notes)
 
     def _load_listing(self, config: ServerConfig) -> list[JsonValue] | None:
-        from planwarden.tools.downstream.listing_cache import ListingCache
-
         return ListingCache(self._folder).load(config)
 
     def _build_connection(self, config: ServerConfig) -> ServerConnection:
-        from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
-        from planwarden.tools.downstream.listing_cache import file_stem
-        from planwarden.tools.downstream.transports.log import ServerLog
-
         path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
         return ServerConnection(
             config, self, ServerLog(path), self._timing or ConnectionTiming(), self.login_location(config)

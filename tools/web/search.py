@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import httpx2
 
     from planwarden.tools.web.search_replies import SearchHit
+else:
+    httpx2 = LazyModule("httpx2")
 
 MAX_QUERY_CHARS = 400
 """The limit of Brave, the strictest of the three."""
@@ -109,9 +112,6 @@ async def search(
     Raises:
         ToolError: the service refuses, fails, is too slow, or answers in an unexpected form.
     """
-    # Imported when used: importing the HTTP client takes a tenth of a second, pydantic nearly as long.
-    import httpx2
-
     from planwarden.tools.web.fetch import fetch
     from planwarden.tools.web.search_replies import read_hits
 

@@ -1,12 +1,18 @@
 """The search service that the operator configured for `webSearch`, read from the environment."""
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.web.access import host_and_port
+
+if TYPE_CHECKING:
+    import httpx2
+else:
+    httpx2 = LazyModule("httpx2")
 
 Provider = Literal["searxng", "brave", "tavily"]
 
@@ -43,9 +49,6 @@ class SearchEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         # The HTTP library would refuse other characters in a header, with an error that repeats them.
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise UsageError("the search key contains characters that no key has; check PLANWARDEN_SEARCH_KEY")
-        # Imported when used: importing the HTTP client takes a tenth of a second.
-        import httpx2
-
         try:
             url = httpx2.URL(self.base_url)
         except httpx2.InvalidURL as error:

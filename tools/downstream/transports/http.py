@@ -21,11 +21,9 @@ from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import ServerLogin
 from planwarden.tools.downstream.login.transport import LoginTransport
-from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, send_check
+from planwarden.tools.downstream.transports.send_check import LOST, NOT_SENT, SendCheck, send_check
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-LOST = -32095
-"""Our code for a request that was sent and not answered."""
 CONNECT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 _EVENTS = "text/event-stream"

@@ -12,6 +12,10 @@ SendCheck = Callable[[], Coroutine[object, object, None]]
 
 NOT_SENT = -32096
 """Our code for a request that did not reach the server, or that it refused unread."""
+LOST = -32095
+"""Our code for a request that was sent and not answered."""
+TOO_LARGE = -32097
+"""Our code for an answer that was too large to be read."""
 
 send_check: ContextVar[SendCheck | None] = ContextVar("send_check", default=None)
 

@@ -38,15 +38,13 @@ from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.transports.lines import EDGE_BYTES, LineReader, OversizedLine
 from planwarden.tools.downstream.transports.log import ServerLog
-from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, send_check
+from planwarden.tools.downstream.transports.send_check import NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.value_counter import MAX_VALUES, ValueCounter, slices
 
 logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
-TOO_LARGE = -32097
-"""Our code for an answer that was too large to be read."""
 BURST, PAUSE_S = 100, 0.01
 """The reader pauses after this many unsolicited messages, so that the event loop can do other work."""
 MAX_SERVER_REQUESTS = 16
