@@ -4,7 +4,7 @@ A principal sees only its own threads; those of another principal look as if the
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -122,30 +122,16 @@ class Service:
         self.suspensions = SuspensionReader(
             engine, self._attempts, build_view=self.build_view, find_inbox=self.find_inbox, program=program
         )
+        self.grants = GrantService(engine, self._saved, self._checker.read_saved)
+        """Standing approvals."""
+        self.once = OnceService(engine.store)
+        """Business keys of calls that happen once."""
+        self.audit = AuditReader(engine.store)
+        """The record of questions, decisions and grants."""
         self.inbox_url: str | None = None
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
         """Opens an inbox when an execution first waits for a person."""
-
-    @cached_property
-    def grants(self) -> "GrantService":
-        """Standing approvals. A command that decides waits for every import, and needs none of theirs."""
-        return GrantService(self.engine, self._saved, self._checker.read_saved)
-
-    @cached_property
-    def once(self) -> "OnceService":
-        """Business keys of calls that happen once."""
-        return OnceService(self.engine.store)
-
-    @cached_property
-    def _proof(self):
-        """A server has answered before the first decision comes."""
-        return proof
-
-    @cached_property
-    def audit(self) -> "AuditReader":
-        """The record of questions, decisions and grants."""
-        return AuditReader(self.engine.store)
 
     async def run_goal(
         self,
@@ -476,7 +462,7 @@ class Service:
         check_wait(wait_seconds)
         execution = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
-        authority = self._proof.assess_authority(authority, execution)
+        authority = proof.assess_authority(authority, execution)
         if caller_only and suspension is not None and suspension.question.addressee != "caller":
             raise InvalidArguments(
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "

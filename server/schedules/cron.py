@@ -55,6 +55,9 @@ class CronTimes:
         overlap_s = moment - start.replace(fold=0).timestamp()
         for tick in self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True):
             if tick <= at:
+                # Backwards, cronsim leaves out an hour that comes twice at the end of a day.
+                while (following := self.find_next(tick)) <= at:
+                    tick = following
                 return tick
         raise InvalidArguments(f"the cron expression {self._cron!r} has not ticked yet")
 

@@ -90,7 +90,7 @@ class DownstreamServers:
         self._agents: Agents | None = None
         self._agent_watch: anyio.CancelScope | None = None
         for config in self.configs:
-            listing = None if config.is_disabled else self._load_listing(config)
+            listing = None if config.is_disabled else ListingCache(self._folder).load(config)
             if listing is not None:
                 deque(self._register_tools(config, listing), maxlen=0)
             if config.problem is not None:
@@ -307,9 +307,6 @@ class DownstreamServers:
             for text in notes[:10]:
                 logger.warning("server %r: %s", config.name, text)
         self._notes[config.name] = tuple(notes)
-
-    def _load_listing(self, config: ServerConfig) -> list[JsonValue] | None:
-        return ListingCache(self._folder).load(config)
 
     def _build_connection(self, config: ServerConfig) -> ServerConnection:
         path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
