@@ -18,7 +18,8 @@ from tests.support.postgres import as_url, shared_server
 
 # How long an example takes says how busy the machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("planwarden", PATIENT, max_examples=20)
+# The same examples each time, so that `make test` passes where it passed; `make exhaustive` draws new ones.
+settings.register_profile("planwarden", PATIENT, max_examples=20, derandomize=True)
 settings.register_profile("exhaustive", PATIENT, max_examples=200)
 settings.load_profile("planwarden")
 
