@@ -1,7 +1,7 @@
 """How large the project is, against what it may be: `python -m dev.size` (`make size`) prints the table.
 
 Everything is counted as it is on the disk, with docstrings, comments and blank lines. `tests/project/size.toml` keeps
-a ceiling for each number, and `tests/project/test_size.py` fails above it. `python -m dev.size --lower` lowers each
+a ceiling for each number, and `tests/project/test_tree.py` fails above it. `python -m dev.size --lower` lowers each
 ceiling to the number of now, and never raises one.
 """
 

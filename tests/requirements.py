@@ -1,6 +1,6 @@
 """What planwarden guarantees, one entry per guarantee: what must be observable.
 
-A test names the entries it checks with `@requirement("...")`. `tests/project/test_requirements.py` enforces both
+A test names the entries it checks with `@requirement("...")`. `tests/project/test_tree.py` enforces both
 directions: no entry without a test, no marker without an entry.
 """
 
