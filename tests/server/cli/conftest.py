@@ -1,6 +1,6 @@
 """The command line with default settings, on its own home."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,8 @@ def terminal(cli: Cli) -> Generator[Open]:
     """Runs commands at terminals, each closed in the end."""
     opened: list[PtyTerminal] = []
 
-    def start(*words: str) -> PtyTerminal:
-        opened.append(start_on_terminal(cli, *words))
+    def start(*words: str, env: Mapping[str, str] | None = None) -> PtyTerminal:
+        opened.append(start_on_terminal(cli, *words, env=env))
         return opened[-1]
 
     yield start

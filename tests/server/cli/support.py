@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import pytest
 from pydantic import JsonValue
@@ -21,6 +21,15 @@ from pydantic import JsonValue
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.main import main
 from tests.support.forking.command import forked_command_line
+
+P = ParamSpec("P")
+needs_terminal = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals and no signals")
+
+
+def at_terminal(test: Callable[P, None]) -> Callable[P, None]:
+    """Marks a test as slow, and as one that needs pseudo-terminals."""
+    return pytest.mark.slow(needs_terminal(test))
+
 
 ANSWER_S = 60.0
 """Seconds after which a silent terminal has failed."""
@@ -128,6 +137,10 @@ class Cli:
             check=False,
         )
         return CommandResult(done.returncode, done.stdout, done.stderr)
+
+    @property
+    def newest_thread(self) -> str:
+        return str(self.main("show", "--json").json["threadId"])
 
     def run_to_question(self, *steps: JsonValue) -> str:
         """Runs a plan until it asks, and returns the id of the suspension."""
@@ -242,6 +255,11 @@ Open = Callable[..., PtyTerminal]
 
 
 def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, columns: int = 110) -> PtyTerminal:
+    """Starts planwarden on a new terminal."""
+    return run_on_terminal(forked_command_line("--home", str(cli.home), *words), env, columns)
+
+
+def run_on_terminal(command: Sequence[str], env: Mapping[str, str] | None = None, columns: int = 110) -> PtyTerminal:
     """Starts the command on a new terminal. Whoever kills it reads to its end, and then it is gone."""
     import fcntl
     import pty
@@ -251,7 +269,7 @@ def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = Non
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
     process = subprocess.Popen(
-        forked_command_line("--home", str(cli.home), *words),
+        command,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

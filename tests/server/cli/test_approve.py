@@ -1,25 +1,138 @@
-"""`approve` decides exactly what it was given, and ends with 0 when the decision is recorded."""
+"""`approve` and `reject`: what is refused, what is recorded and as whose word, with a code and at real terminals."""
 
+import asyncio
+import json
+import os
 import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import JsonValue
 
 import planwarden
+from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.main import main
-from tests.server.cli.support import ERASE, Cli, Open, step
-from tests.server.cli.test_code import make_code
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.kit import ManualClock, requirement
+from tests.server.cli.support import (
+    ERASE,
+    Cli,
+    Open,
+    at_terminal,
+    clean_environment,
+    command_line,
+    run_on_terminal,
+    step,
+)
 from tests.support.wardens import Ledger, plan, tool_step
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"),
-]
+
+def test_what_cannot_be_decided_without_a_terminal_is_refused_with_the_reason(cli: Cli) -> None:
+    async def ask() -> tuple[str, str]:
+        async with planwarden.Warden(cli.home) as warden:
+            thinking = await warden.execute_plan({"todoList": [{"id": "think", "description": "think"}]})
+            waiting = await warden.execute_plan({"todoList": [step("w", "wait", {"seconds": 3600})]})
+            state = await warden.service.engine.find(waiting.execution_id)
+            return thinking.suspensions[0].suspension_id, next(iter(state.suspensions))
+
+    suspension_id, (of_model, of_clock) = cli.run_to_question(ERASE), asyncio.run(ask())
+    for words, said in (
+        (("approve", suspension_id), "needs a terminal"),
+        (("approve", suspension_id, "--json"), "--code and --digest"),
+        (("approve", of_model), "it waits for the calling model"),
+        (("approve", of_clock), "waits for the clock"),
+        (("approve", "nothing"), "there is no suspension 'nothing'"),
+        (("reject", "nothing"), "there is no suspension 'nothing'"),
+    ):
+        refused = cli.main(*words)
+        assert refused.code == 2 and said in refused.err, words
+    assert suspension_id[:8] in cli.main("list").out and cli.ledger == []
+
+
+@requirement("yes:worth")
+def test_a_rejection_needs_no_terminal_is_not_recorded_as_a_persons_and_can_be_repeated(cli: Cli) -> None:
+    ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])
+    suspension_id = cli.run_to_question(ask, ERASE)
+    thread_id = cli.main("list", "--json").json["suspensions"][0]["threadId"]
+    first = cli.main("reject", suspension_id, "--reason", "not today", "--json")
+    assert (first.code, first.json["status"]) == (0, "rejected") and '"not today"' in first.err
+    assert [found["status"] for found in first.json["steps"]] == ["rejected", "skipped"]
+    shown = cli.main("show", thread_id, "--observations", "0", "--json").json
+    [decided] = [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
+    assert (decided["assurance"], decided["channel"]) == ("client", "terminal")
+    again = cli.main("reject", suspension_id, "--reason", "not today", "--json")
+    assert (again.code, again.json) == (0, first.json)
+    other = cli.main("approve", suspension_id, "--json")
+    assert (other.code, other.json["error"]["code"]) == (1, "already_decided")
+    assert cli.ledger == []
+
+
+def test_a_question_past_its_deadline_times_out(cli: Cli) -> None:
+    asked = step("ask", "displayConfirmation", {"action": "Erase?", "timeoutSeconds": 60}, confirms=["erase"])
+
+    async def ask_long_ago() -> str:
+        store = SqliteStore.open(cli.home / "planwarden.db", clock=ManualClock(1_700_000_000.0))
+        async with planwarden.Warden(cli.home, store=store) as warden:
+            execution = await warden.execute_plan({"todoList": [asked, ERASE]})
+        await store.close()
+        return execution.suspensions[0].suspension_id
+
+    suspension_id = asyncio.run(ask_long_ago())
+    result, again = cli.main("approve", suspension_id, "--json"), cli.main("approve", suspension_id)
+    assert (result.code, result.json["status"]) == (1, "rejected")
+    assert "The time to answer has passed." in result.err and "nobody answered in time: reject" in result.err
+    assert again.code == 1 and "was timed out before" in again.err
+    assert cli.ledger == []
+
+
+def make_code(cli: Cli, name: str) -> str:
+    async def work() -> str:
+        store = SqliteStore.open(cli.home / "planwarden.db")
+        try:
+            return (await InboxAccess(store).make_codes(name, "terminal")).typed
+        finally:
+            await store.close()
+
+    return anyio.run(work)
+
+
+@requirement("approval:code")
+def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(ERASE)
+    [asked] = cli.main("list", "--json").json["suspensions"]
+    digest = asked["digest"]
+    # The list cuts what is asked, so it holds nothing that an approval could name.
+    assert digest[:12] in cli.main("show", asked["threadId"]).out and digest[:12] not in cli.main("list").out
+    code = make_code(cli, "ann")
+    approve = ("approve", suspension_id[:8], "--code")
+    for words, message in (
+        ((*approve, code), "go together"),
+        (("approve", "--code", code, "--digest", digest), "go together"),
+        ((*approve, code, "--digest", "0" * 64), "not what that digest names"),
+        ((*approve, code, "--digest", digest[:8]), "at least 12"),
+        ((*approve, "AAAA-AAAA-AAAA", "--digest", digest), "not valid"),
+    ):
+        result = cli.main(*words)
+        assert result.code in (1, 2) and message in result.err, result
+    assert cli.ledger == []
+    done = cli.main(*approve, code, "--digest", digest[:12], "--json")
+    assert done.code == 0 and done.json["status"] == "completed"
+    assert cli.main(*approve, code, "--digest", digest).code == 1
+    rows = cli.main("audit", "show", "--json").json["rows"]
+    [decided] = [row["facts"] for row in rows if row["kind"] == "decided"]
+    assert (decided["channel"], decided["principal"], decided["assurance"]) == ("code", "ann", "human")
+    assert cli.ledger == ["erase [1, 2] none"]
+
+
 CHOICE = "Enter leaves it open]"
 
 
+@at_terminal
 def test_the_decision_is_recorded_even_if_the_call_fails_then(cli: Cli, terminal: Open) -> None:
     tools = cli.home / "tools.py"
     tools.write_text(
@@ -27,46 +140,37 @@ def test_the_decision_is_recorded_even_if_the_call_fails_then(cli: Cli, terminal
     )
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
-    person.expect(CHOICE)
-    person.type("y")
-    assert person.finish() == 0
+    assert person.play(CHOICE, "> y") == 0
     assert "it is locked" in person.text and cli.main("show", "--json").json["status"] == "failed"
 
 
+@at_terminal
 def test_one_question_is_decided_and_the_command_says_what_waits_next(cli: Cli, terminal: Open) -> None:
     other = cli.run_to_question(ERASE)
     suspension_id = cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
     person = terminal("approve", suspension_id[:12])
-    person.expect(CHOICE)
-    person.type("y")
-    assert person.finish() == 0
+    assert person.play(CHOICE, "> y") == 0
     [left, following] = [found["suspensionId"] for found in cli.main("list", "--json").json["suspensions"]]
     assert left == other and cli.ledger == ["erase [1, 2] none"]
     assert following[:8] in person.text and following not in person.text
     assert "1 other question waits for a person" in person.text
 
 
+@at_terminal
 def test_alone_it_goes_through_the_open_ones_and_those_that_come_up(cli: Cli, terminal: Open) -> None:
     cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
     cli.run_to_question(step("third", "erase", {"ids": [3]}))
     person = terminal("approve")
-    person.expect("2 waiting, oldest first")
-    for ids, typed in (("[1, 2]", "y"), ("[3]", ""), ("[7]", "y")):
-        person.expect(f"ids = {ids}")
-        person.expect(CHOICE)
-        person.type(typed)
-    assert person.finish() == 3
+    answers = (("[1, 2]", "y"), ("[3]", ""), ("[7]", "y"))
+    script = [line for ids, typed in answers for line in (f"ids = {ids}", CHOICE, f"> {typed}")]
+    assert person.play("2 waiting, oldest first", *script) == 3
     assert "2 decided, 1 left open." in person.text
     assert cli.ledger == ["erase [1, 2] none", "erase [7] none"]
     last = terminal("approve")
-    last.expect("1 waiting")
-    last.expect(CHOICE)
-    last.type("no")
-    last.expect("Why not?")
-    last.type("")
-    assert last.finish() == 0 and "1 decided, 0 left open." in last.text
+    assert last.play("1 waiting", CHOICE, "> no", "Why not?", "> ") == 0 and "1 decided, 0 left open." in last.text
 
 
+@at_terminal
 def test_alone_it_needs_a_terminal_unless_nothing_waits(cli: Cli) -> None:
     nothing = cli.main("approve")
     assert nothing.code == 0 and "Nothing waits for a person." in nothing.out
@@ -75,20 +179,12 @@ def test_alone_it_needs_a_terminal_unless_nothing_waits(cli: Cli) -> None:
     assert cli.main("approve").code == 2 and cli.ledger == []
 
 
-def test_a_code_approves_by_the_beginning_of_an_id_and_needs_one(cli: Cli) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    [asked] = cli.main("list", "--json").json["suspensions"]
-    approve = ("--code", make_code(cli, "ann"), "--digest", asked["digest"])
-    alone = cli.main("approve", *approve)
-    assert alone.code == 2 and "go together" in alone.err
-    assert cli.main("approve", suspension_id[:8], *approve).code == 0 and cli.ledger == ["erase [1, 2] none"]
-
-
 async def _ask(home: Path) -> planwarden.Execution:
     async with planwarden.Warden(home=home, tools=Ledger().tools()) as warden:
         return await warden.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})), wait_seconds=30)
 
 
+@at_terminal
 def test_the_command_of_a_question_in_an_embedded_warden_finds_the_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,3 +197,153 @@ def test_the_command_of_a_question_in_an_embedded_warden_finds_the_question(
     program, *words = shlex.split(command)
     assert (program, words[-2:]) == ("planwarden", ["approve", question.suspension_id])
     assert main([*words[:-2], "reject", question.suspension_id]) == 0
+
+
+CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
+FIND = step("find", "find", {"topic": "old"})
+
+
+@at_terminal
+def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal: Open) -> None:
+    suspension_id = cli.run_to_question(FIND, CONFIRM, ERASE)
+    thread_id = str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
+    person = terminal("approve", suspension_id)
+    shown = ("The same decision also covers 1 call(s):", "ids = [1, 2]", "Risk: dangerous", "Needs: a person")
+    assert person.play("Tool: displayConfirmation", *shown, "The plan says:", "Erase them?", CHOICE, "> y") == 0
+    assert "approved by" in person.text and "3 of 3 steps completed" in person.text
+    assert cli.ledger == ["find old", "erase [1, 2] none"]
+    observed = cli.main("show", thread_id, "--observations", "0", "--json").json["observations"]
+    [decided] = [seen["data"] for seen in observed if seen["type"] == "AGENT_RESUMED"]
+    assert (decided["assurance"], decided["channel"]) == ("human", "terminal")
+
+
+@at_terminal
+@requirement("yes:worth")
+def test_yes_at_a_terminal_is_the_persons_who_typed_the_command(cli: Cli, terminal: Open) -> None:
+    person = terminal("call", "erase", "--arg", "ids=[1]", "--yes")
+    assert person.finish() == 0 and cli.ledger == ["erase [1] none"]
+    assert "(human, terminal --yes)" in person.text
+
+
+@at_terminal
+def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, terminal: Open) -> None:
+    slow = step("a", "wait", {"seconds": 1})
+    person = terminal("run", cli.write("plan.json", {"todoList": [slow, ERASE]}))
+    person.expect("waits for a time")
+    os.write(person.descriptor, b"y\ny")
+    person.expect("What was typed before this question could be read was dropped.")
+    assert person.play(CHOICE, "> n", "Why not?", "> ") == 1
+    assert person.text.count("was dropped") == 1 and cli.ledger == []
+
+
+@at_terminal
+def test_json_goes_to_standard_output_and_the_question_to_standard_error(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(ERASE)
+    path = cli.home / "out.json"
+    words = " ".join(command_line("--home", str(cli.home), "approve", suspension_id, "--json"))
+    person = run_on_terminal(["/bin/sh", "-c", f"{words} > {path}"])
+    assert person.play("Tool: erase", CHOICE, "> y") == 0
+    person.close()
+    assert json.loads(path.read_text())["status"] == "completed"
+
+
+@at_terminal
+def test_no_color_turns_colours_off_and_a_dumb_terminal_gets_plain_lines(cli: Cli, terminal: Open) -> None:
+    suspension_id = cli.run_to_question(ERASE)
+    coloured, plain, dumb = (
+        terminal("approve", suspension_id),
+        terminal("approve", suspension_id, env={"NO_COLOR": "1"}),
+        terminal("approve", suspension_id, env={"TERM": "dumb"}),
+    )
+    assert [person.play(CHOICE, "> ") for person in (coloured, plain, dumb)] == [3] * 3
+    assert "\x1b[31m" in coloured.seen and "\x1b[31m" not in plain.seen and "\x1b" not in dumb.seen
+
+
+@at_terminal
+def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -> None:
+    suspension_id = cli.run_to_question(ERASE)
+    person = terminal("approve", suspension_id)
+    person.expect(CHOICE)
+    person.process.send_signal(signal.SIGINT)
+    assert person.finish() == 130
+    assert "Traceback" not in person.text
+    assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
+
+
+@at_terminal
+def test_an_interrupted_run_exits_quietly_and_is_not_finished(cli: Cli) -> None:
+    os.mkfifo(cli.home / "started")
+    path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
+    with subprocess.Popen(
+        command_line("--home", str(cli.home), "run", path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    ) as process:
+        assert (cli.home / "started").read_text() == "running"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+    assert cli.main("show", "--json").json["status"] == "running"
+
+
+@at_terminal
+def test_a_person_can_answer_a_question_of_an_execution_that_another_process_runs(cli: Cli) -> None:
+    plan: JsonValue = {
+        "todoList": [
+            step("hold", "hold", dependencies=[]),
+            {**ERASE, "dependencies": []},
+            {**FIND, "dependencies": ["hold"]},
+        ]
+    }
+    tools = cli.home / "tools.py"
+    tools.write_text(
+        tools.read_text()
+        + "\nfree = anyio.Event()\n"
+        + "\n@planwarden.tool(risk='read')\nasync def hold() -> str:\n    await free.wait()\n    return 'held'\n"
+    )
+
+    async def own() -> tuple[int, str]:
+        async with planwarden.Warden(cli.home) as warden:
+            view = await warden.execute_plan(plan, wait_seconds=0)
+            execution = await warden.service.engine.find(view.execution_id)
+            store = warden.service.engine.store
+            with anyio.fail_after(60):
+                while not (page := await store.suspensions()).rows:
+                    execution = await warden.service.engine.wait_for_change(execution)
+                [row] = page.rows
+                words = command_line("--home", str(cli.home), "reject", row.suspension_id)
+                async with await anyio.open_process(
+                    words, stdin=subprocess.DEVNULL, stderr=None, env=clean_environment()
+                ) as process:
+                    assert process.stdout is not None
+                    result = BufferedByteReceiveStream(process.stdout)
+                    first = await result.receive_until(b"\n", 1_000)
+                    sys.modules["planwarden_tools_tools"].free.set()
+                    rest = b"".join([part async for part in result])
+                    return await process.wait(), (first + b"\n" + rest).decode()
+
+    code, out = asyncio.run(own())
+    assert code == 0
+    assert out.startswith("Another planwarden process runs this execution; watching it.")
+    assert 'hold() → "held"' in out and "⊘ erase" in out
+    assert cli.ledger == ["find old"]
+
+
+@at_terminal
+def test_an_execution_with_unknown_tools_is_not_continued_here(cli: Cli, terminal: Open) -> None:
+    @planwarden.tool(name="elsewhere")
+    async def elsewhere() -> str:
+        """Exists only in a program."""
+        return "there"
+
+    async def ask() -> str:
+        async with planwarden.Warden(cli.home, tools=[elsewhere]) as warden:
+            execution = await warden.execute_plan({"todoList": [step("a", "elsewhere")]})
+            return execution.suspensions[0].suspension_id
+
+    person = terminal("approve", asyncio.run(ask()))
+    assert person.finish() == 2
+    assert "'elsewhere'" in person.text and CHOICE not in person.text

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.settings.additions import add_to_text, replace_text
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, Open, step
+from tests.server.cli.support import Cli, Open, at_terminal, step
 from tests.tools.downstream.support import DOUBLE
 
 MINE = """\
@@ -23,7 +23,6 @@ python = ["tools.py"]   # beside this file
 trust_caller = false
 """
 READS = {"risk": "read", "effect": "read"}
-needs_terminal = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
 
 
 @pytest.fixture
@@ -61,8 +60,7 @@ def test_one_tool_is_called_with_typed_arguments_and_a_dangerous_one_waits_for_a
     assert "AGENT_SUSPENDED" in [seen["type"] for seen in shown["observations"]]
 
 
-@pytest.mark.slow
-@needs_terminal
+@at_terminal
 @requirement("call:gated")
 def test_the_person_at_the_terminal_decides_about_the_server_that_was_asked_for_its_tools(
     cli: Cli, terminal: Open
@@ -158,8 +156,7 @@ def test_an_effect_and_a_risk_that_the_operator_wrote_are_never_lowered_also_whe
     assert tomllib.loads(settings(cli))["tools"]["d_echo"] == {"risk": "critical"}
 
 
-@pytest.mark.slow
-@needs_terminal
+@at_terminal
 def test_a_person_confirms_what_is_written(cli: Cli, terminal: Open) -> None:
     shown = ("says that these tools only read", '[tools."d_echo"]', "Let plans call them without asking anybody?")
     for typed, code in (("", 1), ("y", 0)):

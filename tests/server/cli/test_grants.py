@@ -1,21 +1,17 @@
 """`grant` for a step of a saved plan and `once`: what a person allows ahead of time or frees, and who may not."""
 
 import json
-import sys
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, Open, step
+from tests.server.cli.support import Cli, Open, at_terminal, step
 
 ALLOW = ("grant", "add", "erase", "--plan", "weekly", "--step", "purge", "--uses-per-day", "9", "--for", "90d")
 FIND = step("find", "find", {"topic": "old"})
 PURGE = step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}, "note": "weekly"})
-needs_terminal = pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +24,7 @@ def save(cli: Cli, *steps: dict[str, JsonValue], title: str = "Weekly") -> None:
     (cli.home / "plans" / "weekly.json").write_text(json.dumps({"title": title, "todoList": steps}))
 
 
-@needs_terminal
-@pytest.mark.slow
+@at_terminal
 @requirement("grants:step")
 def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(cli: Cli, terminal: Open) -> None:
     code = terminal(*ALLOW).play(
@@ -47,8 +42,9 @@ def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(c
     assert f"its risk is dangerous; grant {grant['grantId'][:8]} lets it through" in foreseen.out
     assert cli.main("check", "weekly", "--json").json["onlyTheRunKnows"][0]["grantId"] == grant["grantId"]
 
-    assert cli.main("run", "weekly").code == 0
-    assert (cli.home / "ledger").read_text().splitlines() == ["find old", "erase [1, 2, 3] weekly"]
+    ran = cli.main("run", "weekly")
+    assert ran.code == 0 and f"(allowed by grant {grant['grantId'][:8]})" in ran.out
+    assert cli.ledger == ["find old", "erase [1, 2, 3] weekly"]
     text = f"step purge of the saved plan weekly, version {grant['step']['version'][:12]}"
     assert text in cli.main("grant", "list").out
 
@@ -68,8 +64,7 @@ def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(c
     assert not [found for found in cli.main("doctor", "--json").json["checks"] if found["name"] == "grants"]
 
 
-@needs_terminal
-@pytest.mark.slow
+@at_terminal
 @requirement("approval:grants")
 @pytest.mark.parametrize("words", [(), ("--any", "note"), ("--any-other",)])
 def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_ask(
@@ -84,8 +79,7 @@ def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_a
     assert codes == [0, 0 if words else 3]
 
 
-@needs_terminal
-@pytest.mark.slow
+@at_terminal
 @requirement("grants:step")
 def test_what_cannot_be_allowed_is_refused_with_a_sentence(cli: Cli, terminal: Open) -> None:
     for words, said in (
@@ -117,8 +111,7 @@ def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli, word
     assert refused.code != 0 and said in refused.err
 
 
-@needs_terminal
-@pytest.mark.slow
+@at_terminal
 @requirement("rules:once")
 def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_terminal_frees_it(
     cli: Cli, terminal: Open

@@ -16,8 +16,6 @@ from tests.server.cli.support import ASK_FORM, ERASE, Cli, CommandResult, run_in
 FIND = step("find", "find", {"topic": "x"})
 
 
-def newest_thread(cli: Cli) -> str:
-    return str(cli.main("show", "--json").json["threadId"])
 
 
 def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> None:
@@ -41,7 +39,7 @@ def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> No
 def test_list_shows_the_calls_of_a_question_and_the_plan_that_makes_them(cli: Cli) -> None:
     loop = step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
     asked = cli.run_to_question(FIND, loop)
-    thread_id = newest_thread(cli)
+    thread_id = cli.newest_thread
     shown = cli.main("list").out
     assert 'erase(ids=[1], note="none")' in shown and "and 2 more calls" in shown
     assert f"Step 2 of 2 · thread {thread_id[:8]}" in shown
@@ -111,7 +109,7 @@ def test_a_named_home_that_is_not_there_is_said_and_not_made(
 
 def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
     suspension_id = cli.run_to_question(FIND, ERASE)
-    thread_id = newest_thread(cli)
+    thread_id = cli.newest_thread
 
     async def look() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
         async with planwarden.Warden(cli.home) as warden:
@@ -126,7 +124,7 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
         assert expected in shown
     assert "TOOL_RETURNED" in shown
     cli.run_to_question(ERASE)
-    assert newest_thread(cli) != thread_id
+    assert cli.newest_thread != thread_id
 
 
 def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
@@ -142,7 +140,7 @@ def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
 
 def test_an_id_of_another_kind_is_told_which_kind_it_is_with_the_command_that_takes_it(cli: Cli) -> None:
     suspension_id = cli.run_to_question(ERASE)
-    thread_id = newest_thread(cli)
+    thread_id = cli.newest_thread
     for word, wrong_id, kind in (("show", suspension_id, "a question"), ("reject", thread_id, "a thread")):
         result = cli.main(word, wrong_id)
         assert result.code == 2 and f"is the id of {kind}" in result.err

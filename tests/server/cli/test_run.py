@@ -1,4 +1,4 @@
-"""`planwarden run`, `approve` and `reject` without a terminal."""
+"""`run`, `run-goal`, `check`, `retry` and `cancel`: what they print, ask and exit with, and what `--yes` is worth."""
 
 import asyncio
 import io
@@ -10,9 +10,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.views.encoding import to_json
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import ManualClock, requirement
-from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
+from tests.kit import requirement
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, needs_terminal, step
 
 
 def test_a_plan_that_needs_nobody_runs_to_its_end_and_json_is_one_document_equal_to_the_wire(
@@ -57,9 +56,6 @@ def test_a_rehearsed_plan_shows_what_it_would_do_and_whom_it_would_ask(cli: Cli)
     assert "not done: would ask a person first (dangerous, needs human)" in shown.out
     assert "== rehearsed ==" in shown.out and "1 call(s) were not made, 1 would ask a person" in shown.out
     assert cli.ledger == ["find old", "find old"]
-    broken = step("erase", "erase", {"ids": {"$from": "find", "pointer": "/topic"}})
-    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), broken]})
-    assert cli.main("run", path, "--rehearse").code == 1
 
 
 @requirement("plan:forecast")
@@ -103,36 +99,20 @@ def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -
 
 
 @requirement("yes:worth")
-@pytest.mark.parametrize("words", [("run", "plan.json"), ("call", "erase", "--arg", "ids=[1]")], ids=["run", "call"])
-def test_yes_without_a_terminal_approves_nothing_that_needs_a_person(cli: Cli, words: tuple[str, str]) -> None:
-    cli.write("plan.json", {"todoList": [ERASE]})
-    command, target, *rest = words
-    target = str(cli.home / target) if command == "run" else target
-    result = cli.main(command, target, *rest, "--yes")
-    assert (result.code, result.err, cli.ledger) == (3, "", [])
-    assert "--yes without a terminal does not suffice for it" in result.out
-    assert f"planwarden --home {cli.home} approve" in result.out
-    assert cli.main("list", "--json").json["total"] == 1
+def test_yes_without_a_terminal_approves_nothing_that_needs_a_person(cli: Cli) -> None:
+    path = cli.write("plan.json", {"todoList": [ERASE]})
+    for words in (("run", path), ("call", "erase", "--arg", "ids=[1]")):
+        result = cli.main(*words, "--yes")
+        assert (result.code, result.err, cli.ledger) == (3, "", [])
+        assert "--yes without a terminal does not suffice for it" in result.out
+        assert f"planwarden --home {cli.home} approve" in result.out
 
 
-@requirement("yes:worth")
-def test_a_rejection_without_a_terminal_is_not_recorded_as_a_persons(cli: Cli) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    thread_id = cli.main("list", "--json").json["suspensions"][0]["threadId"]
-    assert cli.main("reject", suspension_id).code == 0
-    shown = cli.main("show", thread_id, "--observations", "0", "--json").json
-    [decided] = [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
-    assert (decided["assurance"], decided["channel"]) == ("client", "terminal")
-
-
-@pytest.mark.parametrize(
-    "asked", [ASK_FORM, step("wipe", "wipe"), step("lost", "lost")], ids=["form", "critical", "reconcile"]
-)
-def test_yes_does_not_answer_what_needs_a_person(cli: Cli, asked: JsonValue) -> None:
-    result = cli.main("run", "--yes", cli.write("plan.json", {"todoList": [asked]}))
-    assert result.code == 3
-    assert "wipe" not in cli.ledger
-    assert cli.main("list", "--json").json["total"] == 1
+def test_yes_answers_neither_a_form_nor_a_critical_call_nor_what_became_of_a_lost_one(cli: Cli) -> None:
+    for count, asked in enumerate((ASK_FORM, step("wipe", "wipe"), step("lost", "lost")), 1):
+        assert cli.main("run", "--yes", cli.write("plan.json", {"todoList": [asked]})).code == 3
+        assert cli.main("list", "--json").json["total"] == count
+    assert cli.ledger == ["lost"]
 
 
 def test_what_needs_a_model_is_refused_before_anything_runs_and_a_scripted_one_does_it(cli: Cli) -> None:
@@ -149,24 +129,20 @@ def test_what_needs_a_model_is_refused_before_anything_runs_and_a_scripted_one_d
     assert done.code == 0 and '"It is fine."' in done.out
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
+def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli) -> None:
+    path = cli.home / "plan.json"
+    for content, expected in (
         (None, "No such file"),
         ("{", "not valid JSON"),
         ("[]", "not an object"),
         ('{"todoList": [{"id": "a", "description": "b", "requiredTools": ["nothing"]}]}', "'nothing'"),
-        ('{"todoList": [{"id": "a", "description": "b", "status": 1, "colour": "red"}]}', "'colour'"),
-    ],
-)
-def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli, content: str | None, expected: str) -> None:
-    path = cli.home / "plan.json"
-    if content is not None:
-        path.write_text(content)
-    result, failed = cli.main("run", str(path)), cli.main("run", str(path), "--json")
-    assert (result.code, result.out) == (2, "")
-    assert expected in result.err and result.err.count("\n") == 1
-    assert expected in failed.json["error"]["message"]
+    ):
+        if content is not None:
+            path.write_text(content)
+        result, failed = cli.main("run", str(path)), cli.main("run", str(path), "--json")
+        assert (result.code, result.out) == (2, "")
+        assert expected in result.err and result.err.count("\n") == 1
+        assert expected in failed.json["error"]["message"]
 
 
 def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
@@ -175,90 +151,136 @@ def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
     assert result.code == 1 and "✗ sum" in result.out and "tool_error" in result.out
 
 
-@pytest.mark.parametrize("extra", [(), ("--json",)])
-def test_approving_without_a_terminal_is_refused_and_decides_nothing(cli: Cli, extra: tuple[str, ...]) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    result = cli.main("approve", suspension_id, *extra)
-    assert result.code == 2
-    assert "needs a terminal" in result.err and "--code and --digest" in result.err
-    assert cli.main("list", "--json").json["total"] == 1
-    assert cli.ledger == []
+CONFIRM = step("confirm", "displayConfirmation", {"action": "Go on?"})
+FIND = step("find", "find", {"topic": "x"})
+LETTER: JsonValue = {
+    "inputs": {
+        "properties": {"topic": {"type": "string"}, "note": {"type": "string", "default": "none"}},
+        "required": ["topic"],
+    },
+    "todoList": [
+        step("find", "find", {"topic": {"$from": "inputs", "pointer": "/topic"}}),
+        step("erase", "erase", {"ids": [1], "note": {"$from": "inputs", "pointer": "/note"}}),
+    ],
+}
+DIE = """
+
+@planwarden.tool(risk="read", effect="effect")
+async def die() -> str:
+    '''Send something; the process ends before it is known whether it arrived.'''
+    os.kill(os.getpid(), 9)
+    return "sent"
+"""
 
 
-def test_rejecting_needs_no_terminal_and_skips_what_was_covered(cli: Cli) -> None:
-    ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])
-    suspension_id = cli.run_to_question(ask, ERASE)
-    result = cli.main("reject", suspension_id, "--reason", "not today", "--json")
-    assert result.code == 0
-    assert result.json["status"] == "rejected"
-    assert [found["status"] for found in result.json["steps"]] == ["rejected", "skipped"]
-    assert '"not today"' in result.err
-    assert cli.ledger == []
+def run_letter(cli: Cli, *words: str) -> str:
+    """Runs the plan with a `topic` that reads like a number, rejects its last step, and returns the thread."""
+    asked = cli.main("run", cli.write("letter.json", LETTER), "--input", "topic=007", *words, "--json").json
+    cli.main("reject", asked["suspensions"][0]["suspensionId"])
+    return str(asked["threadId"])
 
 
-def test_repeating_a_rejection_returns_the_first_one_and_a_different_answer_is_refused(cli: Cli) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    first = cli.main("reject", suspension_id, "--json")
-    again = cli.main("reject", suspension_id, "--json")
-    assert (again.code, again.json) == (0, first.json)
-    other = cli.main("approve", suspension_id, "--json")
-    assert (other.code, other.json["error"]["code"]) == (1, "already_decided")
+@requirement("retry:rest", "retry:gated", "retry:fork")
+def test_retry_asks_again_runs_from_a_step_again_or_goes_on_with_another_plan(cli: Cli) -> None:
+    cli.main("reject", cli.run_to_question(FIND, ERASE))
+    thread_id = cli.newest_thread
+    result = cli.main("retry", thread_id[:8], "--json")
+    assert result.code == 3 and "not run again: find." in result.err and cli.ledger == ["find x"]
+    shown = " ".join(cli.main("show", thread_id).out.split())
+    assert f"(taken over from execution {result.json['retryOf'][:8]})" in shown
+    cli.main("cancel", thread_id, "--yes")
+    changed = cli.write("other.json", {"todoList": [FIND, step("again", "find", {"topic": "y"})]})
+    done = cli.main("retry", thread_id, "--plan", changed, "--json")
+    assert done.json["status"] == "completed" and cli.ledger == ["find x", "find y"]
+    again = cli.main("retry", thread_id, "--from", "again", "--json")
+    assert again.json["status"] == "completed" and cli.ledger == ["find x", "find y", "find y"]
 
 
-def test_approving_a_question_to_the_calling_model_is_refused(cli: Cli) -> None:
-    async def ask() -> str:
-        async with planwarden.Warden(cli.home) as warden:
-            execution = await warden.execute_plan({"todoList": [{"id": "think", "description": "think"}]})
-            return execution.suspensions[0].suspension_id
-
-    result = cli.main("approve", asyncio.run(ask()))
-    assert result.code == 2
-    assert "it waits for the calling model" in result.err
+@requirement("retry:fork")
+def test_an_input_is_changed_and_the_others_stay_as_they_were(cli: Cli) -> None:
+    thread_id = run_letter(cli, "--input", "note=first")
+    inputs = cli.write("inputs.json", {"topic": "008"})
+    forked = cli.main("retry", thread_id, "--from", "find", "--inputs", inputs, "--input", "note=last", "--json").json
+    assert forked["suspensions"][0]["toolCall"]["arguments"]["note"] == "last"
+    assert cli.ledger == ["find 007", "find 008"]
 
 
-def test_a_question_past_its_deadline_times_out(cli: Cli) -> None:
-    asked = step("ask", "displayConfirmation", {"action": "Erase?", "timeoutSeconds": 60}, confirms=["erase"])
-
-    async def ask_long_ago() -> str:
-        store = SqliteStore.open(cli.home / "planwarden.db", clock=ManualClock(1_700_000_000.0))
-        async with planwarden.Warden(cli.home, store=store) as warden:
-            execution = await warden.execute_plan({"todoList": [asked, ERASE]})
-        await store.close()
-        return execution.suspensions[0].suspension_id
-
-    suspension_id = asyncio.run(ask_long_ago())
-    result, again = cli.main("approve", suspension_id, "--json"), cli.main("approve", suspension_id)
-    assert (result.code, result.json["status"]) == (1, "rejected")
-    assert "The time to answer has passed." in result.err and "nobody answered in time: reject" in result.err
-    assert again.code == 1 and "was timed out before" in again.err
-    assert cli.ledger == []
-
-
-def test_a_wait_is_not_a_question_for_a_person(cli: Cli) -> None:
-    async def wait() -> str:
-        async with planwarden.Warden(cli.home) as warden:
-            execution = await warden.execute_plan({"todoList": [step("w", "wait", {"seconds": 3600})]})
-            state = await warden.service.engine.find(execution.execution_id)
-            return next(iter(state.suspensions))
-
-    result = cli.main("approve", asyncio.run(wait()))
-    assert result.code == 2
-    assert "waits for the clock" in result.err
+@requirement("retry:refused")
+def test_what_cannot_be_retried_is_refused_with_the_reason(cli: Cli) -> None:
+    letter = run_letter(cli)
+    done = str(cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"])
+    suspension_id = cli.run_to_question(FIND, ERASE)
+    waiting = cli.newest_thread
+    for words, said in (
+        ((done,), "is completed; fromStep"),
+        ((done, "--from", "send"), "has no step 'send'; it has 'find'"),
+        ((done, "--from", "find", "--input", "topic=1"), "takes no inputs"),
+        ((waiting,), f"so there is nothing to retry; `planwarden --home {cli.home} approve"),
+        ((waiting,), f"`planwarden --home {cli.home} cancel {waiting[:8]}` stops it"),
+        ((suspension_id,), "is the id of a question"),
+        (("nothing",), "there is no thread 'nothing'"),
+        ((letter, "--input", "note"), "--input 'note' is not NAME=VALUE"),
+        ((letter, "--input", "other=1"), "other"),
+        ((letter, "--input", "topic=009"), "takes inputs that are different now"),
+        ((letter, "--inputs", str(cli.home / "gone.json")), "cannot read the inputs"),
+        ((letter, "--inputs", cli.write("list.json", [])), "are not an object"),
+        ((letter, "--plan", cli.write("empty.json", {"todoList": []})), "has no steps"),
+        ((letter, "--key", "k" * 201), "the limit is 200"),
+    ):
+        refused = cli.main("retry", *words)
+        assert refused.code == 2 and said in refused.err, (words, refused.err)
+        assert "cancel_execution" not in refused.err
+    assert cli.ledger == ["find 007", "find x", "find x"]
 
 
-def test_an_unknown_suspension_is_refused(cli: Cli) -> None:
-    for verb in ("approve", "reject"):
-        result = cli.main(verb, "nothing")
-        assert (result.code, result.out) == (2, "")
-        assert "there is no suspension 'nothing'" in result.err
+@needs_terminal
+def test_a_run_whose_process_was_killed_is_cancelled_at_once_and_goes_on_by_a_retry(cli: Cli) -> None:
+    with (cli.home / "tools.py").open("a") as tools:
+        tools.write(DIE)
+    killed = cli.spawn("run", cli.write("plan.json", {"todoList": [FIND, step("send", "die"), ERASE]}))
+    assert killed.code == -9
+    thread_id = cli.newest_thread
+    refused = cli.main("retry", thread_id)
+    assert refused.code == 2 and f"cancel {thread_id[:8]}` stops it, then retry goes on" in refused.err
+    cancelled = cli.main("cancel", thread_id[:8], "--reason", "not today")
+    assert cancelled.code == 0 and "Nothing waits" in cli.main("list").out
+    assert "Completed, and not undone: find." in cancelled.out and "Not completed: send, erase." in cancelled.out
+    assert "Nobody knows whether a call happened: send. A retry asks first." in cancelled.out
+    assert (cli.main("cancel", thread_id).code, cli.main("show", "--json").json["status"]) == (0, "cancelled")
+    again = cli.main("retry", thread_id, "--json")
+    assert again.code == 3 and [question["kind"] for question in again.json["suspensions"]] == ["reconcile"]
+    assert cli.ledger == ["find x"]
 
 
-def test_text_from_a_plan_cannot_draw_on_the_screen(cli: Cli) -> None:
-    hostile = "Delete\x1b[2J\u202eeverything\nRisk: read"
-    result = cli.main(
-        "run", cli.write("plan.json", {"todoList": [step("ask", "displayConfirmation", {"action": hostile})]})
-    )
-    shown = cli.main("show", str(cli.main("list", "--json").json["suspensions"][0]["threadId"]))
-    for out in (result.out, shown.out):
-        assert "\x1b" not in out and "\u202e" not in out
-        assert "\nRisk: read" not in out
+def test_without_an_id_nothing_is_cancelled_and_everything_unfinished_is_listed(cli: Cli) -> None:
+    nothing = cli.main("cancel")
+    assert nothing.code == 2 and "nothing to cancel" in nothing.err
+    suspension_id = cli.run_to_question(CONFIRM, ERASE)
+    first = cli.newest_thread
+    finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
+    result, listed = cli.main("cancel"), cli.main("cancel", "--json")
+    assert (result.code, listed.code) == (2, 2)
+    assert first[:8] in result.out and finished[:8] not in result.out
+    assert f"planwarden --home {cli.home} cancel THREAD" in result.err
+    assert listed.json["error"]["details"]["threads"] == [first]
+    for wrong_id, code, said in (
+        (finished, 1, ""),
+        (suspension_id, 2, "is the id of a question, and this command wants a thread"),
+        ("nothing", 2, f"planwarden --home {cli.home} cancel` lists"),
+    ):
+        refused = cli.main("cancel", wrong_id)
+        assert refused.code == code and said in refused.err
+    assert "1 waiting for an answer" in cli.main("list").out
+
+
+@at_terminal
+def test_a_terminal_asks_before_the_rest_is_cancelled_when_something_has_had_its_effect(
+    cli: Cli, terminal: Open
+) -> None:
+    cli.set_risk("erase", "read")
+    cli.run_to_question(ERASE, CONFIRM)
+    for typed, code, status in (("", 1, "suspended"), ("y", 0, "cancelled")):
+        person = terminal("cancel", cli.newest_thread[:8])
+        shown = ("cancelling does not undo it: erase.", "Cancel the rest?")
+        assert person.play(*shown, f"> {typed}") == code
+        assert cli.main("show", "--json").json["status"] == status

@@ -1,255 +1,425 @@
-"""Decisions at a real terminal, in processes that are killed, interrupted and started again."""
+"""What a terminal asks and draws: the dialogue of a run, forms, lines, and streams that cannot show everything."""
 
 import asyncio
+import io
 import json
-import os
-import signal
-import subprocess
+import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-import anyio
 import pytest
-from anyio.streams.buffered import BufferedByteReceiveStream
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
 import planwarden
-from planwarden.agent.core.state import FINISHED
-from tests.kit import Cli, requirement
-from tests.server.cli.support import ERASE, PtyTerminal, clean_environment, command_line, start_on_terminal, step
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.cli.commands.decide import approve
+from planwarden.server.cli.commands.run import run_plan
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import exit_code
+from planwarden.server.cli.plan_source import GivenPlan
+from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.terminal.editor import edit_arguments
+from planwarden.server.cli.terminal.form import ask_for_json, fill_in
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, step_lines, value_summary
+from planwarden.server.cli.terminal.terminal import THEME, Terminal
+from planwarden.server.views.instants import format_age
+from tests.kit import Ledger, confirm, model_step, plan, requirement, says, tool_step, warden
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, TypedTerminal, step
+from tests.support.wardens import end_at_once
+from tests.tools.downstream.support import wait_until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"),
+CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
+
+
+def run(cli: Cli, terminal: TypedTerminal, *steps: JsonValue) -> ExecutionState:
+    session = CliSession(CliContext.load(cli.home, None), terminal)
+    execution = run_plan(session, GivenPlan({"todoList": list(steps)}))
+    session.draw_outcome(execution)
+    return execution
+
+
+def test_several_questions_are_asked_one_after_the_other(cli: Cli) -> None:
+    terminal = TypedTerminal("y", "y", "n", "enough")
+    first, second = {**ERASE, "dependencies": []}, step("more", "erase", {"ids": [3]}, dependencies=[])
+    third = step("last", "erase", {"ids": [4]}, dependencies=["more"])
+    execution = run(cli, terminal, first, second, third)
+    assert execution.status == "rejected"
+    assert sorted(cli.ledger) == ["erase [1, 2] none", "erase [3] none"]
+    assert terminal.shown.count("Run this call?") == 3
+    assert '"enough"' in terminal.shown
+
+
+@pytest.mark.parametrize("typed", [(), ("n",)], ids=["before an answer", "before the reason of a rejection"])
+def test_the_end_of_input_leaves_the_question_open(cli: Cli, typed: tuple[str, ...]) -> None:
+    terminal = TypedTerminal(*typed)
+    execution = run(cli, terminal, ERASE)
+    assert (execution.status, exit_code(execution)) == ("suspended", 3)
+    assert f"planwarden --home {cli.home} approve" in terminal.shown
+    assert cli.ledger == []
+
+
+@requirement("forms:whole")
+def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
+    label, action = "l" * 300 + "END", "a" * 600 + "END"
+    form: JsonValue = {"type": "object", "title": label, "properties": {"n": {"type": "string", "description": label}}}
+    terminal = TypedTerminal("x", "y", "v", "y")
+    ask = step("ask", "requestInput", {"message": action, "form": form})
+    execution = run(cli, terminal, ask, step("sure", "displayConfirmation", {"action": action}, dependencies=["ask"]))
+    assert execution.status == "completed"
+    before, _, after = terminal.shown.partition("v view all")
+    fields = before.partition("The form says of itself")[2]
+    assert label in fields.splitlines()[0] and f"n - {label}" in fields and before.count(action) >= 2
+    assert action in after
+
+
+def test_only_a_typed_yes_approves(cli: Cli) -> None:
+    terminal = TypedTerminal("ok", "Y E S", "true", "v", "")
+    assert run(cli, terminal, ERASE).status == "suspended" and cli.ledger == []
+    assert terminal.shown.count("Type one of the letters") == 4
+
+
+@requirement("terminal:rows")
+def test_the_arguments_of_a_single_call_are_edited_field_by_field_and_a_later_look_keeps_the_edit(cli: Cli) -> None:
+    terminal = TypedTerminal("e", "[7]", "edited", "e", "", "", "yes")
+    assert run(cli, terminal, ERASE).status == "completed" and cli.ledger == ["erase [7] edited"]
+    for said in (
+        "ids (Enter: [1, 2]",
+        'note (Enter: "none")',
+        'The call would run with {"ids": [7], "note": "edited"}',
+    ):
+        assert said in terminal.shown
+    assert "ids (Enter: [7]" in terminal.shown and "The call is as it was." in terminal.shown
+
+
+def test_an_edit_that_only_python_takes_for_the_same_value_is_an_edit() -> None:
+    edited = edit_arguments(TypedTerminal("true"), "The call", "pay", {"times": 1}, lambda name, arguments: ())
+    assert edited is not None and edited["times"] is True
+
+
+def test_each_field_of_a_form_is_asked_again_until_it_fits(cli: Cli) -> None:
+    terminal = TypedTerminal("none", "0", "3", "perhaps", "yes", "", "", "y")
+    result = run(cli, terminal, ASK_FORM).steps["ask"].result
+    assert result == {"approved": True, "content": {"count": 3, "sure": True, "size": "small"}}
+    for said in (
+        *("count - How many (integer):", "less than the minimum", "sure (y/n):", "choose an option"),
+        *('size (small | large) ["small"]:', "note (string, optional):", 'Your answer: {"count": 3, "sure": true, "'),
+    ):
+        assert said in terminal.shown
+
+
+def test_arguments_can_be_edited_in_the_editor(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    terminal = TypedTerminal("e", "y")
+    assert run(cli, terminal, ERASE).status == "completed" and cli.ledger == ["erase [8] none"]
+    assert 'The call would run with {"ids": [8]}' in terminal.shown
+
+
+def _ask_rows(cli: Cli, count: int, *typed: str) -> tuple[ExecutionState, str]:
+    items: list[JsonValue] = [*range(count)]
+    terminal = TypedTerminal(*typed)
+    loop: JsonValue = {**step("wipe", "erase", {"ids": [{"$from": "item"}]}), "forEach": items}
+    return run(cli, terminal, loop), terminal.shown
+
+
+@requirement("terminal:rows")
+def test_rows_that_were_not_on_the_screen_are_not_approved_by_a_single_letter(cli: Cli) -> None:
+    execution, shown = _ask_rows(cli, 45, "y", "y", "+", "-", "y", "all")
+    assert execution.status == "completed" and len(cli.ledger) == 45
+    first, _, rest = shown.partition("Rows 1 to 20 of 45, page 1 of 3")
+    assert "row 21" not in first and "Rows 21-45 were not on the screen" in rest
+    assert "Rows 21 to 40 of 45, page 2 of 3" in rest and "Rows 41-45 were not on the screen" in rest
+
+
+@requirement("terminal:rows")
+def test_a_row_is_edited_field_by_field_and_enter_keeps_a_value(cli: Cli) -> None:
+    execution, shown = _ask_rows(cli, 2, "e", "7", "e", "1", "", "by hand", "e", "2", "[1", "s", "0", "y")
+    assert execution.status == "completed" and cli.ledger == ["erase [0] by hand", "erase [1] none"]
+    assert 'Row 1 would run with {"ids": [0], "note": "by hand"}' in shown and "That is not valid JSON" in shown
+    assert "Name one row from 1 to 2" in shown and "Name rows from 1 to 2" in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "status", "result"),
+    [
+        (("what?", "y", "{", "y", "[1]"), "completed", [1]),
+        (("",), "suspended", None),
+    ],
+)
+def test_a_call_with_an_unknown_outcome_asks_what_happened(
+    cli: Cli, typed: tuple[str, ...], status: str, result: JsonValue
+) -> None:
+    execution = run(cli, TypedTerminal(*typed), step("lost", "lost"))
+    assert execution.status == status
+    assert execution.steps["lost"].result == result
+
+
+def test_approving_again_continues_an_execution_that_was_interrupted_after_its_approval(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(CONFIRM, ERASE, step("hang", "hang"))
+    thread_id = str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
+
+    async def approve_and_stop() -> None:
+        async with planwarden.Warden(cli.home) as warden:
+            end_at_once(warden)
+            await warden.resume_execution(thread_id, suspension_id, Decision(approved=True), wait_seconds=0)
+            await wait_until((cli.home / "started").exists)
+
+    asyncio.run(approve_and_stop())
+    assert cli.main("show", thread_id, "--json").json["status"] == "running"
+    result = cli.main("approve", suspension_id, "--json")
+    assert (result.code, result.json["status"]) == (0, "completed")
+    assert "It was approved before" in result.err
+    assert cli.ledger == ["erase [1, 2] none"]
+    again = cli.main("approve", suspension_id, "--json")
+    assert (again.code, again.json) == (0, result.json)
+
+
+def test_a_step_for_the_calling_model_waits_for_the_model(cli: Cli) -> None:
+    async def ask() -> str:
+        plan: dict[str, JsonValue] = {"todoList": [CONFIRM, ERASE, {"id": "think", "description": "think about it"}]}
+        async with planwarden.Warden(cli.home) as warden:
+            return (await warden.execute_plan(plan)).suspensions[0].suspension_id
+
+    terminal = TypedTerminal("y")
+    session = CliSession(CliContext.load(cli.home, None), terminal)
+    execution = approve(session, asyncio.run(ask())).execution
+    session.draw_outcome(execution)
+    assert exit_code(execution) == 3
+    assert "a model has to answer" in terminal.shown and "--model scripted:FILE" in terminal.shown
+    assert cli.ledger == ["erase [1, 2] none"]
+
+
+def test_a_long_wait_is_left_to_a_server(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(CONFIRM, ERASE, step("pause", "wait", {"seconds": 7_200}))
+    terminal = TypedTerminal("y")
+    session = CliSession(CliContext.load(cli.home, None), terminal, patience_s=60)
+    execution = approve(session, suspension_id).execution
+    session.draw_outcome(execution)
+    assert (execution.status, exit_code(execution)) == ("suspended", 3)
+    assert "waits until" in terminal.shown and "planwarden serve" in terminal.shown
+
+
+@requirement("plan:review")
+def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli) -> None:
+    edited = json.dumps({"todoList": [step("find", "find", {"topic": "new"})]})
+    terminal = TypedTerminal("e", edited, "c", "y")
+    session = CliSession(CliContext.load(cli.home, None), terminal)
+    steps: list[JsonValue] = [step("find", "find", {"topic": "old"}), ERASE]
+    execution = run_plan(session, GivenPlan({"todoList": steps}), options={"review": "person"})
+    session.draw_outcome(execution)
+    shown = terminal.shown
+    assert execution.status == "completed" and cli.ledger == ["find new"]
+    assert "It would run as:" in shown and "approved without covering calls" in shown
+
+
+class RecordedStream(io.TextIOWrapper):
+    """A stream with an encoding, which keeps what was written."""
+
+    def __init__(self, encoding: str) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding=encoding, errors="replace", newline="")
+
+    def getvalue(self) -> str:
+        self.flush()
+        return self._bytes.getvalue().decode(self.encoding)
+
+
+
+
+def ran(document: dict[str, JsonValue], script: Sequence[JsonValue] | None = None) -> ExecutionState:
+    """Runs a plan until it ends or waits, and returns its state."""
+
+    async def work() -> ExecutionState:
+        async with warden(Ledger(), script=script) as w:
+            execution = await w.execute_plan(document)
+            return await w.service.engine.find(execution.execution_id)
+
+    return asyncio.run(work())
+
+
+def test_an_advisory_step_without_calls_is_not_shown_as_proven() -> None:
+    execution = ran(plan(model_step("a", "note", toolValidationMode="advisory")), [says("I wrote it.")])
+    _, *lines = [line.text for line in step_lines(execution, execution.steps["a"])]
+    assert lines == ['the model only wrote: "I wrote it."', "advisory: went on without note"]
+
+
+def test_values_are_summarized_and_ages_use_the_largest_unit_that_fits() -> None:
+    values: tuple[tuple[JsonValue, str], ...] = (
+        (None, "null"),
+        ("a\nb\u202e", '"a\\nb\\u202e"'),
+        ([1, 2], "[1, 2]"),
+        (list(range(100)), "100 items"),
+        ({"a": 1, "b": {"c": list(range(50))}}, "a: 1, b: {…}"),
+        ({}, "{}"),
+        ({"$from": "find", "pointer": "/x"}, "from find"),
+        ("x" * 1_000, '"' + "x" * 98 + "…"),
+    )
+    assert [value_summary(value) for value, _ in values] == [shown for _, shown in values]
+    ages = {59: "less than a minute ago", 60: "1 minute ago", 7_200: "2 hours ago", 90 * 86_400: "90 days ago"}
+    assert {seconds: format_age(seconds) for seconds in ages} == ages
+
+
+def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii() -> None:
+    paper = RecordedStream("ascii")
+    Terminal(paper).say(TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1))
+    Terminal(paper, io.StringIO("y\n")).ask("Approve? [y · n] ")
+    assert paper.getvalue() == "+ done -> well | yes...\n    indented\nApprove? [y | n] "
+    terminal = Terminal(paper, io.StringIO("y\n"))
+    assert not terminal.can_ask
+    terminal.keyboard.close()
+    assert not terminal.can_ask
+
+
+def test_plain_lines_appear_once_per_step() -> None:
+    paper = RecordedStream("utf-8")
+    terminal = Terminal(paper)
+    execution = ran(plan(tool_step("a", "find", {"topic": "t"}), confirm("b")))
+    for _ in range(3):
+        with terminal.live() as update:
+            update(execution)
+            update(execution)
+    assert paper.getvalue().count("✓ a") == 1
+    assert paper.getvalue().count("? b") == 1
+
+
+FLAT: JsonValue = {"size": {"type": "number"}, "note": {"type": "string", "maxLength": 3}}
+NEEDED: JsonValue = {"a": {"type": "integer"}}
+REFERRING: JsonValue = {"a": {"$ref": "#/$defs/x", "type": "string"}}
+FORMS: list[tuple[dict[str, JsonValue], tuple[str, ...], JsonValue, str]] = [
+    (
+        {"minProperties": 1, "properties": FLAT},
+        ("", "", "1.5", "much too long", "abc"),
+        {"size": 1.5, "note": "abc"},
+        "longer than 3",
+    ),
+    ({"required": ["a"], "properties": NEEDED}, ("", "7"), {"a": 7}, "this field is needed"),
+    ({"properties": NEEDED}, (), None, ""),
+    *(
+        (not_flat, ('{"b": [1]}',), {"b": [1]}, "")
+        for not_flat in (
+            {},
+            {"properties": {"a": {"type": "array"}}},
+            {"properties": REFERRING, "$defs": {"x": {}}},
+            {"properties": {"a": {"type": ["string", "null"]}}},
+            {"properties": {"a": True}},
+        )
+    ),
 ]
 
-CHOICE = "Enter leaves it open]"
-CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
-FIND = step("find", "find", {"topic": "old"})
 
-Open = Callable[..., PtyTerminal]
+@pytest.mark.parametrize(("form", "typed", "content", "said"), FORMS)
+def test_a_form_is_asked_again_until_it_fits_and_answered_in_json_where_it_is_not_flat(
+    form: dict[str, JsonValue],
+    typed: tuple[str, ...],
+    content: JsonValue,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.delenv("VISUAL", raising=False)
+    terminal = TypedTerminal(*typed)
+    assert fill_in(terminal, {"type": "object", **form}) == content and said in terminal.shown
+
+
+def test_a_result_can_be_typed_as_json_or_as_text() -> None:
+    expected: dict[str, tuple[bool, JsonValue]] = {
+        "": (True, None),
+        "5": (True, 5),
+        '{"a": [true]}': (True, {"a": [True]}),
+        "just words": (True, "just words"),
+        '{"a": ': (False, None),
+        "NaN": (False, None),
+    }
+    assert {typed: ask_for_json(TypedTerminal(typed), "result: ") for typed in expected} == expected
+
+
+SEQUENCE = re.compile(r"\x1b\[\??[0-9;]*[a-zA-Z]")
+LETTERS = st.text(st.sampled_from("ab -\n日本́👍[]/x"), max_size=60)
+STYLES: list[Style] = ["plain", "bold", "good"]
+
+
+class TerminalStream(RecordedStream):
+    """What a terminal shows."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+MakeTerminal = Callable[..., tuple[Terminal, TerminalStream]]
 
 
 @pytest.fixture
-def terminal(cli: Cli) -> Generator[Open]:
-    opened: list[PtyTerminal] = []
+def make_terminal(monkeypatch: pytest.MonkeyPatch) -> MakeTerminal:
+    """Makes terminals of 24 columns."""
+    monkeypatch.setenv("COLUMNS", "24")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
 
-    def start(*words: str, env: dict[str, str] | None = None, columns: int = 110) -> PtyTerminal:
-        opened.append(start_on_terminal(cli, *words, env=env, columns=columns))
-        return opened[-1]
+    def make(encoding: str = "utf-8") -> tuple[Terminal, TerminalStream]:
+        paper = TerminalStream(encoding)
+        return Terminal(paper), paper
 
-    yield start
-    for one in opened:
-        one.close()
-
-
-def decisions(cli: Cli, thread_id: str) -> list[JsonValue]:
-    """Returns what the log records about each decision."""
-    shown = cli.main("show", thread_id, "--observations", "0", "--json").json
-    return [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
+    return make
 
 
-def thread_of(cli: Cli) -> str:
-    return str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
+def rows_of(line: TerminalLine, cells: int) -> list[Text]:
+    """Returns the rows of the line on a terminal of so many columns."""
+    console = Console(file=io.StringIO(), width=cells, force_terminal=True, theme=THEME)
+    return [row for row in line.__rich_console__(console, console.options) if isinstance(row, Text)]
 
 
-def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(FIND, CONFIRM, ERASE)
-    thread_id = thread_of(cli)
-    person = terminal("approve", suspension_id)
-    for expected in (
-        "Tool: displayConfirmation",
-        "The same decision also covers 1 call(s):",
-        "ids = [1, 2]",
-        "Risk: dangerous",
-        "Needs: a person",
-        "The plan says:",
-        "Erase them?",
-        CHOICE,
-    ):
-        person.expect(expected)
-    person.type("y")
-    assert person.finish() == 0
-    assert "approved by" in person.text and "3 of 3 steps completed" in person.text
-    assert cli.ledger == ["find old", "erase [1, 2] none"]
-    [decided] = decisions(cli, thread_id)
-    assert isinstance(decided, dict)
-    assert (decided["assurance"], decided["channel"]) == ("human", "terminal")
+@requirement("display:invisible")
+@given(st.lists(st.tuples(LETTERS, st.sampled_from(STYLES)), max_size=4), st.integers(2, 30))
+def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple[str, Style]], cells: int) -> None:
+    rows = rows_of(TerminalLine(tuple(spans)), cells)
+    shown: list[tuple[str, object]] = []
+    for row in rows:
+        assert cell_len(row.plain) <= cells
+        for place, letter in enumerate(row.plain):
+            styles = [span.style for span in row.spans if span.start <= place < span.end]
+            shown += [] if letter.isspace() else [(letter, styles[-1])]
+    assert shown == [(letter, style) for text, style in spans for letter in text if not letter.isspace()]
+    assert len(rows) >= sum(text.count("\n") for text, _ in spans) + 1
 
 
-@requirement("yes:worth")
-def test_yes_at_a_terminal_is_the_persons_who_typed_the_command(cli: Cli, terminal: Open) -> None:
-    person = terminal("call", "erase", "--arg", "ids=[1]", "--yes")
-    assert person.finish() == 0 and cli.ledger == ["erase [1] none"]
-    assert "(human, terminal --yes)" in person.text
+def test_a_terminal_without_unicode_gets_frames_and_signs_that_it_has(
+    make_terminal: MakeTerminal,
+) -> None:
+    terminal, paper = make_terminal("ascii")
+    terminal.panel("Confirm", [TerminalLine(("a → b…",), "done")], "warn")
+    assert SEQUENCE.sub("", paper.getvalue()).splitlines() == [
+        "+- Confirm ------------+",
+        "|  + a -> b...         |",
+        "+----------------------+",
+    ]
 
 
-def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, terminal: Open) -> None:
-    slow = step("a", "wait", {"seconds": 1})
-    person = terminal("run", cli.write("plan.json", {"todoList": [slow, ERASE]}))
-    person.expect("waits for a time")
-    os.write(person.descriptor, b"y\ny")
-    person.expect("What was typed before this question could be read was dropped.")
-    person.expect(CHOICE)
-    person.type("n")
-    person.expect("Why not?")
-    assert person.text.count("was dropped") == 1
-    person.type("")
-    assert person.finish() == 1 and cli.ledger == []
+def show(terminal: Terminal, execution: ExecutionState) -> None:
+    with terminal.live() as update:
+        update(execution)
+        print("a tool prints this")
+        update(execution, "an answer")
+        update(execution)
 
 
-def test_json_goes_to_standard_output_and_the_question_to_standard_error(cli: Cli) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    path = cli.home / "out.json"
-    words = " ".join(command_line("--home", str(cli.home), "approve", suspension_id, "--json"))
-    person = start_in_shell(cli, f"{words} > {path}")
-    person.expect("Tool: erase")
-    person.expect(CHOICE)
-    person.type("y")
-    assert person.finish() == 0
-    person.close()
-    assert json.loads(path.read_text())["status"] == "completed"
-
-
-def test_no_color_turns_colours_off_and_a_dumb_terminal_gets_plain_lines(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    coloured, plain, dumb = (
-        terminal("approve", suspension_id),
-        terminal("approve", suspension_id, env={"NO_COLOR": "1"}),
-        terminal("approve", suspension_id, env={"TERM": "dumb"}),
-    )
-    for person in (coloured, plain, dumb):
-        person.expect(CHOICE)
-        person.type("")
-        assert person.finish() == 3
-    assert "\x1b[31m" in coloured.seen
-    assert "\x1b[31m" not in plain.seen
-    assert "\x1b" not in dumb.seen
-
-
-def test_a_process_killed_while_its_question_waits_loses_nothing(cli: Cli, terminal: Open) -> None:
-    path = cli.write("plan.json", {"todoList": [FIND, CONFIRM, ERASE]})
-    first = terminal("run", path)
-    first.expect(CHOICE)
-    first.process.send_signal(signal.SIGKILL)
-    assert first.finish() == -signal.SIGKILL
-    [question] = cli.main("list", "--json").json["suspensions"]
-    second = terminal("approve", str(question["suspensionId"]))
-    second.expect(CHOICE)
-    second.type("y")
-    assert second.finish() == 0
-    assert cli.ledger == ["find old", "erase [1, 2] none"]
-
-
-def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    person = terminal("approve", suspension_id)
-    person.expect(CHOICE)
-    person.process.send_signal(signal.SIGINT)
-    assert person.finish() == 130
-    assert "Traceback" not in person.text
-    assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
-
-
-def test_an_interrupted_run_exits_quietly_and_another_process_continues_it(cli: Cli) -> None:
-    os.mkfifo(cli.home / "started")
-    path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
-    with subprocess.Popen(
-        command_line("--home", str(cli.home), "run", path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=clean_environment(),
-    ) as process:
-        assert (cli.home / "started").read_text() == "running"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "")
-
-    async def take_over() -> str:
-        async with planwarden.Warden(cli.home) as warden:
-            [header] = await warden.service.engine.store.executions(None, 1)
-            execution = await warden.service.engine.find(header.execution_id)
-            with anyio.fail_after(60):
-                while execution.status not in FINISHED:
-                    execution = await warden.service.engine.wait_for_change(execution)
-            return execution.status
-
-    assert asyncio.run(take_over()) == "completed"
-    assert cli.ledger == ["find old"]
-
-
-def test_a_person_can_answer_a_question_of_an_execution_that_another_process_runs(cli: Cli) -> None:
-    plan: JsonValue = {
-        "todoList": [
-            step("hold", "hold", dependencies=[]),
-            {**ERASE, "dependencies": []},
-            {**FIND, "dependencies": ["hold"]},
-        ]
-    }
-    tools = cli.home / "tools.py"
-    tools.write_text(
-        tools.read_text()
-        + "\nfree = anyio.Event()\n"
-        + "\n@planwarden.tool(risk='read')\nasync def hold() -> str:\n    await free.wait()\n    return 'held'\n"
-    )
-
-    async def own() -> tuple[int, str]:
-        async with planwarden.Warden(cli.home) as warden:
-            view = await warden.execute_plan(plan, wait_seconds=0)
-            execution = await warden.service.engine.find(view.execution_id)
-            store = warden.service.engine.store
-            with anyio.fail_after(60):
-                while not (page := await store.suspensions()).rows:
-                    execution = await warden.service.engine.wait_for_change(execution)
-                [row] = page.rows
-                words = command_line("--home", str(cli.home), "reject", row.suspension_id)
-                async with await anyio.open_process(
-                    words, stdin=subprocess.DEVNULL, stderr=None, env=clean_environment()
-                ) as process:
-                    assert process.stdout is not None
-                    result = BufferedByteReceiveStream(process.stdout)
-                    first = await result.receive_until(b"\n", 1_000)
-                    sys.modules["planwarden_tools_tools"].free.set()
-                    rest = b"".join([part async for part in result])
-                    return await process.wait(), (first + b"\n" + rest).decode()
-
-    code, out = asyncio.run(own())
-    assert code == 0
-    assert out.startswith("Another planwarden process runs this execution; watching it.")
-    assert 'hold() → "held"' in out and "⊘ erase" in out
-    assert cli.ledger == ["find old"]
-
-
-def test_an_execution_with_unknown_tools_is_not_continued_here(cli: Cli, terminal: Open) -> None:
-    @planwarden.tool(name="elsewhere")
-    async def elsewhere() -> str:
-        """Exists only in a program."""
-        return "there"
-
-    async def ask() -> str:
-        async with planwarden.Warden(cli.home, tools=[elsewhere]) as warden:
-            execution = await warden.execute_plan({"todoList": [step("a", "elsewhere")]})
-            return execution.suspensions[0].suspension_id
-
-    person = terminal("approve", asyncio.run(ask()))
-    assert person.finish() == 2
-    assert "'elsewhere'" in person.text and CHOICE not in person.text
-
-
-def start_in_shell(cli: Cli, line: str) -> PtyTerminal:
-    """Starts a shell command on a new terminal."""
-    import pty
-
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", line],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=clean_environment({"TERM": "xterm-256color"}),
-        start_new_session=True,
-    )
-    os.close(theirs)
-    return PtyTerminal(process, ours)
+def test_the_last_state_of_a_run_stays_on_the_screen(
+    make_terminal: MakeTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, paper = make_terminal()
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    execution = ran(plan(tool_step("a", "find", {"topic": "t"})))
+    show(terminal, execution)
+    text = paper.getvalue()
+    assert "a tool prints this" in text
+    shown = '✓ a  use find find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"'
+    assert SEQUENCE.sub("", text.rpartition("\x1b[2K")[2]).split() == shown.split(), "what changes is cleared first"
+    show(terminal, execution)
+    assert paper.getvalue().count("✓") == text.count("✓"), "what is settled is not drawn again"
