@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from planwarden.agent.core import events as ev
 from planwarden.server.api.stalls import FILE
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.server.cli.support import ERASE, Cli, run_in_process, step
+from tests.server.cli.support import ERASE, Cli, needs_terminal, run_in_process, step
 from tests.server.cli.test_downstream import server, servers
 from tests.storage.suite import Scribe
 
-posix_only = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
 MODE = "others can read {home}/planwarden.db (mode 0644): chmod 600 {home}/planwarden.db"
 
 
@@ -52,6 +50,11 @@ def open_database(home: Path) -> None:
     (home / "planwarden.db").chmod(0o644)
 
 
+def open_home(home: Path) -> None:
+    (home / "planwarden.db").unlink()
+    home.chmod(0o755)
+
+
 FAULTS = [
     pytest.param(writing("planwarden.toml", "[tools\n"), {"settings": "broken", "store": "ok"}, "Broken: settings."),
     pytest.param(writing("tools.py", "raise RuntimeError('no')\n"), {"tools": "broken"}, "RuntimeError: no"),
@@ -74,7 +77,8 @@ FAULTS = [
         {"stalls": "warning"},
         "stood still 2 time(s), at most 3.50 s",
     ),
-    pytest.param(open_database, {"privacy": "broken"}, MODE, marks=posix_only),
+    pytest.param(open_database, {"privacy": "broken"}, MODE, marks=needs_terminal),
+    pytest.param(open_home, {"privacy": "warning"}, "chmod 700 {home}", marks=needs_terminal),
 ]
 
 
@@ -103,14 +107,6 @@ def test_a_healthy_home_is_healthy(cli: Cli) -> None:
     assert "Everything that planwarden needs is there." in result.out
 
 
-@posix_only
-def test_an_empty_folder_that_others_can_read_is_a_warning(cli: Cli) -> None:
-    cli.home.chmod(0o755)
-    report = cli.main("doctor", "--json")
-    assert (report.code, statuses_of(report.json)["privacy"]) == (0, "warning")
-    assert f"chmod 700 {cli.home}" in cli.main("doctor").out
-
-
 def test_a_wrong_model_and_a_wrong_search_service_are_broken(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANWARDEN_SEARCH", "nowhere")
     report = cli.main("--model", "scripted:missing.json", "doctor", "--json")
@@ -128,19 +124,13 @@ def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(
         result = Cli(place, cli.capture).main(*words)
         assert result.code == 1 and "Broken: home." in result.out
         assert f"planwarden --home {place} init" in result.out and not place.exists()
+    result = Cli(Path(config), cli.capture).main("doctor")
+    assert result.code == 1 and f"{config} is not a folder" in result.out
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     default = run_in_process(cli.capture, "doctor")
     assert default.code == 0 and "`planwarden init` makes it" in default.out and not (tmp_path / "data").exists()
     monkeypatch.setenv("PLANWARDEN_HOME", str(place))
     assert run_in_process(cli.capture, "doctor").code == 1
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="one folder is one that nobody can write to on Linux")
-def test_a_home_that_is_a_file_or_cannot_be_written_to_is_broken(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for place, said in ((tmp_path / "file", "is not a folder"), (Path("/proc/self"), "cannot be written to: ")):
-        report = Cli(place, cli.capture).main("doctor")
-        assert report.code == 1 and f"{place} {said}" in report.out and "Broken: home" in report.out
 
 
 def test_what_depends_on_broken_settings_is_not_checked(cli: Cli) -> None:
@@ -159,9 +149,7 @@ def test_servers_that_ask_for_every_call_are_named_with_how_to_trust_them(cli: C
     assert before.code == 0 and before.out.count("asks a person before every call") == 2
     assert command in before.out and "trust asks" not in before.out
     assert cli.main("trust", "d", "--yes").code == 0
-    after = cli.main("doctor")
-    assert after.out.count("asks a person before every call") == 1 and command not in after.out
-    assert "calls of 2 ask a person" in after.out
+    assert "calls of 2 ask a person" in cli.main("doctor").out
 
 
 async def _write_unproven(path: Path) -> None:
@@ -181,14 +169,8 @@ def test_replay_checks_every_log_and_names_the_first_event_that_does_not_replay(
     whole = cli.main("doctor", "--replay", "--all")
     assert whole.code == 0 and "2 execution(s) replay under" in whole.out
     assert "1 unfinished execution(s) replay under" in cli.main("doctor", "--replay").out
-    assert "replay" not in statuses_of(cli.main("doctor", "--json").json)
     asyncio.run(_write_unproven(cli.home / "planwarden.db"))
     broken = cli.main("doctor", "--replay")
     assert broken.code == 1 and "Broken: replay." in broken.out
     assert "1 of 2 unfinished execution(s) do not replay: execution unproven from event 4 (StepCompleted)" in broken.out
-    [check] = [row for row in cli.main("doctor", "--replay", "--json").json["checks"] if row["name"] == "replay"]
-    [fault] = check["facts"]["faults"]
-    assert [fault[key] for key in ("executionId", "threadId", "sequence", "event")] == [
-        *("unproven", "t9", 4, "StepCompleted")
-    ]
     assert cli.main("doctor", "--all").code == 2

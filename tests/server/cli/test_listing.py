@@ -16,8 +16,6 @@ from tests.server.cli.support import ASK_FORM, ERASE, Cli, CommandResult, run_in
 FIND = step("find", "find", {"topic": "x"})
 
 
-
-
 def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> None:
     first, second = cli.run_to_question(ERASE), cli.run_to_question(ASK_FORM)
 
@@ -34,9 +32,6 @@ def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> No
     rest = cli.main("list", "--limit", "1", "--cursor", only["nextCursor"], "--json").json
     assert [asked["suspensionId"] for asked in only["suspensions"] + rest["suspensions"]] == [first, second]
     assert f"--cursor {only['nextCursor']}" in cli.main("list", "--limit", "1").out
-
-
-def test_list_shows_the_calls_of_a_question_and_the_plan_that_makes_them(cli: Cli) -> None:
     loop = step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
     asked = cli.run_to_question(FIND, loop)
     thread_id = cli.newest_thread
@@ -61,8 +56,6 @@ def test_executions_are_listed_with_state_progress_and_title_and_the_next_page_i
     assert "newest executions" in recent and "waits for a person" in recent
     for words, count in (
         (("--search", "x"), 0),
-        (("--search", "GO"), 0),
-        (("--state", "completed"), 1),
         (("--state", "waiting"), 1),
         (("--tool", "erase"), 1),
         (("--tool", "erase", "--state", "done"), 0),
@@ -72,7 +65,6 @@ def test_executions_are_listed_with_state_progress_and_title_and_the_next_page_i
         assert len(cli.main("list", *words, "--json").json["executions"]) == count
         assert ("No execution fits." in cli.main("list", *words).out) == (count == 0)
     page = cli.main("list", "--executions", "--limit", "1", "--json").json
-    assert f"--cursor {page['nextCursor']}" in cli.main("list", "--executions", "--limit", "1").out
     rest = cli.main("list", "--executions", "--limit", "1", "--cursor", page["nextCursor"], "--json").json
     assert rest["nextCursor"] is None and rest["executions"] == listed[1:]
 
@@ -86,25 +78,23 @@ def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:
     assert not (cli.home / "planwarden.db").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(("list",), ("show",), ("tools",), ("plans",), ("schedule", "list"), ("approve", "x"), ("inbox",)),
-        *(("run", "remind"), ("check", "plan.json"), ("call", "now"), ("token", "add", "ci"), ("worker",)),
-    ],
-)
 def test_a_named_home_that_is_not_there_is_said_and_not_made(
-    cli: Cli, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli.capture is not None
     place = tmp_path / "typo"
     sentence = f"there is no folder {place}; `planwarden --home {place} init` makes it"
-    refused = Cli(place, cli.capture).main(*words)
-    assert (refused.code, refused.out) == (2, "") and sentence in refused.err
+    commands = (
+        *(("list",), ("show",), ("tools",), ("plans",), ("schedule", "list"), ("approve", "x"), ("inbox",)),
+        *(("run", "remind"), ("check", "plan.json"), ("call", "now"), ("token", "add", "ci"), ("worker",)),
+    )
+    for words in commands:
+        refused = Cli(place, cli.capture).main(*words)
+        assert (refused.code, refused.out) == (2, "") and sentence in refused.err and not place.exists(), words
     monkeypatch.setenv("PLANWARDEN_HOME", str(place))
-    assert sentence in run_in_process(cli.capture, *words).err and not place.exists()
+    assert sentence in run_in_process(cli.capture, "list").err
     place.write_text("")
-    assert f"{place} is not a folder" in run_in_process(cli.capture, *words).err
+    assert f"{place} is not a folder" in run_in_process(cli.capture, "list").err
 
 
 def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
@@ -123,6 +113,10 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
     for expected in ("✓ find", "? erase", "Tool: erase", "ids = [1, 2]", "Risk: dangerous", suspension_id):
         assert expected in shown
     assert "TOOL_RETURNED" in shown
+    for word, wrong_id, kind in (("show", suspension_id, "a question"), ("reject", thread_id, "a thread")):
+        result = cli.main(word, wrong_id)
+        assert result.code == 2 and f"is the id of {kind}" in result.err
+        assert f"`planwarden --home {cli.home} show {thread_id[:8]}`" in result.err
     cli.run_to_question(ERASE)
     assert cli.newest_thread != thread_id
 
@@ -138,15 +132,6 @@ def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
     assert all(name in result.err for name in asked if name[0] == digit)
 
 
-def test_an_id_of_another_kind_is_told_which_kind_it_is_with_the_command_that_takes_it(cli: Cli) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    thread_id = cli.newest_thread
-    for word, wrong_id, kind in (("show", suspension_id, "a question"), ("reject", thread_id, "a thread")):
-        result = cli.main(word, wrong_id)
-        assert result.code == 2 and f"is the id of {kind}" in result.err
-        assert f"`planwarden --home {cli.home} show {thread_id[:8]}`" in result.err
-
-
 @requirement("show:at")
 def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
     suspension_id = cli.run_to_question(FIND, ERASE)
@@ -160,8 +145,7 @@ def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
     for number, shown in enumerate(seen, 1):
         assert all(entry["sequence"] <= number for entry in shown.get("observations", ()))
         assert "This is the past" in shown["nextAction"] and "approve" not in str(shown["suspensions"])
-    differing = {key for key, value in seen[-1].items() if now.get(key) != value}
-    assert differing == {"at", "nextAction"}
+    assert {key for key, value in seen[-1].items() if now.get(key) != value} == {"at", "nextAction"}
     place = statuses.index("suspended") + 1
     result = cli.main("show", "--at", f"{place}")
     assert f"as it was after event {place} of {count}" in result.out and "? erase" in result.out
@@ -232,19 +216,18 @@ def test_what_waits_is_shown_while_the_tools_are_broken_and_a_command_that_needs
         assert SAYS in cli.main(word).out + cli.main(word).err
 
 
-def test_a_command_that_shows_what_a_broken_tool_says_of_itself_tells(cli: Cli) -> None:
+def test_what_waits_is_shown_while_the_model_is_not_usable_and_without_what_a_broken_tool_says_of_itself(
+    cli: Cli,
+) -> None:
     cli.run_to_question(ERASE)
+    thread_id, settings = cli.newest_thread, cli.home / "planwarden.toml"
     assert 'says of it: "Delete records."' in cli.main("show").out
-    before = [look(cli, words) for words in ("list", "show --json")]
-    break_tools(cli)
-    refused = cli.main("show")
-    assert (refused.code, SAYS in refused.err, refused.out) == (2, True, "")
-    assert [look(cli, words) for words in ("list", "show --json")] == before
-
-
-def test_what_waits_is_shown_while_the_model_is_not_usable(cli: Cli) -> None:
     cli.run_to_question(CLOSE)
-    settings = cli.home / "planwarden.toml"
-    settings.write_text('model = "gpt-9"\n' + settings.read_text())
+    usable = settings.read_text()
+    settings.write_text('model = "gpt-9"\n' + usable)
     assert cli.main("list").code == cli.main("show").code == 0
     assert "unknown model 'gpt-9'" in cli.main("tools").err
+    settings.write_text(usable)
+    break_tools(cli)
+    refused = cli.main("show", thread_id)
+    assert (refused.code, SAYS in refused.err, refused.out) == (2, True, "") and cli.main("list").code == 0

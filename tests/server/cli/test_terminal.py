@@ -232,8 +232,6 @@ class RecordedStream(io.TextIOWrapper):
         return self._bytes.getvalue().decode(self.encoding)
 
 
-
-
 def ran(document: dict[str, JsonValue], script: Sequence[JsonValue] | None = None) -> ExecutionState:
     """Runs a plan until it ends or waits, and returns its state."""
 
@@ -388,18 +386,6 @@ def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple
             shown += [] if letter.isspace() else [(letter, styles[-1])]
     assert shown == [(letter, style) for text, style in spans for letter in text if not letter.isspace()]
     assert len(rows) >= sum(text.count("\n") for text, _ in spans) + 1
-
-
-def test_a_terminal_without_unicode_gets_frames_and_signs_that_it_has(
-    make_terminal: MakeTerminal,
-) -> None:
-    terminal, paper = make_terminal("ascii")
-    terminal.panel("Confirm", [TerminalLine(("a → b…",), "done")], "warn")
-    assert SEQUENCE.sub("", paper.getvalue()).splitlines() == [
-        "+- Confirm ------------+",
-        "|  + a -> b...         |",
-        "+----------------------+",
-    ]
 
 
 def show(terminal: Terminal, execution: ExecutionState) -> None:

@@ -1,4 +1,4 @@
-"""`grant` for a step of a saved plan and `once`: what a person allows ahead of time or frees, and who may not."""
+"""What is decided ahead of time: `rules`, `grant` for calls and steps of saved plans, and `once`."""
 
 import json
 from typing import Any
@@ -6,8 +6,116 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from tests.requirements import requirement
+from tests.kit import requirement
 from tests.server.cli.support import Cli, Open, at_terminal, step
+
+TOOLS = '[tools]\npython = ["tools.py"]\n'
+RULES = """
+[[rules]]
+tool = "erase"
+when = { "ids/0" = { max = 9 } }
+then = "allow"
+budget = [{ count = 1, per = "day" }]
+because = "small ones"
+[[rules]]
+tool = "erase"
+when = { note = { domain = "example.com" } }
+then = "ask"
+[[rules]]
+tool = "erase"
+when = { "ids/0" = { min = 100 } }
+then = "deny"
+because = "those are kept"
+"""
+
+
+def write(cli: Cli, text: str) -> None:
+    (cli.home / "planwarden.toml").write_text(TOOLS + text)
+
+
+@requirement("rules:commands")
+def test_the_list_shows_each_rule_in_words_and_what_may_be_a_slip(cli: Cli) -> None:
+    more = (("eraze", "deny"), ("eras*", "deny"), ("erase", "ask"))
+    write(cli, RULES + "".join(f"[[rules]]\ntool = '{tool}'\nthen = '{then}'\n" for tool, then in more))
+    shown = cli.main("rules")
+    assert shown.code == 0
+    assert "  1  allow erase when ids/0 is at most 9, at most 1 calls per day (small ones)" in shown.out
+    found = cli.main("rules", "--json").json
+    assert [rule["then"] for rule in found["rules"]] == ["allow", "ask", "deny", "deny", "deny", "ask"]
+    assert found["notes"] == [
+        "rule 1: ids/0 has no lower end, so negative numbers match too; bind both ends with min and max",
+        "rule 4 names 'eraze', and there is no such tool (did you mean 'erase'?)",
+        "rule 6 never decides: rule 5 matches every call of eras* first",
+    ]
+    check = next(check for check in cli.main("doctor", "--json").json["checks"] if check["name"] == "rules")
+    assert (check["status"], check["facts"]["rules"], len(check["facts"]["notes"])) == ("warning", 6, 3)
+    write(cli, '[[rules]]\ntool="wipe"\nthen="allow"\n[[rules]]\ntool="requestInput"\nthen="allow"')
+    notes = " ".join(cli.main("rules", "--json").json["notes"])
+    assert "its risk is critical" in notes and "rules do not answer for people" in notes
+    write(cli, "")
+    assert "no rules" in cli.main("rules").out
+    write(cli, RULES.replace("domain", "domaine"))
+    report = cli.main("doctor")
+    says = "rule 2: when.'note' has the unknown key 'domaine' (did you mean 'domain'?)"
+    assert report.code == 1 and says in " ".join(report.out.split())
+    assert cli.main("rules").code == 2
+
+
+@requirement("rules:commands")
+def test_the_check_says_which_rule_decides_and_why_and_what_is_wrong_with_the_call(cli: Cli) -> None:
+    write(cli, RULES)
+    for ids, note, decision, because, verdicts in (
+        ("[5]", "x", "allow", "rule 1 decides; it takes 1 of 1, and asks when that much is not left", ["yes"]),
+        ("[50]", "http://example.com", "ask", "rule 2 decides", ["no", "yes"]),
+        ("[50]", "http://x.example", "ask", "no rule decides; the risk of the tool is dangerous", ["no", "no", "no"]),
+        ("[500]", "x", "ask", "rule 2 cannot be evaluated", ["no", "unknown"]),
+        ("[500]", "a@b.c", "deny", "rule 3 of the operator denies it: those are kept", ["no", "no", "yes"]),
+    ):
+        words = ("rules", "check", "erase", "--arg", f"ids={ids}", "--arg", f"note={note}")
+        found = cli.main(*words, "--json").json
+        assert (found["decision"], found["because"]) == (decision, because)
+        assert [rule["verdict"] for rule in found["rules"]] == verdicts
+        assert because in cli.main(*words).out and cli.ledger == []
+    write(cli, '[[rules]]\ntool="*/Bash"\nwhen={ command = { prefix = "ls " } }\nthen="allow"\n')
+    found = cli.main("rules", "check", "claude-code/Bash", "--json-args", '{"command": "ls -l"}', "--json").json
+    assert (found["decision"], found["problems"]) == ("allow", [])
+    wrong = cli.main("rules", "check", "erase", "--arg", "ids=7").out
+    assert "the call would fail:" in wrong
+    asks = cli.main("rules", "check", "requestInput", "--arg", "message=who?").out
+    assert "rules do not answer for people" in asks
+    assert cli.main("rules", "check", "erase", "--arg", "ids").code == 2
+
+
+@requirement("rules:commands")
+def test_the_replay_says_what_the_rules_would_have_done_with_the_calls_of_the_log(cli: Cli) -> None:
+    write(cli, "")
+    for ids in ("[1]", "[2]", "[200]"):
+        assert cli.main("call", "erase", "--arg", f"ids={ids}").code == 3
+    assert cli.main("call", "find", "--arg", "topic=x").code == 0
+    write(cli, RULES.replace('then = "ask"', 'then = "deny"') + '[[rules]]\ntool="find"\nthen="ask"')
+    found = cli.main("rules", "replay", "--json").json
+    assert (found["executions"], found["calls"], found["isWhole"], found["unreadable"]) == (4, 4, True, 0)
+    counts = {row["rule"]: (row["allow"], row["ask"], row["deny"], row["spent"]) for row in found["counts"]}
+    # The note of every call is "none", which is no address: rule 2 cannot be evaluated.
+    assert counts == {1: (1, 1, 0, 1), 2: (0, 1, 0, 0), 4: (0, 1, 0, 0)}
+    assert (found["askedLess"], found["askedMore"], found["denied"]) == (1, 1, 0)
+    assert {(change["was"], change["would"], change["rule"]) for change in found["changes"]} == {
+        ("ran", "ask", 4),
+        ("asked", "allow", 1),
+    }
+    shown = cli.main("rules", "replay", "--days", "1")
+    assert shown.code == 0 and "rule 1: 1 would run without a question, 1 would be asked about (1 because" in shown.out
+
+
+@requirement("rules:calls")
+def test_the_call_command_goes_by_the_rules_too(cli: Cli) -> None:
+    write(cli, RULES.replace('when = { note = { domain = "example.com" } }', 'when = { note = { prefix = "x" } }'))
+    passed = cli.main("call", "erase", "--arg", "ids=[1]")
+    denied = cli.main("call", "erase", "--arg", "ids=[100]")
+    assert passed.code == 0 and "(allowed by rule 1)" in passed.err + passed.out
+    assert denied.code == 1 and "rule 3 of the operator denies it: those are kept" in denied.err + denied.out
+    assert cli.ledger == ["erase [1] none"]
+
 
 ALLOW = ("grant", "add", "erase", "--plan", "weekly", "--step", "purge", "--uses-per-day", "9", "--for", "90d")
 FIND = step("find", "find", {"topic": "old"})
@@ -54,14 +162,11 @@ def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(c
     assert "stale: the plan changed" in cli.main("grant", "list").out
     [check] = [found for found in cli.main("doctor", "--json").json["checks"] if found["name"] == "grants"]
     assert check["status"] == "warning" and "is another version now, so new runs ask" in check["message"]
-    save(cli, FIND, PURGE)
-    [check] = [found for found in cli.main("doctor", "--json").json["checks"] if found["name"] == "grants"]
-    assert check["status"] == "ok" and "1 open, 1 of them for steps of saved plans" in check["message"]
     rows = [row["facts"] for row in cli.main("audit", "show", "--json").json["rows"] if row["kind"] == "grant_made"]
     assert [(row["plan"], row["step"], row["per"]) for row in rows] == [("weekly", "purge", "day")]
     assert cli.main("audit", "verify").code == 0
     assert cli.main("grant", "revoke", grant["grantId"]).code == 0
-    assert not [found for found in cli.main("doctor", "--json").json["checks"] if found["name"] == "grants"]
+    assert cli.main("grant", "list", "--open", "--json").json["grants"] == []
 
 
 @at_terminal
@@ -94,9 +199,8 @@ def test_what_cannot_be_allowed_is_refused_with_a_sentence(cli: Cli, terminal: O
 
 
 @requirement("grants:step")
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli) -> None:
+    for words, said in (
         (("--plan", "weekly", "--uses-per-day", "1"), "--plan and --step go together"),
         (("--step", "purge", "--uses", "1"), "--plan and --step go together"),
         (("--plan", "weekly", "--step", "purge", "--uses", "1"), "has --uses-per-day, and not --uses"),
@@ -104,11 +208,9 @@ def test_what_cannot_be_allowed_is_refused_with_a_sentence(cli: Cli, terminal: O
         (("--uses-per-day", "1"), "a grant has --uses"),
         ((), "a grant has --uses"),
         (("--plan", "weekly", "--step", "purge", "--uses-per-day", "1"), "is made by a person in a terminal"),
-    ],
-)
-def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli, words: tuple[str, ...], said: str) -> None:
-    refused = cli.main("grant", "add", "erase", "--for", "1h", *words)
-    assert refused.code != 0 and said in refused.err
+    ):
+        refused = cli.main("grant", "add", "erase", "--for", "1h", *words)
+        assert refused.code != 0 and said in refused.err
 
 
 @at_terminal
@@ -124,14 +226,12 @@ def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_te
         return cli.main("run", cli.write("plan.json", {"todoList": steps}), "--json").json
 
     first, refused = run(1), run(1, 2)
-    assert first["steps"][0]["actualToolCalls"][0]["once"] == {"/ids/0": 1, "/note": "7"}
     assert refused["error"]["code"] == "duplicate_effect" and cli.ledger == ["erase [1] 7"]
     assert 'once per ids/0 = 1, note = "7"' in cli.main("show", first["threadId"]).out
     shown = cli.main("show", refused["threadId"]).out
-    assert "duplicate_effect" in shown and """planwarden once forget erase --key ids/0=1 --key 'note="7"'""" in shown
+    assert """planwarden once forget erase --key ids/0=1 --key 'note="7"'""" in shown
     [key] = cli.main("once", "list", "--json").json["keys"]
     assert (key["toolName"], key["values"], key["callId"]) == ("erase", {"/ids/0": 1, "/note": "7"}, "purge:1")
-    assert key["executionId"] == first["executionId"]
     assert 'note = "7"' in cli.main("once", "list", "--tool", "erase").out
     assert "No call has a key." in cli.main("once", "list", "--tool", "find").out
 
@@ -143,7 +243,6 @@ def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_te
     assert terminal(*forget, "ids/0=1.0").play(*facts, "> ", "Nothing was forgotten.") == 1
     assert terminal(*forget, "/ids/0=1").play("Forget it? [", "> y", "The next call with this key happens.") == 0
     assert cli.main("retry", refused["threadId"]).code == 0 and cli.ledger == ["erase [1] 7", "erase [1, 2] 7"]
-    rows = [row for row in cli.main("audit", "show", "--json").json["rows"] if "once" in row["kind"]]
-    assert [row["kind"] for row in rows] == ["once_taken", "once_refused", "once_forgotten", "once_taken"]
-    assert (rows[2]["facts"]["tool"], rows[2]["facts"]["assurance"]) == ("erase", "human")
+    [row] = [row for row in cli.main("audit", "show", "--json").json["rows"] if row["kind"] == "once_forgotten"]
+    assert (row["facts"]["tool"], row["facts"]["assurance"]) == ("erase", "human")
     assert cli.main("audit", "verify").code == 0
