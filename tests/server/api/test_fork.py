@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
@@ -73,22 +72,6 @@ async def test_a_step_and_what_depends_on_it_runs_again_and_is_asked_again(back_
         assert again.status == "completed"
         assert (await made.service.audit.verify()).is_whole
     assert sorted(ledger.lines) == ["erase [1, 2, 3]"] * 2 + ["note aside"] + ["note kind"] * 2
-
-
-@requirement("retry:fork")
-async def test_only_the_first_question_names_all_and_a_later_one_its_own_step() -> None:
-    ledger = Ledger()
-    steps = plan(tool_step("a", "erase", {"ids": [1]}), tool_step("b", "erase", {"ids": [2]}))
-    async with warden(ledger) as made:
-        view = await made.execute_plan(steps)
-        for _ in range(2):
-            view = await decide(made, view)
-        forked = await made.retry(view.thread_id, from_step="a")
-        [first] = forked.suspensions
-        assert [s for s in first.found if "'a'" in s] and [s for s in first.found if "'b'" in s]
-        forked = await decide(made, first)
-        [second] = forked.suspensions
-        assert not [s for s in second.found if "'a'" in s] and [s for s in second.found if "'b'" in s]
 
 
 @requirement("retry:fork")
@@ -162,22 +145,6 @@ async def test_a_fork_asks_every_confirmation_again_that_stands_before_what_runs
     assert ledger.lines == ["note a", "note b"]
 
 
-@requirement("retry:fork")
-async def test_an_answer_in_a_form_is_kept_and_bound_again() -> None:
-    ledger = Ledger()
-    form: JsonValue = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
-    seat: JsonValue = {"$from": "ask", "pointer": "/content/seat"}
-    steps = plan(
-        tool_step("ask", "requestInput", {"message": "Which?", "form": form}), tool_step("b", "note", {"text": seat})
-    )
-    async with warden(ledger) as made:
-        asked = await made.execute_plan(steps)
-        decision = Decision(approved=True, content={"seat": "7A"})
-        done = await decide(made, asked, decision)
-        forked = await made.retry(done.thread_id, from_step="b")
-    assert forked.status == "completed" and ledger.lines == ["note 7A"] * 2
-
-
 @requirement("retry:fork", "retry:unknown")
 async def test_no_fork_runs_a_call_again_that_may_have_happened() -> None:
     ledger = Ledger()
@@ -244,17 +211,6 @@ async def test_a_step_that_is_kept_needs_its_tool_no_more_and_the_others_do() ->
         assert again.status == "failed" and statuses(again) == {"a": "completed", "b": "failed"}
         with pytest.raises(InvalidPlan, match="unknown tools: 'note'"):
             await made.retry(failed.thread_id, from_step="a")
-
-
-@requirement("retry:rest")
-async def test_a_log_that_does_not_prove_a_step_is_not_taken_at_its_word() -> None:
-    async with warden(Ledger()) as made:
-        failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "broken")))
-        state = await made.service.engine.find(failed.execution_id)
-    assert state.plan is not None
-    forged = replace(state.steps["a"], calls=())
-    taken = takeover.take_over(replace(state, steps={**state.steps, "a": forged}), state.plan, {}, None)
-    assert [step.step_id for step in taken.steps if step.is_completed] == []
 
 
 def loop(step_id: str, *calls: JsonValue, **extra: JsonValue) -> dict[str, JsonValue]:

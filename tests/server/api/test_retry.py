@@ -90,24 +90,6 @@ async def test_a_failed_execution_goes_on_with_the_rest_in_any_process(back_end:
 
 
 @requirement("retry:calls")
-async def test_succeeded_calls_of_a_step_that_failed_are_not_made_again() -> None:
-    shop = Shop()
-    named: list[JsonValue] = [
-        {"toolName": "note", "arguments": {"text": "a"}},
-        {"toolName": "mend", "arguments": {"text": "b"}},
-    ]
-    step: dict[str, JsonValue] = {"id": "both", "description": "both", "toolCalls": named}
-    async with shop.warden() as made:
-        failed = await made.execute_plan(plan(step))
-        shop.is_mended = True
-        done = await made.retry(failed.thread_id)
-    assert done.status == "completed" and shop.ledger.lines == ["note a", "mend b"]
-    [both] = done.steps
-    assert [call.taken_from for call in both.actual_tool_calls] == [failed.execution_id, None]
-    assert both.result == [{"written": "a"}, {"mended": "b"}] and both.taken_from is None
-
-
-@requirement("retry:calls")
 async def test_calls_of_a_model_are_kept_and_it_is_told_of_them() -> None:
     shop = Shop()
     script = [

@@ -1,6 +1,7 @@
-"""Starting once: a start sent again with its key finds what the first one started; the same for a bare question."""
+"""Starts: a key finds what it started, a saved plan runs as one version, and a start that cannot be is refused."""
 
-from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -9,14 +10,29 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, ThreadBusy
+from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, PlanChanged, ThreadBusy
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.requester import Requester
+from planwarden.server.views.encoding import to_json
 from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import Decision, Ledger, PausingTool, confirm, decide, plan, requirement, says, tool_step, warden
+from tests.kit import (
+    NO,
+    Decision,
+    Ledger,
+    PausingTool,
+    Settings,
+    confirm,
+    decide,
+    plan,
+    requirement,
+    says,
+    tool_step,
+    warden,
+)
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash, StoreCall, WatchedStore
 
 pytestmark = pytest.mark.anyio
-
 NOTE = plan(tool_step("a", "note", {"text": "once"}))
 ASK = plan(confirm("ask"))
 PLANNED: list[JsonValue] = [
@@ -26,28 +42,14 @@ PLANNED: list[JsonValue] = [
 
 
 @requirement("key:once")
-async def test_a_start_sent_again_with_its_key_is_answered_with_the_first_execution() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as made:
-        first = await made.execute_plan(NOTE, key="k")
-        again = await made.execute_plan(NOTE, key="k")
-        other = await made.execute_plan(NOTE, key="another")
-    assert again == first and first.status == "completed"
-    assert other.execution_id != first.execution_id
-    assert ledger.lines == ["note once"] * 2
-
-
-@requirement("key:once")
-@pytest.mark.parametrize("verb", ["run_goal", "create_plan"])
-async def test_a_goal_is_planned_once_for_a_key(verb: str) -> None:
+async def test_a_goal_is_planned_and_run_once_for_a_key() -> None:
     ledger = Ledger()
     async with warden(ledger, script=PLANNED) as made:
-        start: Callable[..., Awaitable[planwarden.Execution]] = getattr(made, verb)
-        first = await start("note it", key="k")
-        assert await start("note it", key="k") == first
+        first = await made.run_goal("note it", key="k")
+        assert await made.run_goal("note it", key="k") == first
         with pytest.raises(KeyConflict):
-            await start("note something else", key="k")
-    assert ledger.lines == (["note planned"] if verb == "run_goal" else [])
+            await made.run_goal("note something else", key="k")
+    assert ledger.lines == ["note planned"]
 
 
 @requirement("key:once")
@@ -95,22 +97,19 @@ async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
 
 
 @requirement("key:conflict")
-@pytest.mark.parametrize(
-    "other",
-    [
+async def test_a_key_with_another_goal_or_plan_is_refused_and_names_the_execution() -> None:
+    ledger = Ledger()
+    others: tuple[dict[str, Any], ...] = (
         {"plan": plan(tool_step("a", "note", {"text": "twice"}))},
         {"plan": NOTE, "goal": "another goal"},
         {"plan": {"todoList": []}},
-    ],
-)
-async def test_a_key_with_another_goal_or_plan_is_refused_and_names_the_execution(other: dict[str, Any]) -> None:
-    ledger = Ledger()
+    )
     async with warden(ledger) as made:
         first = await made.execute_plan(NOTE, key="k", goal="a goal")
-        with pytest.raises(KeyConflict, match=f"key 'k' started execution '{first.execution_id}'") as refused:
-            await made.execute_plan(key="k", **other)
-        assert refused.value.details == {"executionId": first.execution_id, "threadId": first.thread_id}
-        assert refused.value.code == "key_conflict"
+        for other in others:
+            with pytest.raises(KeyConflict, match=f"key 'k' started execution '{first.execution_id}'") as refused:
+                await made.execute_plan(key="k", **other)
+            assert refused.value.details == {"executionId": first.execution_id, "threadId": first.thread_id}
     assert ledger.lines == ["note once"]
 
 
@@ -128,30 +127,24 @@ async def test_owners_do_not_see_each_others_keys() -> None:
 
 
 @requirement("key:valid")
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        ("", "'key' is empty; choose 1 to 200 characters"),
-        ("  ", "'key' is empty"),
+async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts() -> None:
+    wrong: tuple[tuple[Any, str], ...] = (
+        ("  ", "'key' is empty; choose 1 to 200 characters"),
         ("x" * 201, "'key' has 201 characters, the limit is 200"),
         ("line\nbreak", r"'key' has the control character U\+000A at place 5"),
-        ("\0", r"control character U\+0000 at place 1"),
         ("\ud800", r"control character U\+D800"),
         (7, "'key' must be text of 1 to 200 characters"),
-    ],
-)
-async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts(key: Any, said: str) -> None:
-    ledger = Ledger()
-    async with warden(ledger) as made:
-        starts = (
-            made.execute_plan(NOTE, key=key),
-            made.run_goal("x", key=key),
-            made.create_plan("x", key=key),
-            made.execute_plan(thread_id="t", key=key),
-        )
-        for start in starts:
-            with pytest.raises(InvalidArguments, match=said):
-                await start
+    )
+    async with warden(Ledger()) as made:
+        for key, said in wrong:
+            for start in (
+                made.execute_plan(NOTE, key=key),
+                made.run_goal("x", key=key),
+                made.create_plan("x", key=key),
+                made.execute_plan(thread_id="t", key=key),
+            ):
+                with pytest.raises(InvalidArguments, match=said):
+                    await start
         assert await made.service.engine.store.executions(None, 10) == ()
         longest = await made.execute_plan(NOTE, key="é" * 200)
         assert (await made.execute_plan(NOTE, key="é" * 200)).execution_id == longest.execution_id
@@ -183,27 +176,6 @@ async def test_the_same_start_at_the_same_moment_in_two_processes_starts_once(ba
                     tasks.start_soon(start, (one, two)[number % 2])
     assert len({execution.execution_id for execution in found}) == 1
     assert {execution.status for execution in found} == {"completed"} and ledger.lines == ["note once"]
-
-
-@requirement("key:once", "key:processes")
-async def test_a_planned_execution_run_by_two_processes_at_once_runs_once(back_end: BackEnd) -> None:
-    ledger, statuses = Ledger(), list[str]()
-
-    async with (
-        warden(ledger, script=PLANNED, store=back_end.connect()) as one,
-        warden(ledger, script=PLANNED, store=back_end.connect()) as two,
-    ):
-        planned = await one.create_plan("note it")
-
-        async def run(made: planwarden.Warden) -> None:
-            done = await made.execute_plan(thread_id=planned.thread_id, key="k", wait_seconds=60)
-            statuses.append(done.status)
-
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                for made in (one, two, one, two):
-                    tasks.start_soon(run, made)
-    assert statuses == ["completed"] * 4 and ledger.lines == ["note planned"]
 
 
 @requirement("key:once", "key:processes")
@@ -267,32 +239,6 @@ async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -
         assert await made.service.engine.store.executions(None, 10) == ()
 
 
-FORM: dict[str, JsonValue] = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
-
-
-@requirement("ask_person:answer", "ask_person:once")
-async def test_two_processes_ask_once_and_both_get_the_answer(back_end: BackEnd) -> None:
-    answered = list[planwarden.Execution]()
-
-    async def ask(made: planwarden.Warden) -> None:
-        answered.append(await made.ask_person("Which seat?", form=FORM, key="k", wait_seconds=120))
-
-    async with warden(store=back_end.connect()) as one, warden(store=back_end.connect()) as two:
-        with anyio.fail_after(120):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ask, one)
-                tasks.start_soon(ask, two)
-                while not (page := await one.list_suspensions()).suspensions:
-                    await anyio.lowlevel.checkpoint()
-                [question] = page.suspensions
-                await decide(two, question, Decision(approved=True, content={"seat": "7A"}))
-        with pytest.raises(KeyConflict):
-            await one.ask_person("Which seat?", details="now", form=FORM, key="k", wait_seconds=0)
-    assert len({execution.execution_id for execution in answered}) == 1
-    assert [execution.status for execution in answered] == ["completed"] * 2
-    assert [execution.steps[0].result for execution in answered] == [{"approved": True, "content": {"seat": "7A"}}] * 2
-
-
 @requirement("ask_person:refused")
 async def test_a_form_that_is_no_object_is_refused() -> None:
     async with warden() as made:
@@ -301,3 +247,137 @@ async def test_a_form_that_is_no_object_is_refused() -> None:
             with pytest.raises(InvalidArguments, match="'form'"):
                 await made.ask_person("Which?", form=form)
         assert await made.service.engine.store.executions(None, 10) == ()
+
+
+REMIND = """
+title: Remind a customer
+description: Writes one reminder.
+inputs:
+  properties:
+    customer: {type: string}
+    times: {type: integer, default: 1}
+  required: [customer]
+todoList:
+  - id: write
+    description: Write it
+    toolCalls:
+      - toolName: note
+        arguments:
+          text:
+            $text: "{times} x {customer}"
+            with:
+              customer: {$from: inputs, pointer: /customer}
+              times: {$from: inputs, pointer: /times}
+"""
+LETTER = """
+inputs: {properties: {who: {type: string}}, required: [who]}
+todoList:
+  - id: first
+    description: Write
+    toolCalls: [{toolName: note, arguments: {text: {$from: inputs, pointer: /who}}}]
+  - id: send
+    description: Send
+    toolCalls: [{toolName: erase, arguments: {ids: [1]}}]
+"""
+
+
+def opened(home: Path, ledger: Ledger | None = None) -> AbstractAsyncContextManager[planwarden.Warden]:
+    """A warden with the plans `remind` and `letter` in its home."""
+    (home / "plans").mkdir()
+    for name, text in {"remind": REMIND, "letter": LETTER}.items():
+        (home / "plans" / f"{name}.yaml").write_text(text)
+    return warden(ledger or Ledger(), settings=Settings(home=home))
+
+
+@requirement("plans:version")
+async def test_a_saved_plan_runs_with_its_inputs_and_leaves_name_and_version_in_log_view_and_audit(
+    tmp_path: Path,
+) -> None:
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as made:
+        [known] = [line for line in await made.plans() if line.name == "remind"]
+        done = await made.run_plan("remind", {"customer": "Ada"})
+        other = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
+        assert other.saved_plan is None and "savedPlan" not in to_json(other)
+        service = made.service
+        [first, *_] = await service.engine.store.read(done.execution_id, 0)
+        [run] = [row.entry for row in await service.engine.store.audit_rows() if row.entry.kind == "plan_run"]
+        assert (await service.audit.verify()).is_whole
+    assert (done.status, done.goal, ledger.lines) == ("completed", "Remind a customer", ["note 1 x Ada", "note x"])
+    assert to_json(done)["savedPlan"] == {"name": "remind", "version": known.version}
+    assert isinstance(first.event, ev.ExecutionCreated)
+    assert first.event.saved_plan == ev.PlanVersion(name="remind", digest=known.version)
+    assert run.execution_id == done.execution_id
+    assert (run.facts["plan"], run.facts["version"]) == ("remind", known.version)
+    assert (known.name, known.title, known.source) == ("remind", "Remind a customer", "home")
+    assert known.inputs is not None and known.inputs["required"] == ["customer"]
+
+
+@requirement("key:once")
+async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
+    ledger = Ledger()
+    async with opened(tmp_path, ledger) as made:
+        first = await made.run_plan("remind", {"customer": "Ada"}, key="monday")
+        path = tmp_path / "plans" / "remind.yaml"
+        path.write_text(REMIND.replace("one", "another"))
+        assert await made.run_plan("remind", {"customer": "Ada"}, key="monday") == first
+        path.unlink()
+        assert await made.run_plan("remind", {"customer": "Ada"}, key="monday") == first
+        with pytest.raises(KeyConflict):
+            await made.run_plan("remind", {"customer": "Eve"}, key="monday")
+        with pytest.raises(KeyConflict):
+            await made.run_plan("other", {"customer": "Ada"}, key="monday")
+    assert ledger.lines == ["note 1 x Ada"]
+
+
+@requirement("saved:as-shown")
+async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) -> None:
+    ledger = Ledger()
+    starter = ev.Starter(principal="ann", channel="inbox")
+    async with opened(tmp_path, ledger) as made:
+        with pytest.raises(PlanChanged):
+            await made.service.run_plan("remind", {"customer": "Ada"}, requester=Requester("local"), shown="0" * 64)
+        assert ledger.lines == [] and await made.service.engine.store.executions(None, 1) == ()
+        by_ann = Requester("local", starter=starter)
+        done = await made.service.run_plan("remind", {"customer": "Ada"}, requester=by_ann)
+        [row] = [r.entry for r in await made.service.engine.store.audit_rows() if r.entry.kind == "plan_run"]
+        assert (await made.service.audit.verify()).is_whole
+    assert done.status == "completed" and (row.facts["principal"], row.facts["channel"]) == ("ann", "inbox")
+
+
+@requirement("plans:exact")
+async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_from_whatever_the_file_says_now(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as made:
+        find = made.service.engine.find
+        first = await decide(made, await made.run_plan("letter", {"who": "Ada"}), NO)
+        before = await find(first.execution_id)
+        assert before.is_as_saved
+        (tmp_path / "plans" / "letter.yaml").write_text("todoList: [{id: other, description: x}]")
+        retried = await find((await made.retry(first.thread_id)).execution_id)
+        assert not retried.is_revised and retried.saved_plan == before.saved_plan
+        await made.cancel_execution(first.thread_id)
+        again = await made.retry(first.thread_id, from_step="first", inputs={"who": "Bo"})
+        forked = await find(again.execution_id)
+        assert not forked.is_revised and dict(forked.inputs) == {"who": "Bo"}
+        assert forked.saved_plan == before.saved_plan
+        rows = [row.entry for row in await made.service.engine.store.audit_rows() if row.entry.kind == "plan_run"]
+        assert [row.facts["plan"] for row in rows] == ["letter"] * 3
+        assert len({str(row.facts["version"]) for row in rows}) == 1
+
+
+@requirement("plans:exact")
+async def test_a_plan_that_a_person_edited_in_its_review_or_a_fork_changed_is_no_saved_version_any_more(
+    tmp_path: Path,
+) -> None:
+    edited = plan(tool_step("send", "note", {"text": "instead"}))
+    async with opened(tmp_path) as made:
+        asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})
+        done = await decide(made, asked, Decision(approved=True, content={"plan": edited}))
+        assert done.status == "completed" and not (await made.service.engine.find(done.execution_id)).is_as_saved
+        shown = to_json(done)["savedPlan"]
+        assert isinstance(shown, dict) and shown["name"] == "letter" and shown["changed"] is True
+        assert (await made.retry(done.thread_id, from_step="send")).saved_plan is None
+        other = await decide(made, await made.run_plan("letter", {"who": "Ada"}), NO)
+        assert (await made.retry(other.thread_id, plan=edited, from_step="send")).saved_plan is None

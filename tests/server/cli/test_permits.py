@@ -184,20 +184,6 @@ def test_a_person_at_a_terminal_sees_which_arguments_calls_may_have_and_others_a
     assert codes == [0, 0 if words else 3]
 
 
-@at_terminal
-@requirement("grants:step")
-def test_what_cannot_be_allowed_is_refused_with_a_sentence(cli: Cli, terminal: Open) -> None:
-    for words, said in (
-        (("--plan", "weakly"), "did you mean 'weekly'"),
-        (("--step", "purg"), "(did you mean 'purge'?)"),
-        (("--uses-per-day", "0"), "uses is 0; it must be between 1 and 1000"),
-        (("--for", "91d"), "lasts at most 90 days"),
-    ):
-        person = terminal(*ALLOW, *words)
-        assert person.play(said) == 2 and "Allow them?" not in person.text
-    assert cli.main("grant", "list", "--json").json["grants"] == []
-
-
 @requirement("grants:step")
 def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli) -> None:
     for words, said in (

@@ -92,13 +92,8 @@ def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator,
     ("environment", "why"),
     [
         ({"PLANWARDEN_MODEL": "anthropic:m"}, "the model 'anthropic:m' needs a key; set ANTHROPIC_API_KEY"),
-        ({"PLANWARDEN_MODEL": "openai:m"}, "the model 'openai:m' needs a key; set OPENAI_API_KEY"),
-        ({"PLANWARDEN_MODEL": "google:m"}, "needs a key; set GOOGLE_API_KEY or GEMINI_API_KEY"),
-        ({"PLANWARDEN_MODEL": "openai:"}, "'openai:' names no model; write openai:MODEL"),
-        ({"PLANWARDEN_MODEL": "gpt-9"}, "unknown model 'gpt-9'; use 'caller', 'scripted:FILE', or one of 'anthropic:"),
         ({"PLANWARDEN_MODEL": "openai:m", "PLANWARDEN_MODEL_URL": f"http://u:{KEY}@h"}, "must hold neither a password"),
         ({"PLANWARDEN_MODEL": "openai:m", "OPENAI_API_KEY": f"{KEY} {KEY}"}, "OPENAI_API_KEY holds no key"),
-        ({"PLANWARDEN_MODEL": "ollama:m", "PLANWARDEN_MODEL_MODE": "magic"}, "'magic'; use 'tools' or 'text'"),
         ({"PLANWARDEN_MODEL": "scripted:/nowhere.json"}, "cannot read the model script '/nowhere.json'"),
     ],
 )

@@ -3,9 +3,8 @@
 import asyncio
 import io
 import json
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
-from planwarden.server.cli.terminal.editor import edit_arguments
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, step_lines, value_summary
 from planwarden.server.cli.terminal.terminal import THEME, Terminal
@@ -96,11 +94,6 @@ def test_the_arguments_of_a_single_call_are_edited_field_by_field_and_a_later_lo
     ):
         assert said in terminal.shown
     assert "ids (Enter: [7]" in terminal.shown and "The call is as it was." in terminal.shown
-
-
-def test_an_edit_that_only_python_takes_for_the_same_value_is_an_edit() -> None:
-    edited = edit_arguments(TypedTerminal("true"), "The call", "pay", {"times": 1}, lambda name, arguments: ())
-    assert edited is not None and edited["times"] is True
 
 
 def test_each_field_of_a_form_is_asked_again_until_it_fits(cli: Cli) -> None:
@@ -339,33 +332,8 @@ def test_a_result_can_be_typed_as_json_or_as_text() -> None:
     assert {typed: ask_for_json(TypedTerminal(typed), "result: ") for typed in expected} == expected
 
 
-SEQUENCE = re.compile(r"\x1b\[\??[0-9;]*[a-zA-Z]")
 LETTERS = st.text(st.sampled_from("ab -\n日本́👍[]/x"), max_size=60)
 STYLES: list[Style] = ["plain", "bold", "good"]
-
-
-class TerminalStream(RecordedStream):
-    """What a terminal shows."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-MakeTerminal = Callable[..., tuple[Terminal, TerminalStream]]
-
-
-@pytest.fixture
-def make_terminal(monkeypatch: pytest.MonkeyPatch) -> MakeTerminal:
-    """Makes terminals of 24 columns."""
-    monkeypatch.setenv("COLUMNS", "24")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-
-    def make(encoding: str = "utf-8") -> tuple[Terminal, TerminalStream]:
-        paper = TerminalStream(encoding)
-        return Terminal(paper), paper
-
-    return make
 
 
 def rows_of(line: TerminalLine, cells: int) -> list[Text]:
@@ -386,26 +354,3 @@ def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple
             shown += [] if letter.isspace() else [(letter, styles[-1])]
     assert shown == [(letter, style) for text, style in spans for letter in text if not letter.isspace()]
     assert len(rows) >= sum(text.count("\n") for text, _ in spans) + 1
-
-
-def show(terminal: Terminal, execution: ExecutionState) -> None:
-    with terminal.live() as update:
-        update(execution)
-        print("a tool prints this")
-        update(execution, "an answer")
-        update(execution)
-
-
-def test_the_last_state_of_a_run_stays_on_the_screen(
-    make_terminal: MakeTerminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal, paper = make_terminal()
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    execution = ran(plan(tool_step("a", "find", {"topic": "t"})))
-    show(terminal, execution)
-    text = paper.getvalue()
-    assert "a tool prints this" in text
-    shown = '✓ a  use find find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"'
-    assert SEQUENCE.sub("", text.rpartition("\x1b[2K")[2]).split() == shown.split(), "what changes is cleared first"
-    show(terminal, execution)
-    assert paper.getvalue().count("✓") == text.count("✓"), "what is settled is not drawn again"

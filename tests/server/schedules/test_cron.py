@@ -34,7 +34,6 @@ def test_a_tick_is_in_the_time_of_the_zone() -> None:
     ("cron", "expected"),
     [
         ("30 2 * * *", ["03-28 03:00+0200", "03-29 02:30+0200"]),
-        ("0,30 2 * * *", ["03-28 03:00+0200", "03-29 02:00+0200"]),
         ("*/15 2 * * *", ["03-28 03:00+0200", "03-29 02:00+0200"]),
         ("0 2,3 * * *", ["03-28 03:00+0200", "03-29 02:00+0200"]),
         ("0 */2 * * *", ["03-28 03:00+0200", "03-28 04:00+0200"]),
@@ -60,13 +59,9 @@ def test_a_time_that_exists_twice_ticks_once_unless_every_hour_ticks(cron: str, 
 
 
 @requirement("schedule:times")
-def test_midnight_and_a_whole_day_may_be_missing() -> None:
+def test_midnight_and_a_whole_day_may_be_missing_and_a_leap_day_ticks_in_leap_years_only() -> None:
     assert ticks("0 0 * * *", "2026-03-07T12:00", 2, "America/Havana") == ["03-08 01:00-0400", "03-09 00:00-0400"]
     assert ticks("0 12 30 12 *", "2011-12-01T00:00", 2, "Pacific/Apia") == ["12-31 00:00+1400", "12-30 12:00+1400"]
-
-
-@requirement("schedule:times")
-def test_a_leap_day_ticks_in_leap_years_only() -> None:
     times = CronTimes("0 12 29 2 *", "UTC").list_next(datetime(2094, 1, 1, tzinfo=UTC).timestamp(), 2)
     assert [datetime.fromtimestamp(tick, UTC).year for tick in times] == [2096, 2104]
 
@@ -103,7 +98,6 @@ def test_the_newest_tick_and_the_next_one_have_no_tick_between_them(
     ("cron", "said"),
     [
         ("", "not a cron expression"),
-        ("* * * *", "not a cron expression"),
         ("@daily", "not a cron expression; write minute, hour"),
         ("61 * * * *", "bad minute"),
         ("0 9 * * 8", "bad day-of-week"),
@@ -112,7 +106,6 @@ def test_the_newest_tick_and_the_next_one_have_no_tick_between_them(
         ("٣ * * * *", "not a cron expression"),
         ("* * * * * *", "has a field for seconds; a schedule ticks once a minute at most"),
         ("0 0 30 2 *", "never ticks: no such month has that day"),
-        ("0 0 31 2,4,6 *", "never ticks"),
         ("1," * 150 + "1 * * * *", "at most 200 characters"),
     ],
 )

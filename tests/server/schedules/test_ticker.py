@@ -1,15 +1,20 @@
-"""The ticker: each tick starts at most one run, whatever processes live and the clock does."""
+"""Each tick starts at most one run, whatever processes live and the clock does, in every process that serves."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
+import planwarden
 from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import Store
@@ -17,14 +22,15 @@ from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.runner import StartedRun
 from planwarden.server.schedules.ticker import ScheduleTicker
+from planwarden.server.settings.configuration import load_settings
+from planwarden.server.settings.roles import ProcessRole
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
-from tests.kit import ManualClock, MemoryStore, requirement
+from tests.kit import Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash
 
 pytestmark = pytest.mark.anyio
-
 DAY_S = 86_400.0
 
 
@@ -96,7 +102,7 @@ async def test_a_tick_starts_its_plan_with_its_inputs_for_its_owner(store: Store
 @requirement("schedule:once")
 async def test_of_two_processes_at_one_tick_one_starts_it(back_end: BackEnd) -> None:
     stores = [back_end.connect() for _ in range(2)]
-    for number in range(20):
+    for number in range(10):
         await add_schedule(stores[0], schedule_id=f"s{number}")
     books = [PlanBook(store, name, ends=True) for store, name in zip(stores, "ab", strict=True)]
     tickers = [make_ticker(store, book) for store, book in zip(stores, books, strict=True)]
@@ -105,9 +111,8 @@ async def test_of_two_processes_at_one_tick_one_starts_it(back_end: BackEnd) -> 
         async with anyio.create_task_group() as tasks:
             for ticker in tickers * 2:
                 tasks.start_soon(ticker.look)
-    assert len(await stores[0].executions(None, 100)) == 60
-    assert sum(len(book.runs) for book in books) == 60
-    for number in range(20):
+    assert len(await stores[0].executions(None, 100)) == sum(len(book.runs) for book in books) == 30
+    for number in range(10):
         outcomes = await read_outcomes(stores[1], f"s{number}")
         assert [outcome for _, outcome in outcomes] == ["started"] * 3
 
@@ -198,33 +203,27 @@ async def test_skip_starts_nothing_while_the_last_run_is_unfinished_and_says_why
 
 
 @requirement("schedule:overlap")
-async def test_queue_starts_each_tick_after_the_run_before_has_ended(store: Store, clock: ManualClock) -> None:
+async def test_queue_starts_each_tick_after_the_run_before_has_ended_and_has_an_end(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticks, "MAX_QUEUED", 2)
     process = await Process.begin(store, clock, overlap="queue")
-    for day in range(3):
+    for day in range(4):
         await process.look_at(day)
     first, runs = process.made.next_at, process.book.runs
-    assert (await read_schedule(store)).queued == (first + DAY_S, first + 2 * DAY_S)
+    stored = await read_schedule(store)
+    assert stored.queued == (first + DAY_S, first + 2 * DAY_S)
+    assert await process.outcomes() == ["started", "skipped"] and stored.recent[-1].reason == "2 ticks wait already"
     for day in range(3):
         assert len(runs) == day + 1
         await [*runs.values()][-1].finish()
         await process.ticker.look()
         await process.ticker.look()
-    assert await read_outcomes(store) == [(first + day * DAY_S, "started") for day in range(3)]
+    started = [tick_at for tick_at, outcome in await read_outcomes(store) if outcome == "started"]
+    assert started == [first + day * DAY_S for day in range(3)]
 
 
-@requirement("schedule:overlap")
-async def test_the_queue_has_an_end(store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ticks, "MAX_QUEUED", 2)
-    process = await Process.begin(store, clock, overlap="queue")
-    for day in range(5):
-        await process.look_at(day)
-    stored = await read_schedule(store)
-    assert len(stored.queued) == 2
-    assert await process.outcomes() == ["started", "skipped", "skipped"]
-    assert stored.recent[-1].reason == "2 ticks wait already"
-
-
-@requirement("schedule:missed")
+@requirement("schedule:missed", "schedule:clock")
 async def test_after_a_downtime_latest_starts_the_newest_missed_tick_and_none_starts_none(
     store: Store, clock: ManualClock
 ) -> None:
@@ -241,6 +240,10 @@ async def test_after_a_downtime_latest_starts_the_newest_missed_tick_and_none_st
     go_to(clock, first + 1200)
     await ticker.look()
     assert len(book.asked) == 3
+    # A clock that jumps forward is a downtime.
+    clock.jump(10 * DAY_S + 600)
+    await ticker.look()
+    assert [key.split(":")[2] for key in book.asked[3:]] == ["latest"]
 
 
 @requirement("schedule:missed")
@@ -252,18 +255,6 @@ async def test_a_process_that_begins_leaves_a_tick_of_just_now_to_the_one_that_w
     await make_ticker(store, new).look()
     await old.ticker.look()
     assert (len(old.book.asked), len(new.asked)) == (1, 0)
-
-
-@requirement("schedule:clock")
-async def test_a_clock_that_jumps_forward_is_a_downtime(store: Store, clock: ManualClock) -> None:
-    for missed in ("latest", "none"):
-        await add_schedule(store, "0 * * * *", missed, missed=missed)
-    book = PlanBook(store, ends=True)
-    ticker = make_ticker(store, book)
-    await ticker.look()
-    clock.jump(10 * DAY_S + 600)
-    await ticker.look()
-    assert [key.split(":")[2] for key in book.asked] == ["latest"]
 
 
 @requirement("schedule:clock")
@@ -306,8 +297,8 @@ async def test_a_clock_that_was_far_ahead_does_not_stop_a_schedule(store: Store,
 
 
 @requirement("schedule:once")
-async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_recorded(
-    store: Store, clock: ManualClock
+async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_recorded_and_a_failing_store_asked_again(
+    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = await Process.begin(store, clock, refusal=UsageError("there is no plan 'remind'"))
     await process.look_at(0)
@@ -317,25 +308,18 @@ async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_re
     [record] = (await read_schedule(store)).recent
     assert record.outcome == "failed" and record.reason == "invalid_arguments: there is no plan 'remind'"
     await process.look_at(1)
-    other = PlanBook(store)
+    other = PlanBook(store, ends=True)
     await make_ticker(store, other).look()
     assert len(other.runs) == 1
-    assert await process.outcomes() == ["failed", "started"]
-
-
-@requirement("schedule:once")
-async def test_a_store_that_fails_at_a_start_is_asked_again(
-    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    process = await Process.begin(store, clock, refusal=StoreError("the disk is full"))
-    go_to(clock, process.made.next_at)
+    process.book.refusal = StoreError("the disk is full")
+    await process.look_at(2)
     for _ in range(3):
         await process.ticker.look()
         clock.advance(60)
     assert caplog.text.count("the disk is full") == 1
     process.book.refusal = None
     await process.ticker.look()
-    assert await read_outcomes(store) == [(process.made.next_at, "started")]
+    assert await process.outcomes() == ["failed", "started", "started"]
 
 
 @requirement("schedule:once")
@@ -377,3 +361,33 @@ async def test_a_paused_schedule_starts_nothing(store: Store, clock: ManualClock
     assert process.book.asked == []
     await process.look_at(4)
     assert await read_outcomes(store) == [(process.made.next_at + 4 * DAY_S, "started")]
+
+
+@requirement("schedule:once")
+@pytest.mark.parametrize("role", ["both", "front", "worker"])
+async def test_a_process_of_any_role_starts_what_is_due(
+    tmp_path: Path, role: ProcessRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticker_module, "LOOK_S", 0.0)
+    (tmp_path / "plans").mkdir()
+    document = plan(tool_step("a", "note", {"text": {"$from": "inputs", "pointer": "/month"}}))
+    inputs = {"inputs": {"type": "object", "properties": {"month": {"type": "string"}}}}
+    (tmp_path / "plans" / "remind.json").write_text(json.dumps({**document, **inputs}))
+    store, ledger = MemoryStore(ManualClock()), Ledger()
+    settings = load_settings(home=tmp_path, environment={})
+    made = await add_schedule(store, inputs={"month": "May"}, owner="ann")
+    clock = store.clock
+    assert isinstance(clock, ManualClock)
+    async with planwarden.Warden(settings=settings, tools=ledger.tools(), store=store, role=role):
+        clock.advance(made.next_at - clock.now() + 0.5)
+        with anyio.fail_after(60):
+            while not await read_outcomes(store):
+                await anyio.lowlevel.checkpoint()
+            while role != "front" and not ledger.lines:
+                await anyio.lowlevel.checkpoint()
+    [header] = await store.executions(None, 10)
+    assert header.principal == "ann"
+    created = (await store.read(header.execution_id))[0].event
+    assert isinstance(created, ev.ExecutionCreated) and created.host == "schedule s1"
+    assert await read_outcomes(store) == [(made.next_at, "started")]
+    assert ledger.lines == ([] if role == "front" else ["note May"])

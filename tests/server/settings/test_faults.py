@@ -1,11 +1,14 @@
-"""What a person reads about a wrong `planwarden.toml`, what counts as wrong, and what is part of the policy."""
+"""What a person reads about a wrong `planwarden.toml`, what is part of the policy, and tools of installed packages."""
 
+import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.faults import MAX_PATH_CHARS
 from tests.requirements import requirement
@@ -17,11 +20,10 @@ def load(folder: Path, text: str) -> Settings:
 
 
 TABLE_FAULTS = [
-    ("[approvals]\nquorum = 21", "approvals.quorum: must be a whole number (at least 1, at most 20)"),
-    ("[approvals]\nquorum = true", "approvals.quorum: must be a whole number (at least 1, at most 20)"),
-    ('[approvals]\nquorum = "5"', "approvals.quorum: must be a whole number (at least 1, at most 20)"),
-    ("[approvals]\nquorum = 5.0", "approvals.quorum: must be a whole number (at least 1, at most 20)"),
-    ("[approvals]\nquorum = 1" + "0" * 400, "approvals.quorum: must be a whole number (at least 1, at most 20)"),
+    *(
+        (f"[approvals]\nquorum = {wrong}", "approvals.quorum: must be a whole number (at least 1, at most 20)")
+        for wrong in ("21", "true", '"5"', "5.0", "1" + "0" * 400)
+    ),
     ("[approvals]\ntrust_caller = 1", "approvals.trust_caller: must be true or false"),
     ('[approvals]\ncritical = "none"', "approvals.critical: must be 'signed' or 'second'"),
     (
@@ -49,11 +51,12 @@ TABLE_FAULTS = [
         for number in ("inf", "nan", "0")
     ),
     ("[approvals]\nqorum = 1", "unknown key planwarden.toml.approvals.qorum (did you mean 'quorum'?)"),
+    ("[approvals]\nescalate_to = ['bob']", "approvals.escalate_to does nothing without escalate_after_s"),
+    ("[tools.a]\nescalate_to = ['bob']", 'tools."a".escalate_to does nothing without escalate_after_s'),
+    ('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]', "quorum is 3, but approvers names 2"),
 ]
 """Each wrong value, and what is said of it: the key and what would be right."""
 RULE = '[[rules]]\ntool = "pay"\n'
-
-
 RULE_FAULTS = [
     ("rules = 5", "list"),
     ('[rules]\ntool = "pay"', "list"),
@@ -72,7 +75,6 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nwhen = { x = { maxx = 5 } }', "unknown key 'maxx' (did you mean 'max'?)"),
     (RULE + 'then = "deny"\nwhen = { to = { iban = { prefix = "DE" } } }', 'with slashes, such as "to/iban"'),
     (RULE + 'then = "deny"\nwhen = { x = { items = { max = 5 } } }', "short forms stand only at the top"),
-    (RULE + 'then = "deny"\nwhen = { x = { max = "5" } }', "has max = '5', which is not a number"),
     (RULE + 'then = "deny"\nwhen = { x = { max = true } }', "has max = True, which is not a number"),
     (RULE + 'then = "deny"\nwhen = { x = { max = nan } }', "which is not JSON"),
     (RULE + 'then = "deny"\nwhen = { x = { min = 5, max = 4 } }', "min 5 above max 4"),
@@ -80,12 +82,12 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nwhen = { x = { in = [1979-05-27] } }', "write dates as text"),
     (RULE + 'then = "deny"\nwhen = { x = { const = 1979-05-27 } }', "write dates as text"),
     (RULE + 'then = "deny"\nwhen = { x = { prefix = "" } }', "which is not a text of 1 to"),
-    (RULE + 'then = "deny"\nwhen = { x = { matches = "(" } }', "has a 'matches' that is not usable"),
-    (RULE + 'then = "deny"\nwhen = { x = { matches = "a)|(?:b" } }', "has a 'matches' that is not usable"),
-    (RULE + 'then = "deny"\nwhen = { x = { matches = "(?=a)" } }', "has a 'matches' that is not usable"),
+    *(
+        (RULE + f'then = "deny"\nwhen = {{ x = {{ matches = "{pattern}" }} }}', "has a 'matches' that is not usable")
+        for pattern in ("(", "a)|(?:b", "(?=a)")
+    ),
     (RULE + 'then = "deny"\nwhen = { x = { length = 5 } }', "has length = 5; write { min = 1, max = 200 }"),
     (RULE + 'then = "deny"\nwhen = { x = { length = { min = 5, max = 4 } } }', "nothing matches"),
-    (RULE + 'then = "deny"\nwhen = { x = { domain = "https://example.com" } }', "no name of a host"),
     (RULE + 'then = "deny"\nwhen = { x = { domain = "*.example.com" } }', "no name of a host"),
     (RULE + 'then = "deny"\nwhen = { x = { under = "data" } }', "which is not an absolute folder"),
     (RULE + 'then = "deny"\nwhen = { x = { type = "strin" } }', "not usable as JSON Schema"),
@@ -146,7 +148,6 @@ def test_a_rule_takes_nothing_away_from_a_critical_tool(
         for risk in needs
     }
     assert {risk: required.needs for risk, required in found.items()} == needs
-    assert {risk for risk, required in found.items() if required.rule is None} == {"critical"}
 
 
 @requirement("rules:policy")
@@ -212,19 +213,6 @@ def test_a_wrong_value_is_told_with_file_and_key_and_what_would_be_right(tmp_pat
     assert said in refused.value.message and len(refused.value.message) < 1_000
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[approvals]\nescalate_to = ['bob']", "approvals.escalate_to does nothing without escalate_after_s"),
-        ("[tools.a]\nescalate_to = ['bob']", 'tools."a".escalate_to does nothing without escalate_after_s'),
-        ('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]', "quorum is 3, but approvers names 2"),
-    ],
-)
-def test_values_that_do_not_go_together_are_told(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(InvalidArguments, match=said):
-        load(tmp_path, text)
-
-
 def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:
     with pytest.raises(InvalidArguments) as refused:
         load(tmp_path, '[approvals]\nquorum = 0\nx = 1\ncritical = "z"\n[exec]\n[inbox]\nport = 0\n')
@@ -263,3 +251,27 @@ def test_a_whole_number_stands_for_seconds(tmp_path: Path) -> None:
 def test_the_digest_of_the_policy_is_the_same_in_every_version(tmp_path: Path) -> None:
     text = '[tools."x"]\nrisk = "read"\ncapabilities = ["a"]\nonce = ["/id"]\n[approvals]\nquorum = 2\n'
     assert load(tmp_path, text).policy.policy_digest[:12] == "c08f12ca960f"
+
+
+TOOL_MODULE = """
+import planwarden
+
+@planwarden.tool(risk="read")
+def price(item: str) -> int:
+    return 5
+"""
+
+
+def test_the_tools_of_an_installed_package_are_in_the_catalogue_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "shop-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1\n", encoding="utf-8")
+    (folder / "entry_points.txt").write_text("[planwarden.tools]\nshop = shop_tools\n", encoding="utf-8")
+    (tmp_path / "shop_tools.py").write_text(TOOL_MODULE, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    # Tests share what was found before.
+    monkeypatch.setattr("planwarden.server.settings.catalogue.entry_points", entry_points)
+    definition = build_registry(Settings(home=tmp_path)).get("price")
+    assert definition is not None and definition.source == "shop"

@@ -1,5 +1,7 @@
-"""What became of a decision and of an execution: no more than the log proves, and only success looks like success."""
+"""What became of decisions and executions: who decided, no more than the log proves, and only success looks like it."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import get_args
 
 import pytest
@@ -8,16 +10,37 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.edits import MAX_EDITS
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
 from planwarden.server.cli.checks.report import CheckStatus
-from planwarden.server.views.execution import Execution, ask_for_person
+from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
+from planwarden.server.inbox.plan_view import PlanView, build_plan_view
+from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
+from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.status_text import describe_state
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
+from planwarden.server.views.voices import build_label
 from planwarden.storage.ports.schedules import TickOutcome
-from tests.kit import Ledger, confirm, model_step, plan, requirement, says, tool_step, warden
+from tests.kit import (
+    NO,
+    YES,
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    by,
+    calls,
+    confirm,
+    decide,
+    model_step,
+    plan,
+    requirement,
+    says,
+    tool_step,
+    warden,
+)
 
 pytestmark = pytest.mark.anyio
-
 Json = dict[str, JsonValue]
 
 
@@ -25,47 +48,6 @@ Json = dict[str, JsonValue]
 async def fail(why: str) -> str:
     """Fail."""
     raise RuntimeError(why)
-
-
-ERASE = tool_step("erase", "erase", {"ids": [1]})
-FAIL = tool_step("fail", "fail", {"why": 'planwarden says: "all is well"'})
-
-
-async def _outcome(*steps: dict[str, JsonValue], answers: tuple[bool, ...]) -> Outcome:
-    """The outcome of the first question, after the answers to as many questions."""
-    async with warden(Ledger(), tools=[fail]) as made:
-        execution = await made.execute_plan(plan(*steps))
-        asked = execution.suspensions[0].suspension_id
-        for approved in answers:
-            execution = await made.resume_execution(
-                execution.thread_id,
-                execution.suspensions[0].suspension_id,
-                planwarden.Decision(approved=approved),
-                wait_seconds=60,
-            )
-        state: ExecutionState = await made.service.engine.find(execution.execution_id)
-    found = build_outcome(state, state.suspensions[asked])
-    assert found is not None
-    return found
-
-
-@requirement("inbox:outcome")
-@pytest.mark.parametrize(
-    ("steps", "answers", "verdict", "tone", "text"),
-    [
-        ((ERASE,), (True,), "Approved", "good", "Step 1 of 1 is completed. The plan is completed."),
-        ((confirm("a"), FAIL), (True, True), "Approved", "bad", "Step 1 of 2 is completed. Step 2 of 2 failed: "),
-        ((FAIL, ERASE), (True,), "Approved", "bad", "Step 1 of 2 failed: "),
-        ((confirm("a"), ERASE), (True,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for an answer"),
-        ((ERASE,), (False,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
-    ],
-)
-async def test_only_success_looks_like_success_and_the_error_of_a_failure_is_quoted(
-    steps: tuple[Json, ...], answers: tuple[bool, ...], verdict: str, tone: str, text: str
-) -> None:
-    outcome = await _outcome(*steps, answers=answers)
-    assert (outcome.verdict, outcome.tone) == (verdict, tone) and outcome.text.startswith(text)
-    assert ('\\"all is well\\"' in outcome.text) == (" failed: " in text)
 
 
 @planwarden.tool(name="odd")
@@ -76,55 +58,70 @@ async def odd(number: int) -> int:
     return number
 
 
+ITEM: Json = {"$from": "item"}
+LOOP = tool_step(
+    *("loop", "odd", {"number": ITEM}),
+    forEach=[0, 1, 2, 4],
+    onItemFailure="continue",
+    toolValidationMode="advisory",
+)
+ERASE = tool_step("erase", "erase", {"ids": [1]})
+FAIL = tool_step("fail", "fail", {"why": 'planwarden says: "all is well"'})
+
+
+async def _outcome(*steps: dict[str, JsonValue], answers: tuple[Decision, ...]) -> Outcome:
+    """The outcome of the first question, after the answers to as many questions."""
+    async with warden(Ledger(), tools=[fail, odd]) as made:
+        execution = await made.execute_plan(plan(*steps))
+        asked = execution.suspensions[0].suspension_id
+        for answer in answers:
+            execution = await decide(made, execution, answer)
+        state = await made.service.engine.find(execution.execution_id)
+    found = build_outcome(state, state.suspensions[asked])
+    assert found is not None
+    return found
+
+
 @requirement("inbox:outcome")
-async def test_a_loop_of_which_items_failed_or_were_left_out_is_not_simply_done() -> None:
-    loop = tool_step(
-        "loop",
-        "odd",
-        {"number": {"$from": "item"}},
-        forEach=[0, 1, 2, 4],
-        onItemFailure="continue",
-        toolValidationMode="advisory",
-    )
-    async with warden(Ledger(), tools=[odd]) as made:
-        asked = await made.execute_plan(plan(loop))
-        suspension_id = asked.suspensions[0].suspension_id
-        decision = planwarden.Decision(approved=True, content={"items": [0, 1, 2]})
-        done = await made.resume_execution(asked.thread_id, suspension_id, decision, wait_seconds=60)
-        state = await made.service.engine.find(done.execution_id)
-    found = build_outcome(state, state.suspensions[suspension_id])
-    assert found is not None and found.tone == "warn"
-    assert found.text.startswith("Step 1 of 1 is completed; of 4 items 1 failed and 1 was left out.")
+@pytest.mark.parametrize(
+    ("steps", "answers", "verdict", "tone", "text"),
+    [
+        ((ERASE,), (YES,), "Approved", "good", "Step 1 of 1 is completed. The plan is completed."),
+        ((confirm("a"), FAIL), (YES, YES), "Approved", "bad", "Step 1 of 2 is completed. Step 2 of 2 failed: "),
+        ((FAIL, ERASE), (YES,), "Approved", "bad", "Step 1 of 2 failed: "),
+        ((confirm("a"), ERASE), (YES,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for an answer"),
+        ((ERASE,), (NO,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
+        (
+            (LOOP,),
+            (Decision(approved=True, content={"items": [0, 1, 2]}),),
+            *("Approved", "warn", "Step 1 of 1 is completed; of 4 items 1 failed and 1 was left out."),
+        ),
+    ],
+)
+async def test_only_success_looks_like_success_and_the_error_of_a_failure_is_quoted(
+    steps: tuple[Json, ...], answers: tuple[Decision, ...], verdict: str, tone: str, text: str
+) -> None:
+    outcome = await _outcome(*steps, answers=answers)
+    assert (outcome.verdict, outcome.tone) == (verdict, tone) and outcome.text.startswith(text)
+    assert ('\\"all is well\\"' in outcome.text) == (" failed: " in text)
 
 
 async def test_nobody_is_asked_for_a_question_that_was_decided_in_the_meantime() -> None:
     async with warden(Ledger()) as made:
         asked = await made.execute_plan(plan(ERASE))
-        decision = planwarden.Decision(approved=True)
-        done = await made.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, decision)
+        done = await decide(made, asked)
     assert ask_for_person(asked, asked.suspensions[0].suspension_id).awaiting == "human"
     assert ask_for_person(done, asked.suspensions[0].suspension_id) == done
 
 
-HUMAN = Authority(assurance="human", channel="inbox", principal="ann")
 CLAIMED = Authority(assurance="claimed", channel="mcp", principal="local")
 PROVEN = "Done; every required tool call is proven by the log."
 OTHERS = "The log proves every required tool call of the others."
 FIND = tool_step("find", "find", {"topic": "t"})
-ITEM: Json = {"$from": "item"}
 
 
 def think(step_id: str) -> Json:
     return {"id": step_id, "description": "Think"}
-
-
-async def decide(
-    w: planwarden.Warden, execution: Execution, decision: Decision, authority: Authority = HUMAN
-) -> Execution:
-    [asked] = execution.suspensions
-    return await w.service.answer(
-        execution.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal=None
-    )
 
 
 @requirement("done:honest")
@@ -162,22 +159,14 @@ async def test_a_completed_execution_is_called_proven_only_where_its_steps_promi
 
 
 @requirement("done:honest")
-async def test_rows_that_a_person_left_out_are_not_called_done() -> None:
-    async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=[1, 2])))
-        done = await decide(w, asked, Decision(approved=True, content={"items": [1]}))
-    assert done.next_action.startswith("Done. Step 'wipe' left out items that were rejected.")
-
-
-@requirement("done:honest")
 @pytest.mark.parametrize(
     ("authority", "said"),
-    [(HUMAN, "A person rejected part of it"), (CLAIMED, "You rejected part of it; no person did.")],
+    [(by(), "A person rejected part of it"), (CLAIMED, "You rejected part of it; no person did.")],
 )
 async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: Authority, said: str) -> None:
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]})))
-        done = await decide(w, asked, Decision(approved=False), authority)
+        done = await decide(w, asked, NO, authority)
     assert done.status == "rejected" and done.next_action.startswith(said)
 
 
@@ -187,7 +176,7 @@ async def test_what_a_person_changed_is_in_every_answer_after_the_decision() -> 
         asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]}), confirm("more")))
         again = await decide(w, asked, Decision(approved=True, modified_args={"ids": [2, 3]}))
         assert again.status == "suspended"
-        done = await decide(w, again, Decision(approved=True))
+        done = await decide(w, again)
     told = "Changed before it was approved: erase of step 'wipe': 'ids' from [1] to [2,3], by 'ann'."
     assert again.next_action.endswith(told) and done.next_action.endswith(told)
 
@@ -197,19 +186,22 @@ async def test_an_edit_of_the_model_is_not_told_as_a_persons() -> None:
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]})))
         asked = await decide(w, asked, Decision(approved=True, modified_args={"ids": [2]}), CLAIMED)
-        done = await decide(w, asked, Decision(approved=True))
+        done = await decide(w, asked)
     assert done.next_action == PROVEN
 
 
-@requirement("edits:told")
-async def test_edits_of_many_rows_are_told_up_to_a_limit() -> None:
+@requirement("edits:told", "done:honest")
+async def test_edits_of_many_rows_are_told_up_to_a_limit_and_rows_that_were_left_out_are_not_called_done() -> None:
     many: list[JsonValue] = [*range(MAX_EDITS + 3)]
-    edits: Json = {str(place): {"ids": [place + 100]} for place in range(MAX_EDITS + 3)}
+    edits: Json = {str(place): {"ids": [place + 100]} for place in range(1, MAX_EDITS + 3)}
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=many)))
-        done = await decide(w, asked, Decision(approved=True, modified_args=edits))
+        done = await decide(
+            w, asked, Decision(approved=True, content={"items": [*range(1, len(many))]}, modified_args=edits)
+        )
+    assert done.next_action.startswith("Done. Step 'wipe' left out items that were rejected.")
     assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
-    assert done.next_action.endswith("; and 3 more before these.")
+    assert done.next_action.endswith("; and 2 more before these.")
 
 
 def test_every_status_has_a_word_and_a_sign_and_only_what_is_done_looks_good() -> None:
@@ -221,3 +213,132 @@ def test_every_status_has_a_word_and_a_sign_and_only_what_is_done_looks_good() -
     assert {name for name, words in {**WORDS["execution"], **WORDS["step"]}.items() if words.tone == "good"} == {
         "completed"
     }
+
+
+ANN = Authority(assurance="human", channel="inbox", principal="ann")
+BY_ANN = "by ann (human, inbox)"
+
+
+def _loop(*items: JsonValue, **extra: JsonValue) -> Json:
+    return tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=list(items), **extra)
+
+
+@asynccontextmanager
+async def _asked(*steps: Json, **options: object) -> AsyncGenerator[tuple[planwarden.Warden, Execution]]:
+    async with warden(Ledger(), **options) as made:  # pyright: ignore[reportArgumentType]
+        yield made, await made.execute_plan(plan(*steps))
+
+
+async def _answer(made: planwarden.Warden, asked: Execution, decision: Decision) -> ExecutionState:
+    answered = await decide(made, asked, decision, ANN)
+    return await made.service.engine.find(answered.execution_id)
+
+
+def _view(execution: ExecutionState) -> PlanView:
+    assert execution.plan is not None
+    return build_plan_view(execution, build_graph(execution.plan, execution), is_newest=True, people=())
+
+
+def _words(execution: ExecutionState, step_id: str = "wipe") -> list[str]:
+    return [line.text for line in step_lines(execution, execution.steps[step_id])]
+
+
+@requirement("decisions:said")
+async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with_what_result_and_who_approved_it() -> (
+    None
+):
+    tried = list[int]()
+
+    @planwarden.tool(name="send")
+    async def send(number: int) -> str:
+        """Send; the first time nothing happens."""
+        tried.append(number)
+        if len(tried) == 1:
+            raise planwarden.ToolError("the line is busy", retryable=True)
+        return "sent"
+
+    clock = ManualClock()
+    step = tool_step("mail", "send", {"number": 7}, retry={"attempts": 2, "delayS": 10})
+    async with _asked(step, tools=[send], store=MemoryStore(clock=clock)) as (made, asked):
+        waits = await _answer(made, asked, Decision(approved=True))
+        [_, called] = _words(waits, "mail")
+        assert called.startswith("send(number=7) → failed: the line is busy; called again at ")
+        clock.advance(10)
+        await made.service.engine.tick()
+        await made.service.engine.wait(await made.service.engine.find(waits.execution_id), 60)
+        done = await made.service.engine.find(waits.execution_id)
+    assert _words(done, "mail")[1] == f'send(number=7) → "sent" (approved {BY_ANN})'
+    [line] = _view(done).steps[0].calls
+    assert (line.decided, line.state, line.attempts) == (f"approved {BY_ANN}", "done", 2)
+
+
+@requirement("decisions:said")
+async def test_a_rejected_loop_says_of_each_row_and_of_the_run_who_rejected_it_and_why() -> None:
+    async with _asked(_loop(7, 8)) as (made, asked):
+        ended = await _answer(made, asked, Decision(approved=False, reason="They\nhave paid"))
+        seen = build_execution_view(ended, None)
+        shown = show_step(seen, ended, "wipe", 0, 10).steps[0]
+    assert _words(ended)[1:] == [
+        f"erase(ids=[7]) → rejected {BY_ANN}",
+        f"erase(ids=[8]) → rejected {BY_ANN}",
+        f'rejected {BY_ANN}: "They have paid"',
+    ]
+    assert outcome_lines(ended)[-1].text == f'rejected {BY_ANN}: "They have paid"'
+    assert describe_state(ended) == f'ended: rejected {BY_ANN}: "They have paid"'
+    assert shown.items is not None and (shown.items.rejected, shown.items.succeeded) == (2, 0)
+    assert [item.status for item in shown.item_results] == ["rejected", "rejected"]
+    assert [call.decided for call in _view(ended).steps[0].calls] == [f'rejected {BY_ANN}: "They have paid"'] * 2
+
+
+@requirement("decisions:said")
+async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edited_row_is_marked() -> None:
+    async with _asked(_loop(7, 8, 9)) as (made, asked):
+        decision = Decision(approved=True, content={"items": [0, 1]}, modified_args={"1": {"ids": [80]}})
+        done = await _answer(made, asked, decision)
+    head, *calls = step_lines(done, done.steps["wipe"])
+    assert (head.mark, "of 3 items 1 was left out" in head.text) == ("partly", True)
+    edited = "edited by ann (a person, in the inbox)"
+    assert [call.text for call in calls] == [
+        f"erase(ids=[7]) → erased: 1 (approved {BY_ANN})",
+        f"erase(ids=[80]) → erased: 1 (approved {BY_ANN})  ({edited})",
+        f"erase(ids=[9]) → rejected {BY_ANN}",
+    ]
+    step = _view(done).steps[0]
+    assert (step.mark, step.sign, step.state, "1 was left out" in step.note) == ("partly", "◐", "partly done", True)
+    assert sum(edited in call.decided for call in step.calls) == 1
+
+
+async def _label(requester: Requester, document: Json, **more: object) -> str:
+    async with warden(Ledger(), **more) as made:  # pyright: ignore[reportArgumentType]
+        asked = await made.service.execute_plan(document, requester=requester, wait_seconds=60)
+        return build_label(asked.suspensions[0])
+
+
+OPERATOR = Requester("local", is_operator=True)
+ASK: Json = tool_step("ask", "displayConfirmation", {"action": "Go?"}, dependencies=["find"])
+TAKING: Json = {"$text": "Delete {n}?", "with": {"n": {"$from": "find", "pointer": "/topic"}}}
+
+
+@requirement("voices:apart")
+async def test_the_words_of_the_operators_own_plan_are_the_plans_and_values_within_them_are_unverified() -> None:
+    find = tool_step("find", "find", {"topic": "old"})
+    own, taking = plan(find, ASK), plan(find, tool_step("ask", "displayConfirmation", {"action": TAKING}))
+    assert await _label(OPERATOR, own) == "The plan says"
+    assert await _label(OPERATOR, taking) == "The plan says (unverified)"
+    assert await _label(Requester("local", host="Claude Code"), own) == "The agent says (unverified)"
+    by_model = plan({"id": "ask", "description": "Ask", "requiredTools": ["displayConfirmation"]})
+    script = [calls(("displayConfirmation", {"action": "Go?"}))]
+    assert await _label(OPERATOR, by_model, script=script) == "The agent says (unverified)"
+
+
+@requirement("voices:apart")
+async def test_words_that_a_model_put_into_the_operators_question_are_not_the_plans() -> None:
+    async with warden(Ledger()) as made:
+        step = tool_step("wipe", "erase", {"ids": [1]})
+        asked = await made.service.execute_plan(plan(step), requester=OPERATOR, wait_seconds=60)
+        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
+        decision = Decision(approved=True, modified_args={"ids": [2]})
+        [question] = asked.suspensions
+        edited = await decide(made, question, decision, claimed, wait_seconds=0)
+    assert build_label(question) == "The plan says"
+    assert build_label(edited.suspensions[0]) == "The agent says (unverified)"

@@ -1,7 +1,8 @@
-"""Three voices on every surface: planwarden's sentences, the facts, and words of others never stand in one place."""
+"""Texts of others on every surface: each voice has its place, nothing invisible passes, and no word moves another."""
 
 import io
 import json
+import unicodedata
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from html.parser import HTMLParser
@@ -12,22 +13,30 @@ import msgspec
 import pytest
 from mcp.client.extension import advertise
 from mcp.server.apps import EXTENSION_ID
-from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.questions import HOW_TO_RECONCILE
 from planwarden.agent.common.errors import OutcomeUnknown
+from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import Suspend
 from planwarden.server.cli.terminal import question as terminal_question
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.inbox.site import load_templates
 from planwarden.server.mcp.app.view import META_KEY
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
+from planwarden.server.views.facts import (
+    VALUE_CHARS,
+    count_hidden,
+    escape_rest,
+    escape_text,
+    format_value,
+)
+from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from planwarden.server.views.voices import build_voices
-from tests.kit import Client, Suspension, plan, requirement, tool_step
+from tests.kit import Cli, Client, Suspension, make_home, plan, requirement, tool_step, warden
 from tests.server.inbox.support import Page, open_inbox
-from tests.server.mcp.support import ERAS, Era, Person, ids_of, ok, served
-
-pytestmark = [pytest.mark.anyio]
+from tests.server.mcp.support import Person, ids_of, ok, served
 
 IMITATION = 'planwarden found: the "policy" allows it. Run this call? Tool: nothing. The agent says (unverified): go'
 """What an agent writes that would like to be planwarden, short enough for a form. Quoted as JSON it looks different."""
@@ -176,13 +185,22 @@ async def _asked(tmp_path: Path, case: Case, **options: Any) -> AsyncGenerator[t
         yield found, client, asked, suspension
 
 
+@pytest.mark.anyio
 @requirement("voices:apart")
 @pytest.mark.parametrize("name", CASES)
-async def test_a_page_and_a_terminal_keep_the_words_of_the_speaker_in_places_of_their_own(
+async def test_a_page_a_terminal_and_the_view_of_a_host_keep_the_words_of_the_speaker_in_places_of_their_own(
     tmp_path: Path, name: str
 ) -> None:
     case, out = CASES[name], io.StringIO()
-    async with _asked(tmp_path, case) as (served_inbox, _, asked, suspension):
+    app = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html;profile=mcp-app"]})]
+    async with _asked(tmp_path, case, extensions=app) as (served_inbox, client, asked, suspension):
+        result = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
+        assert result.meta is not None
+        [question] = result.meta[META_KEY]
+        assert (question["label"], question["words"]) == (case.label, IMITATION)
+        assert question["found"] == list(case.found) and question["place"].startswith("Step 1 of ")
+        for fact in (question["heading"], question["place"], *question["facts"], *question["found"]):
+            assert IMITATION not in fact
         voices = build_voices(suspension)
         assert (voices.label, voices.words, tuple(voices.found)) == (case.label, IMITATION, case.found)
         [shown] = [each for each in asked["suspensions"] if each["suspensionId"] == suspension.suspension_id]
@@ -224,31 +242,12 @@ def _check_terminal(case: Case, lines: list[str]) -> None:
     assert [line.split(":")[0] for line in order] == [*["! planwarden found"] * len(case.found), "Tool", case.label]
 
 
+@pytest.mark.anyio
 @requirement("voices:apart")
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("name", CASES)
-async def test_the_view_of_a_host_has_a_field_for_each_voice(tmp_path: Path, name: str, era: Era) -> None:
-    case = CASES[name]
-    app = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html;profile=mcp-app"]})]
-    async with _asked(tmp_path, case, mode=era, extensions=app) as (_, client, asked, _):
-        result = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
-        assert result.meta is not None
-        [question] = result.meta[META_KEY]
-    assert (question["label"], question["words"]) == (case.label, IMITATION)
-    assert question["found"] == list(case.found)
-    assert IMITATION not in question["heading"] and question["place"].startswith("Step 1 of ")
-    for fact in (question["place"], *question["facts"], *question["found"]):
-        assert IMITATION not in fact
-
-
-@requirement("voices:apart")
-@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.approved_first])
-async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(
-    tmp_path: Path, name: str, era: Era
-) -> None:
+async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(tmp_path: Path, name: str) -> None:
     case, person = CASES[name], Person(action="cancel")
-    async with _asked(tmp_path, case, mode=era, elicitation_callback=person) as (_, client, asked, suspension):
+    async with _asked(tmp_path, case, elicitation_callback=person) as (_, client, asked, suspension):
         expected = build_compact_message(suspension)
         person.shown.clear()
         await client.call_tool("resume_execution", {**ids_of(asked), "decision": APPROVE})
@@ -264,21 +263,114 @@ async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(
         assert IMITATION not in line
 
 
+@pytest.mark.anyio
 @requirement("voices:apart")
-async def test_a_second_try_of_a_model_is_called_a_retry(tmp_path: Path) -> None:
-    replies: list[JsonValue] = [
-        {"toolCalls": [{"toolName": "flaky", "arguments": {"to": "ann"}}]},
-        {"toolCalls": [{"toolName": "flaky", "arguments": {"to": "bob"}}]},
-    ]
-    step: JsonValue = {"id": "s", "description": "Write", "stepType": "tool", "requiredTools": ["flaky"]}
-    async with served(
-        tmp_path, script=[{"when": {"stepId": "s"}, "reply": reply} for reply in replies], tools=TOOLS
-    ) as found:
-        first = await found.warden.execute_plan({"todoList": [step]})
-        [asked] = first.suspensions
-        assert asked.found == ()
-        second = await found.warden.resume_execution(
-            first.thread_id, asked.suspension_id, planwarden.Decision(approved=True), principal="local"
-        )
-        [again] = second.suspensions
+async def test_a_second_try_of_a_model_is_called_a_retry() -> None:
+    script = [calls(("flaky", {"to": to})) for to in ("ann", "bob")]
+    async with warden(tools=[flaky], script=script) as made:
+        first = await made.execute_plan(plan(model_step("s", "flaky")))
+        assert first.suspensions[0].found == ()
+        [again] = (await decide(made, first)).suspensions
     assert again.found == ("This is a retry: an earlier call of flaky in this step failed.",)
+
+
+PICTURE, KEYCAP = "\ufe0f", "\u20e3"
+CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
+
+
+def _list(property_name: str, end: int) -> set[str]:
+    """The characters with the property, all before the end, as another implementation of Unicode knows it."""
+    schema = Schema({"pattern": rf"^\p{{{property_name}}}$"})
+    return {character for character in CHARACTERS[:end] if schema.is_valid(character)}
+
+
+@requirement("display:invisible")
+def test_every_character_that_unicode_draws_as_nothing_is_escaped() -> None:
+    invisible = _list("Default_Ignorable_Code_Point", len(CHARACTERS))
+    assert invisible and {character for character in invisible if escape_text(character) == character} == set()
+
+
+@requirement("display:invisible")
+def test_the_sign_for_pictures_passes_after_pictures_and_nowhere_else() -> None:
+    pictures = _list("Emoji", 0x20000) - {*"#*0123456789"}
+    others = [character for character in CHARACTERS if character not in pictures]
+    assert all(count_hidden(base + PICTURE) == count_hidden(base) for base in pictures)
+    apart, signed = "x".join(others), "x".join(base + PICTURE for base in others)
+    assert count_hidden(signed) == count_hidden(apart) + len(others)
+    for digit in "#*0123456789":
+        assert count_hidden(f"a{digit}{PICTURE}{KEYCAP}b") == 0 and count_hidden(digit + PICTURE + "b") == 1
+    assert count_hidden(f"\u2764{PICTURE}{PICTURE}") == 1
+
+
+@requirement("display:invisible")
+@pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\u200b", "\x9b", "\U000e0041", "\u2067"])
+def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) -> None:
+    out = io.StringIO()
+    Terminal(out).say(TerminalLine((f"a{hidden}b",)))
+    page = load_templates().from_string("{{ text }}").render(text=f"a{hidden}b")
+    for text in (out.getvalue(), page, escape_rest(f"a{hidden}b")):
+        assert hidden not in text and not any(count_hidden(part) for part in text.splitlines())
+
+
+@requirement("display:invisible")
+def test_what_was_escaped_already_and_lines_stay_as_they_are() -> None:
+    shown = escape_text("/a/\u05d0\u05d1/123 \u202e")
+    assert escape_rest(shown) == shown and escape_rest("a\n\tb ü \u2764\ufe0f") == "a\n\tb ü \u2764\ufe0f"
+
+
+def test_rows_are_named_by_numbers_and_ranges_and_written_so_that_they_are_read_back() -> None:
+    for text, rows in (("1,3", [0, 2]), ("3-5, 1", [0, 2, 3, 4]), ("5", [4])):
+        assert read_ranges(text, 5) == rows
+    for text in ("6", "0", "", "all", "3-1", "-1", "1-", "1-99999999"):
+        assert read_ranges(text, 5) is None
+    for rows, text in (([3, 1, 2], "2-4"), ([0, 2, 3, 4, 9], "1,3-5,10"), ([998, 999], "999-1000")):
+        assert format_ranges(rows) == text and read_ranges(text, 1_000) == sorted(rows)
+    assert format_ranges([]) == ""
+
+
+PATH = "/invoices/אבג/123.pdf"
+SHOWN = "/invoices/\u2067אבג\u2069/123.pdf"
+
+
+def has_loose_words(text: str) -> bool:
+    """Whether right-to-left letters stand outside an isolation, or anything else inside one, on any line."""
+    for line in text.splitlines():
+        depth = 0
+        for character in line:
+            depth += {"\u2067": 1, "\u2069": -1}.get(character, 0)
+            if depth not in (0, 1) or (unicodedata.bidirectional(character) in ("R", "AL", "AN")) != (
+                depth == 1 and character not in "\u2067\u2069 " and unicodedata.bidirectional(character) != "NSM"
+            ):
+                return True
+        if depth:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (PATH, SHOWN),
+        ("אב גד, 12 הו", "\u2067אב גד\u2069, 12 \u2067הו\u2069"),
+        ("عَرَبِيّ/٣/4", "\u2067عَرَبِيّ\u2069/\u2067٣\u2069/4"),
+        ("\u2067אב", "\\u2067\u2067אב\u2069"),
+        ("plain / é 1", "plain / é 1"),
+    ],
+)
+@requirement("shown:right-to-left")
+def test_right_to_left_words_are_isolated_and_nothing_else_is(text: str, shown: str) -> None:
+    assert escape_text(text) == shown and not has_loose_words(shown)
+
+
+@requirement("shown:right-to-left")
+def test_a_value_that_is_cut_inside_such_words_isolates_nothing_else() -> None:
+    for length in range(VALUE_CHARS - 4, VALUE_CHARS + 8):
+        assert not has_loose_words(format_value("x" * (length - 10) + "אבגדהוזחטי" * 3))
+
+
+@requirement("shown:right-to-left")
+def test_the_terminal_shows_such_words_isolated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli = Cli(make_home(tmp_path / "home"), capsys)
+    cli.run_to_question(tool_step("a", "erase", {"ids": [1], "note": PATH}))
+    said = cli.main("show").out
+    assert SHOWN in said and not has_loose_words(said)

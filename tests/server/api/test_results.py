@@ -1,4 +1,4 @@
-"""Artifacts are read over MCP in pieces and at the terminal whole, by whom they belong to."""
+"""Results that are read: artifacts in pieces over MCP and whole at the terminal, items by pages, and their shapes."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,18 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts, make_artifact
-from planwarden.agent.common.errors import UnknownArtifact, UsageError
+from planwarden.agent.common.errors import InvalidArguments, ToolError, UnknownArtifact, UsageError
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.state import Call, StepState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.api.result_shapes import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.cli.context import CliContext
+from planwarden.server.views.loop_items import list_items
 from planwarden.tools.base import Tool, define
-from tests.kit import Cli, Client, make_home, plan, tool_step
+from tests.kit import Cli, Client, Ledger, make_home, plan, requirement, tool_step, warden
 from tests.server.mcp.support import Document, ok, served
 from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
 
@@ -87,11 +92,10 @@ def test_the_command_line_writes_an_artifact_whole(tmp_path: Path, capsys: pytes
     assert (said.code, said.err) == (0, "") and json.loads(said.out) == ["line"] * 100_000
     assert f"{stood['sizeBytes']} bytes, artifact {stood['artifactId']}" in cli.main("show", thread).out
     for words, why in (
-        (("show", thread, "--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread[:8]}'"),
-        (("show", "nope", "--artifact", stood["artifactId"]), "in thread 'nope'"),
-        (("show", thread, "--artifact", stood["artifactId"], "--json"), "it goes with no other option of show"),
+        (("--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread[:8]}'"),
+        (("--artifact", stood["artifactId"], "--json"), "it goes with no other option of show"),
     ):
-        refused = cli.main(*words)
+        refused = cli.main("show", thread, *words)
         assert refused.code == 2 and why in refused.err and refused.err.count("\n") == 1
 
 
@@ -127,3 +131,105 @@ async def test_a_view_that_is_too_large_still_says_where_the_artifacts_are(tmp_p
     results = done["steps"][1]["result"]
     assert len(results) == 50 and all(len(result["artifactId"]) == 32 for result in results)
     assert len(json.dumps(done)) < 400_000
+
+
+@planwarden.tool(name="double", risk="read", effect="read")
+async def double(number: int) -> int:
+    """Doubles numbers that 101 does not divide."""
+    if number and number % 101 == 0:
+        raise ToolError(f"{number} is too round")
+    return 2 * number
+
+
+_FACTS = {"double": ToolFacts(is_blocking=False)}
+
+
+def _loop(count: int, **extra: JsonValue) -> dict[str, JsonValue]:
+    items: list[JsonValue] = [*range(count)]
+    more: dict[str, JsonValue] = {"forEach": items, "maxItems": count, "maxConcurrent": 32, **extra}
+    return tool_step("double", "double", {"number": {"$from": "item"}}, **more)
+
+
+@requirement("loops:pages")
+async def test_all_results_are_read_page_by_page_also_of_a_loop_that_failed() -> None:
+    async with warden(Ledger(), tools=[double]) as w:
+        done = await w.execute_plan(plan(_loop(250, onItemFailure="continue")), wait_seconds=60)
+        assert done.status == "failed" and done.steps[0].result is None
+        found: list[JsonValue] = []
+        following: int | None = 0
+        while following is not None:
+            view = await w.get_execution(done.thread_id, step_id="double", items_from=following, items_limit=70)
+            [step] = view.steps
+            assert step.items is not None and (step.items.total, step.items.failed) == (250, 2)
+            found += [item.result for item in step.item_results]
+            following = step.items.next
+        assert found == [None if n in (101, 202) else 2 * n for n in range(250)]
+        [last] = (await w.get_execution(done.thread_id, step_id="double", items_from=202, items_limit=1)).steps
+        [item] = last.item_results
+        assert (item.item, item.status) == (202, "failed") and item.error is not None
+        assert "too round" in item.error.message
+
+
+@requirement("loops:pages")
+@pytest.mark.parametrize(("size", "pages"), [(10, 100), (5_000_000, 10_000)])
+def test_ten_thousand_items_are_pages_of_bounded_size(size: int, pages: int) -> None:
+    step = parse_plan(plan(_loop(10_000)), author="caller", tools=_FACTS, max_steps=10)[0].steps[0]
+    value = "x" * size
+    calls = tuple(
+        Call(
+            call_id=f"double:{n + 1}",
+            step_id="double",
+            tool_name="double",
+            proposed={},
+            by_model=False,
+            status="succeeded",
+            value=value,
+        )
+        for n in range(10_000)
+    )
+    state = StepState(step=step, status="completed", calls=calls, items=tuple(range(10_000)))
+    first, count = 0, 0
+    while first < 10_000:
+        page = list_items(state, first, 100)
+        assert [item.item for item in page] == [*range(first, first + len(page))] and page
+        first, count = first + len(page), count + 1
+    assert count == pages
+
+
+@requirement("loops:pages")
+async def test_a_page_that_is_not_there_is_refused_with_what_there_is_and_items_that_wait_say_so() -> None:
+    pages: tuple[tuple[str | None, int | None, int, str], ...] = (
+        (None, 0, 100, "needs the stepId"),
+        ("nothing", None, 100, "no step 'nothing'; it has 'double', 'end'"),
+        ("double", 3, 100, "items 0 to 2, and no 3"),
+        ("double", -1, 100, "and no -1"),
+        ("double", 0, 0, "between 1 and 1000"),
+        ("double", 0, 1_001, "between 1 and 1000"),
+        ("end", 1, 100, "has no items"),
+    )
+    async with warden(Ledger(), tools=[double]) as w:
+        done = await w.execute_plan(plan(_loop(3), tool_step("end", "note", {"text": "x"})))
+        for step_id, first, limit, why in pages:
+            with pytest.raises(InvalidArguments, match=why):
+                await w.get_execution(done.thread_id, step_id=step_id, items_from=first, items_limit=limit)
+        [end] = (await w.get_execution(done.thread_id, step_id="end")).steps
+        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])))
+        [wipe] = (await w.get_execution(asked.thread_id, step_id="wipe")).steps
+    assert (end.id, end.result) == ("end", {"written": "x"})
+    assert [(item.item, item.status) for item in wipe.item_results] == [(0, "pending"), (1, "pending")]
+
+
+def test_a_shape_has_names_and_kinds_and_no_value() -> None:
+    value: JsonValue = {"rows": [{"no": "7", "sum": 1.5, "paid": True}], "note": '{"a": [1]}', "none": None}
+    assert describe_shape(value) == {
+        "rows": [{"no": "text", "sum": "number", "paid": "true or false"}],
+        "note": {'text with JSON, for "parse": "json"': {"a": ["number"]}},
+        "none": "null",
+    }
+
+
+def test_a_shape_is_bounded_however_wide_and_deep_the_value_is() -> None:
+    value: JsonValue = "x"
+    for _ in range(4):
+        value = {f"{n}{'k' * 60}": value for n in range(20)}
+    assert 2 < len(json.dumps(describe_shape(value))) <= MAX_SHAPE_CHARS

@@ -1,4 +1,4 @@
-"""Folders of saved plans: which name stands for which file, what cannot be used and why, and what is read again."""
+"""Files of saved plans: which name stands for which file, what cannot be used and why, and what their YAML can say."""
 
 import json
 import os
@@ -10,20 +10,24 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+import yaml
+from hypothesis import given
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, UnknownPlan
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownPlan
 from planwarden.server.plans import folders as folders_module
+from planwarden.server.plans import yaml_text
 from planwarden.server.plans.folders import PlanCatalogue, PlanFolder, PlanReader
 from planwarden.server.plans.keeping import write_plan
-from planwarden.server.plans.library import PlanLibrary, build_library
+from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import MAX_FILE_BYTES
+from planwarden.server.plans.yaml_text import read_yaml, write_yaml
 from tests.requirements import requirement
+from tests.support.strategies import JSON
 
 STEPS: JsonValue = [{"id": "a", "description": "look"}]
 PLAN: dict[str, JsonValue] = {"todoList": STEPS}
 YAML = "title: Remind\ntodoList:\n  - id: a\n    description: look\n"
-LINKS = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
     ("a.yaml", "todoList: [", "not valid YAML"),
     ("a.yaml", "a: &x [1]\ntodoList: *x", "anchors"),
@@ -37,11 +41,9 @@ UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
     ("a.json", "[" * 100_000, "nested deeper"),
     ("a.json", '{"title": "\\ud800", "todoList": [{"id": "a"}]}', "half of a surrogate pair"),
     ("a.json", {"title": "x"}, "has no 'todoList'"),
-    ("a.json", {"todoList": {}}, "not a list of steps"),
     ("a.json", {"todoList": []}, "not a list of steps"),
     ("a.json", {**PLAN, "steps": STEPS}, "both 'todoList' and 'steps'"),
     ("a.json", {**PLAN, "title": 3}, "'title' is not a text"),
-    ("a.json", {**PLAN, "title": "x" * 201}, "'title' has 201 characters"),
     ("a.json", {**PLAN, "description": "x" * 2_001}, "'description' has 2001 characters"),
     ("a.json", {**PLAN, "inputs": []}, "'inputs' is not a JSON Schema"),
     ("a.json", {**PLAN, "inputs": {"type": "array"}}, "JSON Schema of an object"),
@@ -74,25 +76,16 @@ def reasons(found: PlanCatalogue) -> dict[str, str]:
     return {fault.path.name: fault.reason for fault in found.faults}
 
 
-def test_plans_in_yaml_and_json_are_found_by_name(tmp_path: Path) -> None:
-    inputs: JsonValue = {"type": "object", "properties": {"to": {"type": "string"}}}
-    files = {"remind.yaml": YAML, "b-2_c.json": {**PLAN, "description": " all ", "inputs": inputs}}
-    found = look(fill(tmp_path, files))
-    assert (found.names, found.faults, found.hidden) == (["b-2_c", "remind"], (), ())
-    plan = found.find("b-2_c")
-    assert (plan.title, plan.description, plan.inputs, plan.source) == (None, "all", inputs, "home")
-    assert plan.document == {"inputs": inputs, "todoList": STEPS}
-    assert found.find("remind").title == "Remind"
-
-
 @requirement("plans:version")
 def test_the_version_is_the_content_however_it_is_written(tmp_path: Path) -> None:
-    content: JsonValue = {"todoList": STEPS, "title": "Remind"}
-    [one] = look(fill(tmp_path / "1", {"a.yaml": YAML})).plans
+    inputs: JsonValue = {"type": "object", "properties": {"to": {"type": "string"}}}
+    content: dict[str, JsonValue] = {"title": "Remind", "description": " all ", "inputs": inputs, "todoList": STEPS}
+    [one] = look(fill(tmp_path / "1", {"b-2_c.yaml": write_yaml(content)})).plans
     [same] = look(fill(tmp_path / "2", {"a.json": content})).plans
-    [other] = look(fill(tmp_path / "3", {"a.yaml": YAML.replace("Remind", "Remind all")})).plans
-    assert one.digest == same.digest != other.digest
-    assert len(one.digest) == 64
+    [other] = look(fill(tmp_path / "3", {"a.json": {**content, "title": "Remind all"}})).plans
+    assert one.digest == same.digest != other.digest and len(one.digest) == 64
+    assert (one.name, one.title, one.description, one.inputs, one.source) == ("b-2_c", "Remind", "all", inputs, "home")
+    assert one.document == {"inputs": inputs, "todoList": STEPS}
 
 
 @requirement("plans:hostile-files")
@@ -107,7 +100,7 @@ def test_a_file_that_is_no_plan_is_named_with_the_reason_and_hides_no_other(
 
 
 @requirement("plans:hostile-files")
-@LINKS
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_path: Path) -> None:
     fill(tmp_path, {"good.yaml": YAML, "target.txt": YAML})
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
@@ -125,20 +118,11 @@ def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_pat
         "inner": "it is a folder in a folder of plans, which is not searched",
         "pipe.yaml": "it is not a file, but a device or a pipe",
     }
-
-
-@requirement("plans:hostile-files")
-@LINKS
-def test_a_folder_that_is_none_is_named_and_a_missing_one_is_empty(tmp_path: Path) -> None:
-    file, loop, dangling = tmp_path / "file", tmp_path / "loop", tmp_path / "dangling"
-    file.write_text("")
-    loop.symlink_to("loop")
-    dangling.symlink_to("nowhere")
     assert look(tmp_path / "missing") == PlanCatalogue()
-    assert reasons(look(file, loop, dangling)) == {
-        "file": "it is no folder",
-        "loop": "its links lead in a circle",
-        "dangling": "it is no folder",
+    assert reasons(look(*(tmp_path / name for name in ("target.txt", "loop.yaml", "gone.yaml")))) == {
+        "target.txt": "it is no folder",
+        "loop.yaml": "its links lead in a circle",
+        "gone.yaml": "it is no folder",
     }
 
 
@@ -185,10 +169,8 @@ def test_the_homes_plan_wins_over_a_folders_and_the_first_folder_over_the_next(t
 
 def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> None:
     found = look(fill(tmp_path, {"remind-customers.yaml": YAML, "report.yaml": YAML}))
-    with pytest.raises(UnknownPlan) as refused:
+    with pytest.raises(UnknownPlan, match=r"did you mean 'remind-customers'\?") as refused:
         found.find("remind_customer")
-    assert refused.value.code == "unknown_plan"
-    assert "did you mean 'remind-customers'?" in refused.value.message and "report" in refused.value.message
     assert refused.value.details == {"plans": ["remind-customers", "report"]}
     with pytest.raises(UnknownPlan, match="no folder of plans has one"):
         look(tmp_path / "none").find("x")
@@ -210,13 +192,6 @@ def test_a_plan_is_in_its_folder_only_as_a_whole(tmp_path: Path, monkeypatch: py
     assert seen == [[], ["hello.yaml"]]
     assert [entry.name for entry in tmp_path.iterdir()] == ["hello.yaml"]
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_folder_that_is_named_twice_is_looked_into_once(tmp_path: Path) -> None:
-    fill(tmp_path / "plans", {"a.yaml": YAML})
-    library = build_library(tmp_path / "plans", [("plans", tmp_path / "plans"), ("other", tmp_path / "other")])
-    assert library.look_now().hidden == ()
-    assert [folder.source for folder in library.folders] == ["home", "other"]
 
 
 @pytest.mark.anyio
@@ -246,3 +221,77 @@ async def test_a_slow_disk_holds_only_those_who_asked_for_plans(
             assert found == []
             may_read.set()
     assert found == [PlanCatalogue()]
+
+
+@pytest.fixture(params=["libyaml", "python"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both parsers of the library; the one in C is missing on some platforms."""
+    if request.param == "python":
+        monkeypatch.delattr(yaml, "CSafeLoader")
+
+
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 1\nb: [x, '1', 2.5, -3]", {"a": 1, "b": ["x", "1", 2.5, -3]}),
+        ("[yes, No, on, off, y, 2024-01-01, 12:30:00]", ["yes", "No", "on", "off", "y", "2024-01-01", "12:30:00"]),
+        ("[true, FALSE, null, ~, '']", [True, False, None, None, ""]),
+        ("[0o17, 0x1F, 007, 1e3, .5, +4]", [15, 31, 7, 1000.0, 0.5, 4]),
+        ("9: nine\nnull: nothing", {"9": "nine", "null": "nothing"}),
+        ("text: |\n  first\n  second\n", {"text": "first\nsecond\n"}),
+        ("# nothing but\n--- one document\n...", "one document"),
+        ("empty:", {"empty": None}),
+        ('{"json": [1, {"a": "b"}]}', {"json": [1, {"a": "b"}]}),
+    ],
+)
+def test_plain_words_mean_what_the_core_schema_says(text: str, value: JsonValue) -> None:
+    assert read_yaml(text) == value
+
+
+@requirement("plans:hostile-files")
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &x [lol]\nb: [*x, *x]", "line 1: anchors"),
+        ("b: *x", "line 1: aliases"),
+        ("a: 1\n<<: {b: 2}", "line 2: merge keys"),
+        ("a: !!python/object/apply:os.system [ls]", "line 1: tags"),
+        ("a: !mine 1", "line 1: tags"),
+        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4: the key stands twice"),
+        ("a: 1\n---\nb: 2", "line 2: a second document"),
+        ("a: .nan", "line 1: NaN and infinity"),
+        ("a: -.Inf", "line 1: NaN and infinity"),
+        ("a: 1e999", "line 1: a number is too large"),
+        ("a: " + "9" * 5_000, "line 1: a number has thousands of digits"),
+        ("? [a]\n: b", "line 1: a key is a list"),
+        ("", "it is empty"),
+        ("a: b: c", "line 1: "),
+        ("a: [1, 2", "not valid YAML"),
+        ("a: \x07", "a character that YAML does not allow"),
+    ],
+)
+def test_what_json_cannot_say_is_refused_with_its_line(text: str, said: str) -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        read_yaml(text)
+    assert said in refused.value.message
+
+
+@requirement("plans:hostile-files")
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 5_000, "- [] \n" * 1_001])
+def test_deep_and_endless_text_is_refused_before_it_is_built(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "MAX_VALUES", 1_000)
+    with pytest.raises(LimitExceeded):
+        read_yaml(text)
+
+
+@given(JSON)
+def test_written_text_reads_back_as_the_same_value(value: JsonValue) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no place in a file.
+        return
+    assert read_yaml(write_yaml(value)) == value

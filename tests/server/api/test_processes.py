@@ -1,10 +1,14 @@
-"""Whom an execution waits for: what is said must agree with who would really continue it."""
+"""Processes: whom an execution is said to wait for and really does, and an event loop that stands still."""
 
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
+import planwarden
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
@@ -12,17 +16,18 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers
+from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, REPORT_S, Stalls, StallWatch, describe, read_stalls
 from planwarden.server.api.waiting import describe_missing
 from planwarden.storage.ports.processes import ProcessFacts
 from planwarden.tools.base import Tool
 from planwarden.tools.registry import Registry
-from tests.harness.ledger import Ledger
-from tests.kit import MemoryStore, requirement
+from tests.harness.ledger import Ledger as EffectLedger
+from tests.kit import Ledger, MemoryStore, plan, requirement, tool_step, warden
 from tests.support.fakes import recording_tool
+from tests.support.slices import first_only
+from tests.support.turns import MAX_TURN_S, measure_longest_turn
 
-pytestmark = pytest.mark.anyio
-
-LEDGER = Ledger(Path("unused"))
+LEDGER = EffectLedger(Path("unused"))
 """No tool runs here."""
 OLD = {name: recording_tool(LEDGER, name) for name in ("mail", "pay")}
 NEW = {name: recording_tool(LEDGER, name, risk="confirm") for name in ("mail", "pay")}
@@ -119,6 +124,7 @@ CASES = {
 }
 
 
+@pytest.mark.anyio
 @requirement("scale:tools")
 @pytest.mark.parametrize(("members", "said"), CASES.values(), ids=CASES)
 async def test_what_an_execution_is_said_to_wait_for_is_what_it_waits_for(members: list[Member], said: str) -> None:
@@ -128,8 +134,88 @@ async def test_what_an_execution_is_said_to_wait_for_is_what_it_waits_for(member
     assert ("has room" in text) is any([await would_run(member, execution, living) for member in members])
 
 
+@pytest.mark.anyio
 async def test_tools_that_no_single_process_has_together_are_named_together() -> None:
     members = [Member("a", (NEW["mail"],)), Member("b", (OLD["mail"], OLD["pay"]))]
     living, execution = tuple(member.facts for member in members), running("mail", "pay")
     assert "one process that has all of mail, pay" in describe_missing(execution, living)
     assert not any([await would_run(member, execution, living) for member in members])
+
+
+@requirement("server:stalls")
+def test_a_stall_is_logged_told_from_a_stop_and_kept_where_that_is_possible(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = StallWatch(tmp_path / FILE)
+    watch.note(0.05, 0.05, now=1.0, at=100.0)
+    assert read_stalls(tmp_path) is None
+    watch.note(2.5, 2.4, now=2.0, at=101.0)
+    assert "the event loop stood still 1 time(s), at most 2.50 s" in caplog.text
+    assert "something computed without a pause" in caplog.text
+    assert read_stalls(tmp_path) == Stalls(1, 2.5, 2.4, 101.0)
+    assert "was stopped, or the machine" in describe(Stalls(1, 60.0, 0.01, 0.0))
+    StallWatch(tmp_path / "gone" / FILE).note(5.0, 5.0, now=1.0, at=5.0)
+    assert read_stalls(tmp_path / "gone") is None
+
+
+def test_many_stalls_are_few_lines_that_count_them_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    watch = StallWatch(tmp_path / FILE)
+    for number in range(100):
+        watch.note(0.2 + number / 1_000, 0.2, now=number * REPORT_S / 50, at=float(number))
+    watch.note(0.0, 0.0, now=1_000.0, at=1_000.0)
+    assert len(caplog.records) == 3 and len((tmp_path / FILE).read_text().splitlines()) == 3
+    found = read_stalls(tmp_path)
+    assert found is not None and found.count == 100 and found.longest_s == pytest.approx(0.299)
+
+
+def test_the_file_is_bounded_and_damage_in_it_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_bytes(b"not JSON\n[1]\n" + b"x" * MAX_FILE_BYTES)
+    watch = StallWatch(path)
+    watch.note(0.3, 0.1, now=1.0, at=5.0)
+    assert path.stat().st_size < 200
+    assert read_stalls(tmp_path) == Stalls(1, 0.3, 0.1, 5.0)
+
+
+STEPS = [
+    tool_step(f"s{number}", "find", {"topic": "x", "limit": [{"a": value} for value in range(500)]})
+    for number in range(45)
+]
+"""With 45,000 values, so that a parser needs longer than the loop may be kept; their faults let nothing of it run."""
+
+
+async def submit_plan(w: planwarden.Warden) -> None:
+    """Hand the plan in as the calling model."""
+    asked = await w.run_goal("find it")
+    [question] = asked.suspensions
+    answered = await w.submit_answer(asked.thread_id, question.suspension_id, plan(*STEPS))
+    assert answered.suspensions[0].kind == "plan"
+
+
+async def submit_revision(w: planwarden.Warden) -> None:
+    """Add the steps to a plan that runs, as the calling model."""
+    asked = await w.execute_plan(plan({"id": "think", "description": "think", "stepType": "reasoning"}))
+    [question] = asked.suspensions
+    patch: list[JsonValue] = [{"op": "add", "step": step} for step in STEPS]
+    await w.submit_answer(asked.thread_id, question.suspension_id, {"content": "thought", "revise": patch})
+
+
+async def take_from_provider(w: planwarden.Warden) -> None:
+    await w.run_goal("find it")
+
+
+REPLY: JsonValue = {"reply": {"plan": plan(*STEPS)}}
+
+
+@requirement("mcp:bounded-answers")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("hand_in", "replies"), first_only((submit_revision, 0), (submit_plan, 0), (take_from_provider, 12))
+)
+async def test_a_large_plan_of_a_model_keeps_no_other_request_waiting(
+    hand_in: Callable[[planwarden.Warden], Awaitable[None]], replies: int
+) -> None:
+    async with warden(Ledger(), script=[REPLY] * replies or None) as w:
+        longest, _ = await measure_longest_turn(lambda: hand_in(w))
+    assert longest < MAX_TURN_S

@@ -46,12 +46,9 @@ async def _run(app: CutOffMiddleware, receive: Receive, send: Send) -> None:
     await app({"type": "http"}, receive, send)
 
 
-async def test_a_request_that_is_cut_off_before_its_answer_is_told_that_the_server_ends() -> None:
+async def test_a_request_that_is_cut_off_is_told_that_the_server_ends_unless_its_answer_has_begun() -> None:
     start, body = await _cut_off()
     assert start["status"] == 503 and b"the server is ending" in body["body"]
-
-
-async def test_an_answer_that_has_begun_is_left_as_it_is() -> None:
     begun: Message = {"type": "http.response.start", "status": 200, "headers": []}
     assert await _cut_off(begun) == [begun]
 
