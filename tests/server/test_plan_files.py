@@ -3,12 +3,9 @@
 import json
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-import anyio
-import anyio.lowlevel
 import pytest
 import yaml
 from hypothesis import given
@@ -19,7 +16,6 @@ from planwarden.server.plans import folders as folders_module
 from planwarden.server.plans import yaml_text
 from planwarden.server.plans.folders import PlanCatalogue, PlanFolder, PlanReader
 from planwarden.server.plans.keeping import write_plan
-from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import MAX_FILE_BYTES
 from planwarden.server.plans.yaml_text import read_yaml, write_yaml
 from tests.requirements import requirement
@@ -192,35 +188,6 @@ def test_a_plan_is_in_its_folder_only_as_a_whole(tmp_path: Path, monkeypatch: py
     assert seen == [[], ["hello.yaml"]]
     assert [entry.name for entry in tmp_path.iterdir()] == ["hello.yaml"]
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.anyio
-async def test_a_slow_disk_holds_only_those_who_asked_for_plans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    may_read, reads = threading.Event(), list[int]()
-    read = PlanReader.read
-
-    def slow(self: PlanReader) -> PlanCatalogue:
-        reads.append(1)
-        assert may_read.wait(60)
-        return read(self)
-
-    monkeypatch.setattr(PlanReader, "read", slow)
-    library, found = PlanLibrary([PlanFolder(tmp_path, "home")]), list[PlanCatalogue]()
-
-    async def ask() -> None:
-        found.append(await library.list())
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            while not reads:
-                await anyio.lowlevel.checkpoint()
-            # This task still runs while that one waits for the disk.
-            assert found == []
-            may_read.set()
-    assert found == [PlanCatalogue()]
 
 
 @pytest.fixture(params=["libyaml", "python"])

@@ -7,9 +7,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, NotRetryable
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
 from planwarden.agent.core import takeover
-from tests.kit import NO, Decision, Ledger, MemoryStore, confirm, decide, plan, requirement, statuses, tool_step, warden
+from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
@@ -79,27 +79,23 @@ async def test_other_inputs_branch_from_a_step() -> None:
     ledger = Ledger()
     async with warden(ledger) as made:
         done = await run_letter(made)
+        find = made.service.engine.find
         with pytest.raises(NotRetryable, match=r"'find' was completed .* takes inputs that are different now"):
             await made.retry(done.thread_id, from_step="write", inputs={"who": "mice", "tone": "stern"})
         with pytest.raises(InvalidArguments, match="inputs"):
             await made.retry(done.thread_id, from_step="write", inputs={"who": 7})
         forked = await made.retry(done.thread_id, from_step="write", inputs={"who": "owls", "tone": "stern"})
-        assert forked.status == "suspended"
-        state = await made.service.engine.find(forked.execution_id)
-        assert dict(state.inputs) == {"who": "owls", "tone": "stern"}
+        assert dict((await find(forked.execution_id)).inputs) == {"who": "owls", "tone": "stern"}
         await made.cancel_execution(done.thread_id)
         whole = await made.retry(done.thread_id, from_step="find", inputs={"who": "mice"})
         assert [step.taken_from for step in whole.steps] == [None] * 4
-        assert whole.steps[0].result == {"ids": [1, 2, 3], "topic": "mice"}
         # What is not named stays: no default slips in for what the first run was given.
-        state = await made.service.engine.find(whole.execution_id)
-        assert dict(state.inputs) == {"who": "mice", "tone": "stern"}
+        assert dict((await find(whole.execution_id)).inputs) == {"who": "mice", "tone": "stern"}
         await made.cancel_execution(done.thread_id)
         # A plan that takes other inputs is given those alone.
         other: dict[str, JsonValue] = {**STEPS, "inputs": {"properties": {"who": {}, "tone": {"default": "calm"}}}}
         changed = await made.retry(done.thread_id, from_step="find", inputs={"who": "bats"}, plan=other)
-        state = await made.service.engine.find(changed.execution_id)
-        assert dict(state.inputs) == {"who": "bats", "tone": "calm"}
+        assert dict((await find(changed.execution_id)).inputs) == {"who": "bats", "tone": "calm"}
     assert ledger.lines.count("note stern") == 2
 
 
@@ -113,19 +109,11 @@ async def test_another_plan_branches_from_a_step_and_may_not_hide_what_was_done(
         other = plan(tool_step("a", "note", {"text": "another"}), tool_step("b", "note", {"text": "b"}))
         with pytest.raises(NotRetryable, match=r"'a' was completed .* is another one in this plan"):
             await made.retry(failed.thread_id, plan=other)
-        with pytest.raises(InvalidPlan):
-            await made.retry(failed.thread_id, plan={"todoList": []})
         corrected = plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}))
         done = await made.retry(failed.thread_id, plan=corrected)
         assert done.status == "completed" and ledger.lines == ["note a", "note b"]
         forked = await made.retry(failed.thread_id, plan=other, from_step="a")
         assert forked.status == "completed" and ledger.lines[2:] == ["note another", "note b"]
-        shorter = await made.retry(
-            failed.thread_id,
-            plan=plan(tool_step("b", "note", {"text": "b"}), tool_step("c", "find", {"topic": "x"})),
-            from_step="c",
-        )
-        assert shorter.status == "completed" and ledger.lines[4:] == []
 
 
 @requirement("retry:fork")
@@ -175,10 +163,7 @@ async def test_large_results_stay_readable_when_the_first_execution_is_pruned(ba
         failed = await made.execute_plan(steps)
         result = failed.steps[0].result
         assert isinstance(result, dict) and result["stored"] is True
-        again = await made.retry(failed.thread_id)
-        assert again.status == "failed" and again.error is not None and "broken" in again.error.message
-        header = await store.header(failed.execution_id)
-        assert header is not None
+        assert (await made.retry(failed.thread_id)).status == "failed"
         back_end.clock.advance(10)
         faults.clear()
         third = await made.retry(failed.thread_id)
@@ -198,19 +183,6 @@ async def test_results_beyond_the_limit_are_not_taken_over(monkeypatch: pytest.M
         failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x" * 60}), tool_step("b", "broken")))
         with pytest.raises(LimitExceeded, match="to take over"):
             await made.retry(failed.thread_id)
-
-
-@requirement("retry:rest")
-async def test_a_step_that_is_kept_needs_its_tool_no_more_and_the_others_do() -> None:
-    store, ledger = MemoryStore(), Ledger()
-    async with warden(ledger, store=store) as made:
-        failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "broken")))
-    find, _, _, broken = ledger.tools()
-    async with warden(tools=[find, broken], store=store) as made:
-        again = await made.retry(failed.thread_id)
-        assert again.status == "failed" and statuses(again) == {"a": "completed", "b": "failed"}
-        with pytest.raises(InvalidPlan, match="unknown tools: 'note'"):
-            await made.retry(failed.thread_id, from_step="a")
 
 
 def loop(step_id: str, *calls: JsonValue, **extra: JsonValue) -> dict[str, JsonValue]:
@@ -257,18 +229,12 @@ async def test_calls_of_a_loop_that_take_changed_inputs_are_made_again_with_what
 
 
 @requirement("retry:calls", "retry:refused")
-@pytest.mark.parametrize(
-    ("before", "after"), [(1, True), (0, False), (1, 1.0), ([1], [True]), ({"a": 0}, {"a": False})]
-)
+@pytest.mark.parametrize(("before", "after"), [(1, True), (1, 1.0), ([1], [True]), ({"a": 0}, {"a": False})])
 async def test_values_that_are_equal_only_in_python_are_different(before: JsonValue, after: JsonValue) -> None:
     ledger = Ledger()
 
     def steps(value: JsonValue) -> list[dict[str, JsonValue]]:
-        return [
-            tool_step("one", "write", {"value": value}),
-            tool_step("each", "write", {"value": ITEM}, forEach=[value]),
-            tool_step("last", "broken"),
-        ]
+        return [tool_step("one", "write", {"value": value}), tool_step("last", "broken")]
 
     given: JsonValue = {"$from": "inputs", "pointer": "/value"}
     inputs: JsonValue = {"type": "object", "properties": {"value": {}}}
@@ -277,12 +243,10 @@ async def test_values_that_are_equal_only_in_python_are_different(before: JsonVa
         with pytest.raises(NotRetryable, match=r"'one' was completed .* and is another one"):
             await made.retry(failed.thread_id, plan=plan(*steps(after)))
         await made.retry(failed.thread_id, plan=plan(*steps(before)))
-        taken = await made.execute_plan(
-            {**plan(*steps(given)[:1], steps(before)[2]), "inputs": inputs}, inputs={"value": before}
-        )
+        taken = await made.execute_plan({**plan(*steps(given)), "inputs": inputs}, inputs={"value": before})
         with pytest.raises(NotRetryable, match="takes inputs that are different now"):
             await made.retry(taken.thread_id, inputs={"value": after})
-    assert ledger.lines == [f"write {json.dumps(before)}"] * 3
+    assert ledger.lines == [f"write {json.dumps(before)}"] * 2
 
 
 @requirement("retry:calls")

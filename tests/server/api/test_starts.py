@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
@@ -128,13 +127,13 @@ async def test_owners_do_not_see_each_others_keys() -> None:
 
 @requirement("key:valid")
 async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts() -> None:
-    wrong: tuple[tuple[Any, str], ...] = (
+    wrong: list[tuple[Any, str]] = [
         ("  ", "'key' is empty; choose 1 to 200 characters"),
         ("x" * 201, "'key' has 201 characters, the limit is 200"),
         ("line\nbreak", r"'key' has the control character U\+000A at place 5"),
         ("\ud800", r"control character U\+D800"),
         (7, "'key' must be text of 1 to 200 characters"),
-    )
+    ]
     async with warden(Ledger()) as made:
         for key, said in wrong:
             for start in (
@@ -148,18 +147,6 @@ async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts() -> 
         assert await made.service.engine.store.executions(None, 10) == ()
         longest = await made.execute_plan(NOTE, key="é" * 200)
         assert (await made.execute_plan(NOTE, key="é" * 200)).execution_id == longest.execution_id
-
-
-@requirement("key:once")
-async def test_a_known_key_is_answered_although_the_plan_could_not_start_now() -> None:
-    store = MemoryStore()
-    async with warden(Ledger(), store=store) as made:
-        thread = (await made.execute_plan(NOTE)).thread_id
-        asked = await made.execute_plan(ASK, key="ask", thread_id=thread)
-        assert await made.execute_plan(ASK, key="ask", thread_id=thread) == asked
-        done = await made.execute_plan(NOTE, key="note")
-    async with warden(store=store) as without_tools:
-        assert (await without_tools.execute_plan(NOTE, key="note")).steps == done.steps
 
 
 @requirement("key:once", "key:processes")
@@ -201,7 +188,9 @@ async def test_a_crash_around_the_commit_of_a_start_leaves_it_to_be_started_once
 
 
 @requirement("key:warning")
-async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so(back_end: BackEnd) -> None:
+async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so_while_the_first_is_unfinished(
+    back_end: BackEnd,
+) -> None:
     async with warden(store=back_end.connect()) as one, warden(store=back_end.connect()) as two:
         first = await one.execute_plan(ASK)
         assert first.warnings == ()
@@ -212,18 +201,12 @@ async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so(back_end
             assert f"execution '{first.execution_id}' (thread '{first.thread_id}')" in warning and "'plan-" in warning
             assert (await two.get_execution(again.thread_id)).warnings == (warning,)
         assert (await one.execute_plan(plan(confirm("ask", "something else?")))).warnings == ()
-
-
-@requirement("key:warning")
-async def test_the_warning_names_the_key_of_the_other_execution_and_ends_with_it() -> None:
-    async with warden() as made:
-        first = await made.execute_plan(ASK, key="monday's")
-        [warning] = (again := await made.execute_plan(ASK)).warnings
-        assert 'sent with key "monday\'s"' in warning and first.execution_id in warning
-        assert (await made.execute_plan(ASK, key="another")).warnings == ()
-        for open_one in await made.service.engine.store.executions(None, 10):
-            await made.cancel_execution(open_one.thread_id)
-        assert (await made.execute_plan(ASK)).warnings == () != again.warnings
+        for open_one in await one.service.engine.store.executions(None, 10):
+            await one.cancel_execution(open_one.thread_id)
+        assert (await one.execute_plan(ASK, key="monday's")).warnings == ()
+        [warning] = (await one.execute_plan(ASK)).warnings
+        assert 'sent with key "monday\'s"' in warning
+        assert (await one.execute_plan(ASK, key="another")).warnings == ()
 
 
 async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -> None:
@@ -323,10 +306,9 @@ async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_go
         assert await made.run_plan("remind", {"customer": "Ada"}, key="monday") == first
         path.unlink()
         assert await made.run_plan("remind", {"customer": "Ada"}, key="monday") == first
-        with pytest.raises(KeyConflict):
-            await made.run_plan("remind", {"customer": "Eve"}, key="monday")
-        with pytest.raises(KeyConflict):
-            await made.run_plan("other", {"customer": "Ada"}, key="monday")
+        for name, customer in (("remind", "Eve"), ("other", "Ada")):
+            with pytest.raises(KeyConflict):
+                await made.run_plan(name, {"customer": customer}, key="monday")
     assert ledger.lines == ["note 1 x Ada"]
 
 

@@ -9,9 +9,23 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, UnknownThread
 from planwarden.agent.core.thread_effects import MAX_EFFECTS
+from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.question_view import build_question_view
 from planwarden.server.views.execution import Execution
-from tests.kit import NO, Decision, Ledger, MemoryStore, by, confirm, decide, plan, requirement, tool_step, warden
+from tests.kit import (
+    NO,
+    Decision,
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    by,
+    confirm,
+    decide,
+    plan,
+    requirement,
+    tool_step,
+    warden,
+)
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
@@ -62,10 +76,10 @@ class Office:
 
 
 def opened(
-    back_end: BackEnd, office: Office, script: list[JsonValue] | None = None
+    office: Office, script: list[JsonValue] | None = None, store: Store | None = None
 ) -> AbstractAsyncContextManager[planwarden.Warden]:
-    """A process over the store."""
-    return warden(tools=office.tools(), script=script, store=back_end.connect())
+    """A process over the store, or over one of its own."""
+    return warden(tools=office.tools(), script=script, store=store)
 
 
 def taking(step: str, pointer: str = "", tool: str = "send", **more: JsonValue) -> dict[str, JsonValue]:
@@ -75,9 +89,9 @@ def taking(step: str, pointer: str = "", tool: str = "send", **more: JsonValue) 
 
 
 @requirement("thread:bindings")
-async def test_a_later_execution_takes_the_newest_completed_result_of_its_thread(back_end: BackEnd) -> None:
+async def test_a_later_execution_takes_the_newest_completed_result_of_its_thread() -> None:
     office = Office()
-    async with opened(back_end, office) as w:
+    async with opened(office) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))
         office.customers = ["Cem"]
         await w.execute_plan(plan(tool_step("find", "find")), thread_id=first.thread_id)
@@ -95,22 +109,22 @@ async def test_a_later_execution_takes_the_newest_completed_result_of_its_thread
 @requirement("thread:bindings")
 async def test_what_was_taken_survives_a_crash_a_prune_and_a_newer_execution(back_end: BackEnd) -> None:
     office = Office()
-    async with opened(back_end, office) as w:
+    async with opened(office, store=back_end.connect()) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))
         steps = [confirm("ask"), tool_step("mail", "send", {"to": {"$from": "find", "pointer": "/customers"}})]
         waiting = await w.execute_plan(plan(*steps), thread_id=first.thread_id)
         assert waiting.status == "suspended"
     back_end.clock.advance(100.0)
-    async with opened(back_end, office) as w:
+    async with opened(office, store=back_end.connect()) as w:
         assert await w.service.engine.store.prune(back_end.clock.now()) == 1
         done = await decide(w, waiting)
     assert done.status == "completed" and office.sent == [["Ann", "Bob"]]
 
 
 @requirement("thread:bindings")
-async def test_large_results_and_text_are_taken_from_earlier_executions(back_end: BackEnd) -> None:
+async def test_large_results_and_text_are_taken_from_earlier_executions() -> None:
     office = Office()
-    async with opened(back_end, office) as w:
+    async with opened(office) as w:
         first = await w.execute_plan(plan(tool_step("all", "list_all"), tool_step("text", "read_text")))
         thread = first.thread_id
         done = await w.execute_plan(taking("all", f"/{MANY - 1}"), thread_id=thread)
@@ -123,12 +137,10 @@ async def test_large_results_and_text_are_taken_from_earlier_executions(back_end
 
 
 @requirement("thread:bindings")
-async def test_failed_pruned_and_foreign_steps_are_refused_with_the_reason_before_anything_runs(
-    back_end: BackEnd,
-) -> None:
-    office = Office()
+async def test_failed_pruned_and_foreign_steps_are_refused_with_the_reason_before_anything_runs() -> None:
+    office, clock = Office(), ManualClock()
     office.is_broken = True
-    async with opened(back_end, office) as w:
+    async with opened(office, store=MemoryStore(clock)) as w:
         failed = await w.execute_plan(plan(tool_step("find", "find")))
         office.is_broken = False
         other = await w.execute_plan(plan(tool_step("elsewhere", "find")))
@@ -140,9 +152,9 @@ async def test_failed_pruned_and_foreign_steps_are_refused_with_the_reason_befor
             await w.execute_plan(taking("elsewhere"), thread_id=other.thread_id, principal="eve")
         with pytest.raises(InvalidPlan, match="run the plan on its thread"):
             await w.execute_plan(taking("elsewhere"))
-        back_end.clock.advance(100.0)
+        clock.advance(100.0)
         later = await w.execute_plan(plan(tool_step("later", "find")), thread_id=other.thread_id)
-        await w.service.engine.store.prune(back_end.clock.now())
+        await w.service.engine.store.prune(clock.now())
         assert later.status == "completed"
         with pytest.raises(InvalidPlan, match="of pruned executions cannot be taken"):
             await w.execute_plan(taking("elsewhere"), thread_id=other.thread_id)
@@ -151,13 +163,11 @@ async def test_failed_pruned_and_foreign_steps_are_refused_with_the_reason_befor
 
 @requirement("thread:bindings")
 @pytest.mark.parametrize("asks_caller", [True, False])
-async def test_a_planner_takes_earlier_results_and_is_corrected_like_for_any_fault(
-    back_end: BackEnd, asks_caller: bool
-) -> None:
+async def test_a_planner_takes_earlier_results_and_is_corrected_like_for_any_fault(asks_caller: bool) -> None:
     office = Office()
     wrong, right = taking("nowhere"), taking("find", "/customers/1")
     replies: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": reply}} for reply in (wrong, right)]
-    async with opened(back_end, office, None if asks_caller else replies) as w:
+    async with opened(office, None if asks_caller else replies) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))
         found = await w.run_goal("write to Bob", thread_id=first.thread_id, options={"synthesize": False})
         for answer in (wrong, right) if asks_caller else ():
@@ -170,7 +180,7 @@ async def test_a_planner_takes_earlier_results_and_is_corrected_like_for_any_fau
 
 
 @requirement("thread:bindings")
-async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken(back_end: BackEnd) -> None:
+async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken() -> None:
     office = Office()
     patch: list[JsonValue] = [
         {"op": "add", "step": tool_step("second", "send", {"to": {"$from": "all", "pointer": "/1"}})}
@@ -181,7 +191,7 @@ async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken(
     ]
     think: list[dict[str, JsonValue]] = [{"id": name, "description": "think"} for name in ("one", "two")]
     mail = tool_step("mail", "send", {"to": {"$from": "find", "pointer": "/customers/0"}}, dependencies=["two"])
-    async with opened(back_end, office, script) as w:
+    async with opened(office, script) as w:
         first = await w.execute_plan(plan(tool_step("find", "find"), tool_step("all", "list_all")))
         done = await w.execute_plan(plan(think[0], think[1], mail), thread_id=first.thread_id)
         execution = await w.service.engine.find(done.execution_id)
@@ -190,9 +200,9 @@ async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken(
 
 
 @requirement("failure:done")
-async def test_a_failure_says_what_is_completed_and_how_a_later_plan_takes_it(back_end: BackEnd) -> None:
+async def test_a_failure_says_what_is_completed_and_how_a_later_plan_takes_it() -> None:
     office = Office()
-    async with opened(back_end, office) as w:
+    async with opened(office) as w:
         receivers: list[JsonValue] = ["Zoe", {"$from": "find", "pointer": "/nobody"}]
         office_calls: list[JsonValue] = [{"toolName": "send", "arguments": {"to": to}} for to in receivers]
         twice: dict[str, JsonValue] = {"id": "mail", "description": "send", "toolCalls": office_calls}
@@ -209,14 +219,14 @@ async def test_a_failure_says_what_is_completed_and_how_a_later_plan_takes_it(ba
 
 
 @requirement("thread:bindings")
-async def test_the_person_who_approves_sees_from_which_execution_a_value_comes(back_end: BackEnd) -> None:
+async def test_the_person_who_approves_sees_from_which_execution_a_value_comes() -> None:
     office = Office()
-    async with opened(back_end, office) as w:
+    async with opened(office) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))
         asked = await w.execute_plan(taking("find", "/customers/0", tool="pay"), thread_id=first.thread_id)
         execution = await w.service.engine.find(asked.execution_id)
         [found] = execution.open_suspensions
-        view = build_question_view(execution, found, w.service.engine.tools, now=back_end.clock.now())
+        view = build_question_view(execution, found, w.service.engine.tools, now=w.service.engine.store.clock.now())
     assert view.call is not None and view.call.arguments[0].value.value == "Ann"
     assert view.call.arguments[0].origins == (
         f"from the result of find at /customers/0 in the earlier execution {first.execution_id}",

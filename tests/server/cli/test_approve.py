@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
-from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import JsonValue
 
 import planwarden
@@ -23,6 +24,7 @@ from tests.server.cli.support import (
     ERASE,
     Cli,
     Open,
+    PtyTerminal,
     at_terminal,
     clean_environment,
     command_line,
@@ -112,6 +114,14 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
 
 
 CHOICE = "Enter leaves it open]"
+HOLD = """
+free = anyio.Event()
+
+@planwarden.tool(risk='read')
+async def hold() -> str:
+    await free.wait()
+    return 'held'
+"""
 
 
 @at_terminal
@@ -272,7 +282,9 @@ def test_an_interrupted_run_exits_quietly_and_is_not_finished(cli: Cli) -> None:
 
 
 @at_terminal
-def test_a_person_can_answer_a_question_of_an_execution_that_another_process_runs(cli: Cli) -> None:
+def test_a_person_can_answer_a_question_of_an_execution_that_another_process_runs(cli: Cli, terminal: Open) -> None:
+    with (cli.home / "tools.py").open("a") as tools:
+        tools.write(HOLD)
     plan: JsonValue = {
         "todoList": [
             step("hold", "hold", dependencies=[]),
@@ -280,38 +292,22 @@ def test_a_person_can_answer_a_question_of_an_execution_that_another_process_run
             {**FIND, "dependencies": ["hold"]},
         ]
     }
-    tools = cli.home / "tools.py"
-    tools.write_text(
-        tools.read_text()
-        + "\nfree = anyio.Event()\n"
-        + "\n@planwarden.tool(risk='read')\nasync def hold() -> str:\n    await free.wait()\n    return 'held'\n"
-    )
 
-    async def own() -> tuple[int, str]:
+    async def own() -> PtyTerminal:
         async with planwarden.Warden(cli.home) as warden:
-            view = await warden.execute_plan(plan, wait_seconds=0)
-            execution = await warden.service.engine.find(view.execution_id)
-            store = warden.service.engine.store
+            await warden.execute_plan(plan, wait_seconds=0)
             with anyio.fail_after(60):
-                while not (page := await store.suspensions()).rows:
-                    execution = await warden.service.engine.wait_for_change(execution)
-                [row] = page.rows
-                words = command_line("--home", str(cli.home), "reject", row.suspension_id)
-                async with await anyio.open_process(
-                    words, stdin=subprocess.DEVNULL, stderr=None, env=clean_environment()
-                ) as process:
-                    assert process.stdout is not None
-                    result = BufferedByteReceiveStream(process.stdout)
-                    first = await result.receive_until(b"\n", 1_000)
-                    sys.modules["planwarden_tools_tools"].free.set()
-                    rest = b"".join([part async for part in result])
-                    return await process.wait(), (first + b"\n" + rest).decode()
+                while not (page := await warden.list_suspensions()).suspensions:
+                    await anyio.lowlevel.checkpoint()
+            person = terminal("reject", page.suspensions[0].suspension_id, "--reason", "no")
+            watching = "Another planwarden process runs this execution; watching it."
+            await anyio.to_thread.run_sync(person.expect, watching)
+            sys.modules["planwarden_tools_tools"].free.set()
+            assert await anyio.to_thread.run_sync(person.finish) == 0
+            return person
 
-    code, out = asyncio.run(own())
-    assert code == 0
-    assert out.startswith("Another planwarden process runs this execution; watching it.")
-    assert 'hold() → "held"' in out and "⊘ erase" in out
-    assert cli.ledger == ["find old"]
+    person = asyncio.run(own())
+    assert 'hold() → "held"' in person.text and "⊘ erase" in person.text and cli.ledger == ["find old"]
 
 
 @at_terminal

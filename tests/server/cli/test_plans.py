@@ -16,9 +16,8 @@ from planwarden.server.cli.commands.plans import choose_inputs
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.keeping import ProposedInput, propose_inputs
 from planwarden.server.views.schedule import NOT_ATTENDED
-from planwarden.storage.clock import SystemClock
 from tests.requirements import requirement
-from tests.server.cli.support import ERASE, Cli, CommandResult, TypedTerminal, step
+from tests.server.cli.support import Cli, CommandResult, TypedTerminal, step
 from tests.server.cli.test_doctor import statuses_of
 
 FIND = """
@@ -267,26 +266,6 @@ def test_run_now_runs_the_plan_with_its_inputs_or_says_why_it_cannot(cli: Cli) -
     [check] = [check for check in doctor.json["checks"] if check["name"] == "schedules"]
     assert doctor.code == 1 and check["status"] == "broken"
     assert f"schedule {schedule_id[:8]} starts the plan 'gone', which is not there" in check["message"]
-
-
-@requirement("schedule:commands", "schedule:overlap")
-@pytest.mark.parametrize(("overlap", "code"), [("skip", 1), ("queue", 3)])
-def test_run_now_starts_nothing_beside_a_run_that_waits(
-    cli: Cli, overlap: str, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_plan(cli, "clean", {"todoList": [ERASE]})
-    added = cli.main("schedule", "add", "clean", "--cron", "0 9 * * 1", "--overlap", overlap, "--json")
-    schedule_id = added.json["scheduleId"]
-    assert cli.main("schedule", "run-now", schedule_id).code == 3
-    later = SystemClock().now() + 5
-
-    def read_later(clock: SystemClock) -> float:
-        return later
-
-    monkeypatch.setattr(SystemClock, "now", read_later)
-    again = cli.main("schedule", "run-now", schedule_id, "--json")
-    assert again.code == code and "not finished" in again.json["reason"]
-    assert cli.ledger == [] and len(cli.main("list", "--json").json["suspensions"]) == 1
 
 
 def test_add_list_and_doctor_say_when_no_server_runs_that_would_start_it(cli: Cli) -> None:

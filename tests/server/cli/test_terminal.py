@@ -43,17 +43,6 @@ def run(cli: Cli, terminal: TypedTerminal, *steps: JsonValue) -> ExecutionState:
     return execution
 
 
-def test_several_questions_are_asked_one_after_the_other(cli: Cli) -> None:
-    terminal = TypedTerminal("y", "y", "n", "enough")
-    first, second = {**ERASE, "dependencies": []}, step("more", "erase", {"ids": [3]}, dependencies=[])
-    third = step("last", "erase", {"ids": [4]}, dependencies=["more"])
-    execution = run(cli, terminal, first, second, third)
-    assert execution.status == "rejected"
-    assert sorted(cli.ledger) == ["erase [1, 2] none", "erase [3] none"]
-    assert terminal.shown.count("Run this call?") == 3
-    assert '"enough"' in terminal.shown
-
-
 @pytest.mark.parametrize("typed", [(), ("n",)], ids=["before an answer", "before the reason of a rejection"])
 def test_the_end_of_input_leaves_the_question_open(cli: Cli, typed: tuple[str, ...]) -> None:
     terminal = TypedTerminal(*typed)
@@ -173,21 +162,6 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
     assert cli.ledger == ["erase [1, 2] none"]
     again = cli.main("approve", suspension_id, "--json")
     assert (again.code, again.json) == (0, result.json)
-
-
-def test_a_step_for_the_calling_model_waits_for_the_model(cli: Cli) -> None:
-    async def ask() -> str:
-        plan: dict[str, JsonValue] = {"todoList": [CONFIRM, ERASE, {"id": "think", "description": "think about it"}]}
-        async with planwarden.Warden(cli.home) as warden:
-            return (await warden.execute_plan(plan)).suspensions[0].suspension_id
-
-    terminal = TypedTerminal("y")
-    session = CliSession(CliContext.load(cli.home, None), terminal)
-    execution = approve(session, asyncio.run(ask())).execution
-    session.draw_outcome(execution)
-    assert exit_code(execution) == 3
-    assert "a model has to answer" in terminal.shown and "--model scripted:FILE" in terminal.shown
-    assert cli.ledger == ["erase [1, 2] none"]
 
 
 def test_a_long_wait_is_left_to_a_server(cli: Cli) -> None:

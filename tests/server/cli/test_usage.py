@@ -117,16 +117,10 @@ def test_bash_offers_what_may_follow(cli: Cli) -> None:
     script = cli.main("completion", "bash").out
     for line, offered in (
         ("a", "approve audit"),
-        ("grant ", "list add revoke"),
         ("--home x can", "cancel"),
         ("grant list --op", "--open"),
-        ("config print c", "claude-desktop claude-code cursor codex"),
         ("token add x --role ", "caller approver"),
         ("list --limit ", ""),
-        ("run ", ""),
-        ("run --k", "--key"),
-        ("completion ", "bash zsh fish"),
-        ("list --ho", "--home --host"),
     ):
         command = [bash, "--norc", "-c", ASK, "bash", "planwarden", *line.split(" ")]
         answer = subprocess.run(command, capture_output=True, text=True, check=True, env={"SCRIPT": script})

@@ -51,8 +51,6 @@ TABLE_FAULTS = [
         for number in ("inf", "nan", "0")
     ),
     ("[approvals]\nqorum = 1", "unknown key planwarden.toml.approvals.qorum (did you mean 'quorum'?)"),
-    ("[approvals]\nescalate_to = ['bob']", "approvals.escalate_to does nothing without escalate_after_s"),
-    ("[tools.a]\nescalate_to = ['bob']", 'tools."a".escalate_to does nothing without escalate_after_s'),
     ('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]', "quorum is 3, but approvers names 2"),
 ]
 """Each wrong value, and what is said of it: the key and what would be right."""
@@ -211,6 +209,12 @@ def test_a_wrong_value_is_told_with_file_and_key_and_what_would_be_right(tmp_pat
         load(tmp_path, text)
     assert refused.value.message.startswith(f"{str(tmp_path / 'planwarden.toml')!r}: ")
     assert said in refused.value.message and len(refused.value.message) < 1_000
+
+
+def test_whom_to_escalate_to_without_a_time_is_told(tmp_path: Path) -> None:
+    for table, said in (("approvals", "approvals"), ("tools.a", 'tools."a"')):
+        with pytest.raises(InvalidArguments, match=f"{said}.escalate_to does nothing without escalate_after_s"):
+            load(tmp_path, f"[{table}]\nescalate_to = ['bob']")
 
 
 def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:

@@ -42,10 +42,9 @@ class BrowserTester:
     authenticator: str = ""
     complaints: list[str] = field(default_factory=list[str])
 
-    async def log_in(self, target: str = "/inbox", *, origin: str | None = None, name: str = "ann") -> None:
-        codes = await self.inbox.site.access().make_codes(name, "terminal")
-        url = f"{origin or self.listening.origin}/inbox"
-        await self.page.goto(build_pairing_url(url, codes.link, target))
+    async def log_in(self, target: str = "/inbox") -> None:
+        codes = await self.inbox.site.access().make_codes("ann", "terminal")
+        await self.page.goto(build_pairing_url(f"{self.listening.origin}/inbox", codes.link, target))
         await self.page.click("main button[type=submit]")
         await self.page.wait_for_selector("nav")
 
@@ -83,7 +82,7 @@ class BrowserTester:
 
 
 @asynccontextmanager
-async def open_browser(folder: Path, **options: Any) -> AsyncGenerator[BrowserTester]:
+async def open_browser(folder: Path) -> AsyncGenerator[BrowserTester]:
     """A fresh browser; leaving checks that nothing was refused or broken in it, and that the audit is whole."""
     assert CHROMIUM is not None
     ledger, listening = Ledger(), open_sockets()
@@ -98,7 +97,7 @@ async def open_browser(folder: Path, **options: Any) -> AsyncGenerator[BrowserTe
             app = build_inbox_app(site, lambda: listening.host_headers)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serve_app, app, *listening.sockets)
-                context = await browser.new_context(**options)
+                context = await browser.new_context()
                 page = await context.new_page()
                 page.set_default_timeout(60_000)
                 found = BrowserTester(

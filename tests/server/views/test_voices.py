@@ -34,7 +34,19 @@ from planwarden.server.views.facts import (
 )
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from planwarden.server.views.voices import build_voices
-from tests.kit import Cli, Client, Suspension, make_home, plan, requirement, tool_step, warden
+from tests.kit import (
+    Cli,
+    Client,
+    Suspension,
+    calls,
+    decide,
+    make_home,
+    model_step,
+    plan,
+    requirement,
+    tool_step,
+    warden,
+)
 from tests.server.inbox.support import Page, open_inbox
 from tests.server.mcp.support import Person, ids_of, ok, served
 
