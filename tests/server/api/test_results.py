@@ -39,8 +39,12 @@ def drawing(artifact: Artifact) -> Tool:
     return Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(artifact,))))
 
 
-async def test_an_artifact_is_read_piece_by_piece_over_mcp(tmp_path: Path) -> None:
-    async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
+async def test_an_artifact_is_read_piece_by_piece_over_mcp_and_what_is_not_text_as_base64(tmp_path: Path) -> None:
+    image = make_artifact(bytes(range(256)), "image/png")
+    async with served(tmp_path, tools=[crawl, drawing(image)]) as found, Client(found.server) as client:
+        drawn = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
+        piece = await _read(client, f"planwarden://artifacts/{drawn['threadId']}/{image.artifact_id}")
+        assert piece["mediaType"] == "image/png" and piece["base64"].startswith("AAECAwQ") and "text" not in piece
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
         stood = done["steps"][0]["result"]
         address = f"planwarden://artifacts/{done['threadId']}/{stood['artifactId']}"
@@ -111,14 +115,6 @@ def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) 
     with pytest.raises(UsageError, match="is not plain text; redirect the output into a file"):
         read_artifact(home, thread_id, hostile.artifact_id, for_terminal=True)
     assert read_artifact(home, thread_id, hostile.artifact_id, for_terminal=False) == hostile.data
-
-
-async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> None:
-    image = make_artifact(bytes(range(256)), "image/png")
-    async with served(tmp_path, tools=[drawing(image)]) as found, Client(found.server) as client:
-        done = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
-        piece = await _read(client, f"planwarden://artifacts/{done['threadId']}/{image.artifact_id}")
-    assert piece["mediaType"] == "image/png" and piece["base64"].startswith("AAECAwQ") and "text" not in piece
 
 
 async def test_a_view_that_is_too_large_still_says_where_the_artifacts_are(tmp_path: Path) -> None:

@@ -209,7 +209,8 @@ async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so_while_th
         assert (await one.execute_plan(ASK, key="another")).warnings == ()
 
 
-async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -> None:
+@requirement("ask_person:refused")
+async def test_a_wait_a_depth_or_a_form_that_is_not_allowed_is_refused_before_anything_starts() -> None:
     async with warden(Ledger()) as made:
         for start in (made.execute_plan(NOTE, wait_seconds=-1), made.run_goal("x", wait_seconds=1e9)):
             with pytest.raises(InvalidArguments, match="between 0 and 300"):
@@ -219,14 +220,8 @@ async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -
             deep = [deep]
         with pytest.raises(LimitExceeded, match="nested deeper"):
             await made.execute_plan(plan(tool_step("a", "note", {"text": deep})), key="k")
-        assert await made.service.engine.store.executions(None, 10) == ()
-
-
-@requirement("ask_person:refused")
-async def test_a_form_that_is_no_object_is_refused() -> None:
-    async with warden() as made:
-        wrong: list[dict[str, JsonValue]] = [{}, {"type": "array"}, {"type": "object", "properties": []}]
-        for form in wrong:
+        forms: list[dict[str, JsonValue]] = [{}, {"type": "array"}, {"type": "object", "properties": []}]
+        for form in forms:
             with pytest.raises(InvalidArguments, match="'form'"):
                 await made.ask_person("Which?", form=form)
         assert await made.service.engine.store.executions(None, 10) == ()

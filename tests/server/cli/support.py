@@ -2,6 +2,7 @@
 another one, and a terminal that a test reads and types on.
 """
 
+import asyncio
 import io
 import json
 import os
@@ -10,19 +11,23 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from pydantic import JsonValue
 
+import planwarden
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.main import main
+from planwarden.server.views.encoding import to_json
+from planwarden.storage.sqlite.store import SqliteStore
 from tests.support.forking.command import forked_command_line
 
 P = ParamSpec("P")
+T = TypeVar("T")
 needs_terminal = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals and no signals")
 
 
@@ -141,6 +146,27 @@ class Cli:
     @property
     def newest_thread(self) -> str:
         return str(self.main("show", "--json").json["threadId"])
+
+    def with_store(self, work: Callable[[SqliteStore], Awaitable[T]]) -> T:
+        """Returns what becomes of the work with the store of the home."""
+
+        async def run() -> T:
+            store = SqliteStore.open(self.home / "planwarden.db")
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(run())
+
+    def ask(self, question: Callable[[planwarden.Warden], Awaitable[Any]]) -> dict[str, JsonValue]:
+        """Returns what the warden of the home answers, as MCP sends it."""
+
+        async def work() -> dict[str, JsonValue]:
+            async with planwarden.Warden(self.home) as warden:
+                return to_json(await question(warden))
+
+        return asyncio.run(work())
 
     def run_to_question(self, *steps: JsonValue) -> str:
         """Runs a plan until it asks, and returns the id of the suspension."""

@@ -18,7 +18,6 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.main import main
-from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import requirement
 from tests.server.cli.support import (
     ERASE,
@@ -74,17 +73,6 @@ def test_a_rejection_needs_no_terminal_is_not_recorded_as_a_persons_and_can_be_r
     assert cli.ledger == []
 
 
-def make_code(cli: Cli, name: str) -> str:
-    async def work() -> str:
-        store = SqliteStore.open(cli.home / "planwarden.db")
-        try:
-            return (await InboxAccess(store).make_codes(name, "terminal")).typed
-        finally:
-            await store.close()
-
-    return anyio.run(work)
-
-
 @requirement("approval:code")
 def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> None:
     suspension_id = cli.run_to_question(ERASE)
@@ -92,7 +80,7 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
     digest = asked["digest"]
     # The list cuts what is asked, so it holds nothing that an approval could name.
     assert digest[:12] in cli.main("show", asked["threadId"]).out and digest[:12] not in cli.main("list").out
-    code = make_code(cli, "ann")
+    code = cli.with_store(lambda store: InboxAccess(store).make_codes("ann", "terminal")).typed
     approve = ("approve", suspension_id[:8], "--code")
     for words, message in (
         ((*approve, code), "go together"),

@@ -1,6 +1,5 @@
 """`doctor` is right about what is missing, broken or open to others, and tells of nothing that it cannot know."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -152,13 +151,11 @@ def test_servers_that_ask_for_every_call_are_named_with_how_to_trust_them(cli: C
     assert "calls of 2 ask a person" in cli.main("doctor").out
 
 
-async def _write_unproven(path: Path) -> None:
+async def _write_unproven(store: SqliteStore) -> None:
     """An execution with a step that is complete although nothing proves it, and that goes on."""
-    store = SqliteStore.open(path)
     scribe = Scribe.on(store, "unproven", thread_id="t9")
     await scribe.start()
     await scribe.write(ev.StepCompleted(step_id="a", validation="passed"), ev.CancelRequested())
-    await store.close()
 
 
 @requirement("replay:store")
@@ -169,7 +166,7 @@ def test_replay_checks_every_log_and_names_the_first_event_that_does_not_replay(
     whole = cli.main("doctor", "--replay", "--all")
     assert whole.code == 0 and "2 execution(s) replay under" in whole.out
     assert "1 unfinished execution(s) replay under" in cli.main("doctor", "--replay").out
-    asyncio.run(_write_unproven(cli.home / "planwarden.db"))
+    cli.with_store(_write_unproven)
     broken = cli.main("doctor", "--replay")
     assert broken.code == 1 and "Broken: replay." in broken.out
     assert "1 of 2 unfinished execution(s) do not replay: execution unproven from event 4 (StepCompleted)" in broken.out

@@ -18,7 +18,6 @@ import yaml
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli import hosts
-from planwarden.server.cli.demo.home import REPORTS
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.services.files import DEPLOYED, Installation, write_docker, write_launchd, write_systemd
 from planwarden.server.settings.configuration import load_settings
@@ -139,14 +138,6 @@ def test_the_demo_shows_the_whole_job_on_one_screen_and_leaves_no_temporary_fold
     assert again.code == 0 and again.json["status"] == "completed" and list(temporary.iterdir()) == []
     refused = fresh.main("demo", "--yes")
     assert (refused.code, refused.out) == (2, "") and "is not empty" in refused.err
-
-
-@at_terminal
-def test_the_demo_stops_at_the_question_without_a_terminal(fresh: Cli) -> None:
-    result = fresh.spawn("demo", stdin="y\n")
-    assert result.code == 3
-    [suspension_id] = re.findall(rf"planwarden --home {re.escape(str(fresh.home))} approve (\w+)", result.out)
-    assert fresh.main("reject", suspension_id).code == 0 and list_reports(fresh) == sorted(REPORTS)
 
 
 KEY = base64.b64encode(bytes(range(32))).decode()

@@ -1,13 +1,12 @@
 """What an operator runs: stores, `move`, `backup`, `prune`, `token`, keys, what `serve` says first, `notify test`."""
 
-import asyncio
 import base64
 import json
 import shlex
 import sqlite3
 import stat
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ import planwarden
 from planwarden.server.cli.commands.serve import describe_addresses
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sealing import make_secret_key
-from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import requirement
 from tests.server.cli.support import ERASE, Cli, make_home, step
 from tests.support.full_store import make_url
@@ -90,17 +88,6 @@ def run_receiver(cli: Cli, *manners: Manner) -> Generator[Receiver]:
         yield receiver
 
 
-def count_waiting(cli: Cli) -> Mapping[str, int]:
-    async def read() -> Mapping[str, int]:
-        store = SqliteStore.open(cli.home / "planwarden.db")
-        try:
-            return await store.notifications.waiting()
-        finally:
-            await store.close()
-
-    return asyncio.run(read())
-
-
 def test_notify_test_sends_to_every_channel_and_shows_each_reply(cli: Cli) -> None:
     with run_receiver(cli) as receiver:
         result, listed = cli.main("notify", "test"), cli.main("notify", "test", "--json")
@@ -138,7 +125,8 @@ def test_a_command_records_notifications_and_leaves_sending_them_to_a_server(cli
     suspension_id = cli.run_to_question(ERASE)
     with run_receiver(cli) as receiver:
         assert cli.main("reject", suspension_id).code == 0
-        assert receiver.received == [] and count_waiting(cli) == {"hook": 1, "phone": 1}
+        waiting = cli.with_store(lambda store: store.notifications.waiting())
+        assert receiver.received == [] and waiting == {"hook": 1, "phone": 1}
         result, report = cli.main("doctor"), cli.main("doctor", "--json")
     assert "hook (everything), phone (decided); waiting: 2" in result.out
     [check] = [found for found in report.json["checks"] if found["name"] == "notify"]

@@ -88,22 +88,15 @@ def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator,
 
 
 @requirement("provider:bad-settings")
-@pytest.mark.parametrize(
-    ("environment", "why"),
-    [
-        ({"PLANWARDEN_MODEL": "anthropic:m"}, "the model 'anthropic:m' needs a key; set ANTHROPIC_API_KEY"),
+def test_an_impossible_setting_is_one_sentence_before_anything_starts(operator: Operator) -> None:
+    for environment, why in (
         ({"PLANWARDEN_MODEL": "openai:m", "PLANWARDEN_MODEL_URL": f"http://u:{KEY}@h"}, "must hold neither a password"),
-        ({"PLANWARDEN_MODEL": "openai:m", "OPENAI_API_KEY": f"{KEY} {KEY}"}, "OPENAI_API_KEY holds no key"),
         ({"PLANWARDEN_MODEL": "scripted:/nowhere.json"}, "cannot read the model script '/nowhere.json'"),
-    ],
-)
-def test_an_impossible_setting_is_one_sentence_before_anything_starts(
-    operator: Operator, environment: dict[str, str], why: str
-) -> None:
-    result = operator.run(environment, "run-goal", GOAL)
-    assert result.code == 2 and result.out == "" and result.err.count("\n") == 1
-    assert why in result.err and KEY not in result.err
-    assert not (operator.home / "planwarden.db").exists()
+    ):
+        result = operator.run(environment, "run-goal", GOAL)
+        assert result.code == 2 and result.out == "" and result.err.count("\n") == 1
+        assert why in result.err and KEY not in result.err
+        assert not (operator.home / "planwarden.db").exists()
 
 
 @requirement("provider:bad-settings")

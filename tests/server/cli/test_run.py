@@ -1,6 +1,5 @@
 """`run`, `run-goal`, `check`, `retry` and `cancel`: what they print, ask and exit with, and what `--yes` is worth."""
 
-import asyncio
 import io
 import json
 import sys
@@ -8,8 +7,6 @@ import sys
 import pytest
 from pydantic import JsonValue
 
-import planwarden
-from planwarden.server.views.encoding import to_json
 from tests.kit import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, needs_terminal, step
 
@@ -26,11 +23,7 @@ def test_a_plan_that_needs_nobody_runs_to_its_end_and_json_is_one_document_equal
     piped = cli.main("run", "-", "--json")
     assert piped.code == 0 and "find" in piped.err and cli.ledger == ["find old"] * 2
 
-    async def read_stored() -> dict[str, JsonValue]:
-        async with planwarden.Warden(cli.home) as warden:
-            return to_json(await warden.get_execution(piped.json["threadId"]))
-
-    assert piped.json == asyncio.run(read_stored())
+    assert piped.json == cli.ask(lambda warden: warden.get_execution(piped.json["threadId"]))
 
 
 @requirement("key:once")

@@ -57,13 +57,10 @@ def test_wrong_usage_is_one_sentence_that_names_what_was_meant(cli: Cli, words: 
     ("settings", "said"),
     [
         ("[aprovals]\n", "did you mean 'approvals'?"),
-        ("[approvals]\ntrust_calller = true\n", "did you mean 'trust_caller'?"),
         ("[tools.erase]\nriks = 'read'\n", "did you mean 'risk'?"),
         ("[tools.ersae]\nrisk = 'read'\n[tools]\npython = ['tools.py']\n", "did you mean 'erase'?"),
         ("[tools.x]\nrisk = 'read'\n[tools]\npython = ['tools.py']\n", "known: "),
         ("[servers.x.login]\nclientid = 'x'\n", "did you mean 'client_id'?"),
-        ("[[notify]]\nkidn = 'ntfy'\n", "did you mean 'kind'?"),
-        ("[tools]\npyhton = ['tools.py']\n", "did you mean 'python'?"),
         ('[[notify]]\nkind = "ntfy"\nurl = "http://x.example/x"\n', "notify[0].url: plain http is allowed for this"),
     ],
 )

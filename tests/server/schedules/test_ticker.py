@@ -161,19 +161,9 @@ class Mortal:
         self._die("after")
         return changed
 
-    async def run_plan(
-        self,
-        name: str,
-        inputs: Mapping[str, JsonValue] | None = None,
-        *,
-        thread_id: str | None = None,
-        key: str | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
-    ) -> StartedRun:
+    async def run_plan(self, name: str, inputs: Mapping[str, JsonValue] | None = None, **options: Any) -> StartedRun:
         self._die("before")
-        started = await self._book.run_plan(name, inputs, key=key, wait_seconds=wait_seconds, requester=requester)
+        started = await self._book.run_plan(name, inputs, **options)
         self._die("after")
         return started
 

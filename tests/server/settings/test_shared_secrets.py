@@ -223,15 +223,3 @@ async def test_a_login_on_one_machine_is_used_refreshed_and_forgotten_on_all(
         assert await anyio.to_thread.run_sync(forget, context, "d")
         assert "planwarden --home" in read_error(await run_call(first, "d_note"))
     assert not await anyio.to_thread.run_sync(forget, context, "d")
-
-
-async def test_without_the_key_a_stored_login_is_not_used_and_the_error_names_it(
-    one: Machine, other: Machine, server: LoginServer
-) -> None:
-    await _log_in(one, server)
-    keyless = Machine(other.home, other.url, key="")
-    context = CliContext.load(keyless.home, None, environment=keyless.environment)
-    seen = len(server.seen)
-    [health] = await context.list_servers()
-    assert health.reason is not None and "PLANWARDEN_SECRET_KEY is not set" in health.reason
-    assert len(server.seen) == seen
