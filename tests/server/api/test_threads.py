@@ -289,7 +289,9 @@ async def test_rows_and_covered_calls_that_ran_before_are_named_and_the_calls_of
 
 
 @requirement("thread:effects")
-async def test_edited_arguments_are_judged_as_they_are_now() -> None:
+async def test_edited_arguments_are_judged_as_they_are_now_and_a_planning_prompt_lists_what_must_not_be_repeated() -> (
+    None
+):
     async with warden(Ledger()) as w:
         done = await decide(w, await w.execute_plan(plan(erase(7))))
         asked = await w.execute_plan(plan(erase(8)), thread_id=done.thread_id)
@@ -298,14 +300,7 @@ async def test_edited_arguments_are_judged_as_they_are_now() -> None:
             edit = Decision(approved=True, modified_args={"ids": [ids]})
             asked = await decide(w, asked, edit, by("local", "claimed", "mcp"), wait_seconds=0)
             assert len(repeats(asked)) == count
-
-
-@requirement("thread:effects")
-async def test_a_planning_prompt_lists_what_must_not_be_repeated() -> None:
-    async with warden(Ledger()) as w:
-        done = await decide(w, await w.execute_plan(plan(erase(7))))
-        for _ in range(4):
-            await w.execute_plan(plan(tool_step("look", "find", {"topic": "t"})), thread_id=done.thread_id)
+        await w.cancel_execution(done.thread_id)
         asked = await w.run_goal("wipe the rest", thread_id=done.thread_id)
     [question] = asked.suspensions
     assert question.prompt is not None and 'completed, do not repeat:\nerase {"ids":[7]} ran in this' in question.prompt

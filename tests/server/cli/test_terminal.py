@@ -257,7 +257,13 @@ def test_plain_lines_appear_once_per_step() -> None:
 
 FLAT: JsonValue = {"size": {"type": "number"}, "note": {"type": "string", "maxLength": 3}}
 NEEDED: JsonValue = {"a": {"type": "integer"}}
-REFERRING: JsonValue = {"a": {"$ref": "#/$defs/x", "type": "string"}}
+NOT_FLAT: list[dict[str, JsonValue]] = [
+    {},
+    {"properties": {"a": {"type": "array"}}},
+    {"properties": {"a": {"$ref": "#/$defs/x", "type": "string"}}, "$defs": {"x": {}}},
+    {"properties": {"a": {"type": ["string", "null"]}}},
+    {"properties": {"a": True}},
+]
 FORMS: list[tuple[dict[str, JsonValue], tuple[str, ...], JsonValue, str]] = [
     (
         {"minProperties": 1, "properties": FLAT},
@@ -267,17 +273,10 @@ FORMS: list[tuple[dict[str, JsonValue], tuple[str, ...], JsonValue, str]] = [
     ),
     ({"required": ["a"], "properties": NEEDED}, ("", "7"), {"a": 7}, "this field is needed"),
     ({"properties": NEEDED}, (), None, ""),
-    *(
-        (not_flat, ('{"b": [1]}',), {"b": [1]}, "")
-        for not_flat in (
-            {},
-            {"properties": {"a": {"type": "array"}}},
-            {"properties": REFERRING, "$defs": {"x": {}}},
-            {"properties": {"a": {"type": ["string", "null"]}}},
-            {"properties": {"a": True}},
-        )
-    ),
 ]
+
+
+FORMS += [(form, ('{"b": [1]}',), {"b": [1]}, "") for form in NOT_FLAT]
 
 
 @pytest.mark.parametrize(("form", "typed", "content", "said"), FORMS)
