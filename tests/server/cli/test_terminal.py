@@ -276,7 +276,7 @@ FORMS: list[tuple[dict[str, JsonValue], tuple[str, ...], JsonValue, str]] = [
 ]
 
 
-FORMS += [(form, ('{"b": [1]}',), {"b": [1]}, "") for form in NOT_FLAT]
+FORMS.extend((form, ('{"b": [1]}',), {"b": [1]}, "") for form in NOT_FLAT)
 
 
 @pytest.mark.parametrize(("form", "typed", "content", "said"), FORMS)

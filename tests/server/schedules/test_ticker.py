@@ -82,23 +82,6 @@ class Process:
 
 
 @requirement("schedule:once")
-async def test_a_tick_starts_its_plan_with_its_inputs_for_its_owner(store: Store, clock: ManualClock) -> None:
-    process = await Process.begin(store, clock, inputs={"month": "May"}, owner="ann")
-    await process.look_at(0, late_s=-1.0)
-    assert process.book.asked == []
-    for _ in range(3):
-        await process.look_at(0)
-    [key] = process.book.asked
-    tick_at = process.made.next_at
-    assert key == f"planwarden:schedule:s1:{tick_at}"
-    found = await store.find_start("ann", key)
-    stored = await read_schedule(store)
-    assert found is not None and stored.last_execution == found.execution_id
-    assert stored.next_at == tick_at + DAY_S and stored.starting_at is None
-    assert await read_outcomes(store) == [(tick_at, "started")]
-
-
-@requirement("schedule:once")
 async def test_of_two_processes_at_one_tick_one_starts_it(back_end: BackEnd) -> None:
     stores = [back_end.connect() for _ in range(2)]
     for number in range(10):
@@ -363,4 +346,6 @@ async def test_a_process_of_any_role_starts_what_is_due(
     created = (await store.read(header.execution_id))[0].event
     assert isinstance(created, ev.ExecutionCreated) and created.host == "schedule s1"
     assert await read_outcomes(store) == [(made.next_at, "started")]
+    stored = await read_schedule(store)
+    assert stored.last_execution == header.execution_id and stored.starting_at is None
     assert ledger.lines == ([] if role == "front" else ["note May"])
