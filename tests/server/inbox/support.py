@@ -191,21 +191,6 @@ async def visit(
         yield found, await found.log_in()
 
 
-@asynccontextmanager
-async def visit_run(
-    *steps: dict[str, JsonValue],
-    approved: bool = False,
-    schema: JsonValue = None,
-    inputs: dict[str, JsonValue] | None = None,
-) -> AsyncGenerator[tuple[Inbox, Browser, planwarden.Execution]]:
-    """An inbox with a run of the steps, whose one question a person has answered, and the browser of that person."""
-    async with visit() as (found, browser):
-        document = {**plan(*steps), **({} if schema is None else {"inputs": schema})}
-        run = await found.warden.execute_plan(document, inputs=inputs)
-        await browser.decide(run.suspensions[0].suspension_id, "approve" if approved else "reject")
-        yield found, browser, run
-
-
 def open_inbox(
     made: planwarden.Warden,
     passphrase_file: Path | None = None,

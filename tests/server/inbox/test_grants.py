@@ -1,22 +1,36 @@
-"""Standing grants on pages: made from a question for exactly what was checked, shown, used up, and ended."""
+"""Permissions on pages: made from a question for exactly what was checked or for a step, shown, used up, and ended."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import anyio
 import pytest
-from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
+from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.grant import Grant
-from planwarden.server.api.grants import GrantRequest
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.settings.configuration import Settings
 from planwarden.tools.base import Tool, define
-from tests.kit import Authority, Ledger, MemoryStore, plan, requirement, tool_step
-from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
+from tests.kit import Authority, Ledger, ManualClock, MemoryStore, plan, requirement, tool_step, warden
+from tests.server.inbox.support import ERASE, Browser, Inbox, Page, open_inbox, visit
+from tests.support.wardens import calls, model_step
 
 pytestmark = pytest.mark.anyio
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+OTHER = tool_step("e", "erase", {"ids": [9]})
+FIND = tool_step("find", "find", {"topic": "old"})
+PURGE = tool_step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}})
+EACH: dict[str, JsonValue] = {
+    **tool_step("each", "erase", {"ids": [{"$from": "item"}]}),
+    "forEach": {"$from": "find", "pointer": "/ids"},
+}
 
 
 class WatchedGrants(MemoryStore):
@@ -36,25 +50,43 @@ class WatchedGrants(MemoryStore):
         await super().add_grant(grant, entry)
 
 
-OTHER = tool_step("e", "erase", {"ids": [9]})
-
-
 async def _form(browser: Browser, found: Inbox) -> tuple[str, Page]:
     asked = await found.ask()
     return asked.suspension_id, await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
 
 
-def _fixed(page: Page) -> list[str]:
-    return [name for name in page.form("/grant/make").fields if name.startswith("fix.")]
+def _write_plan(home: Path, name: str = "weekly", *steps: dict[str, JsonValue], **extra: JsonValue) -> None:
+    (home / "plans").mkdir(exist_ok=True)
+    document = {"title": "Tidy up", **extra, "todoList": steps or (FIND, PURGE)}
+    (home / "plans" / f"{name}.json").write_text(json.dumps(document))
+
+
+@asynccontextmanager
+async def _open(home: Path, tools: tuple[object, ...] = ()) -> AsyncGenerator[tuple[Inbox, Browser]]:
+    store = MemoryStore(ManualClock(NOON))
+    async with visit(Ledger(), tools=tools, store=store, settings=Settings(home=home)) as (found, browser):
+        yield found, browser
+
+
+async def _ask(found: Inbox, name: str = "weekly") -> str:
+    """The address of the question of a new run."""
+    run = await found.warden.run_plan(name)
+    assert run.suspensions, run
+    return f"/inbox/suspensions/{run.suspensions[0].suspension_id}"
 
 
 @requirement("inbox:grants")
-async def test_calls_with_the_checked_values_run_without_asking_until_they_are_used_up() -> None:
+async def test_allowing_approves_the_question_and_calls_with_the_checked_values_until_they_are_used_up() -> None:
     async with visit() as (found, browser):
-        asked, page = await _form(browser, found)
+        asked = await found.ask()
+        where = f"/inbox/suspensions/{asked.suspension_id}"
+        assert "Approve, and allow calls like this for a while" in (await browser.open(where)).words
+        page = await browser.open(f"{where}/grant")
+        for said in ("Approve erase, and run calls like it without asking", "calls of erase", "in plans of local"):
+            assert said in page.said
         made = await browser.submit(page.form("/grant/make"), uses="2", minutes="60")
-        assert (made.status, made.headers["location"]) == (303, f"/inbox/suspensions/{asked}")
-        assert found.ledger.lines == ["erase [1, 2]"]
+        assert (made.status, made.headers["location"]) == (303, where)
+        assert "Approved." in (await browser.open(where)).said and found.ledger.lines == ["erase [1, 2]"]
         other = await found.ask(OTHER)
         assert other.found == ("A person allowed calls of erase beforehand, but this call is not among them.",)
         runs = [(await found.warden.execute_plan(plan(ERASE))).status for _ in range(3)]
@@ -67,10 +99,12 @@ async def test_calls_with_the_checked_values_run_without_asking_until_they_are_u
 async def test_a_value_that_was_unchecked_may_be_anything_until_the_grant_is_ended_with_a_button() -> None:
     async with visit() as (found, browser):
         _, page = await _form(browser, found)
-        [checked] = _fixed(page)
+        [checked] = [name for name in page.form("/grant/make").fields if name.startswith("fix.")]
         await browser.submit(page.form("/grant/make"), uses="5", minutes="15", **{checked: None})
+        listed = await browser.open("/inbox/grants")
+        assert "any value of ids, and no other argument; in plans of local" in listed.said
         assert (await found.warden.execute_plan(plan(OTHER))).status == "completed"
-        assert (await browser.submit((await browser.open("/inbox/grants")).form("/revoke"))).status == 303
+        assert (await browser.submit(listed.form("/revoke"))).status == 303
         assert (await found.warden.execute_plan(plan(OTHER))).status == "suspended"
         kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
         assert "grant_made" in kinds and "grant_revoked" in kinds
@@ -99,58 +133,19 @@ async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lis
         sent.append(arguments)
         return "sent"
 
-    names = ("to", "text", "bcc", "amount")
-    schema: dict[str, JsonValue] = {"type": "object", "properties": {name: {} for name in names}}
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {name: {} for name in ("to", "bcc", "amount")}}
     definition = ToolDefinition(name="send", description="Send.", input_schema=schema, risk="dangerous")
     async with visit(tools=[Tool(define(definition), handle)]) as (found, browser):
-        asked = await found.ask(tool_step("a", "send", {"to": "ann", "text": "hello"}))
+        asked = await found.ask(tool_step("a", "send", {"to": "ann"}))
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")
-        words = page.said
-        assert "Let calls have other arguments, too, with any value: bcc, amount" in words
+        assert "Let calls have other arguments, too, with any value: bcc, amount" in page.said
         others = {"others": "yes"} if is_ticked else {}
         await browser.submit(page.form("/grant/make"), uses="5", minutes="15", **others)
-        for more in ({"bcc": "eve"}, {"amount": 1e9}):
-            step = tool_step("a", "send", {"to": "ann", "text": "hello", **more})
-            assert (await found.warden.execute_plan(plan(step))).status == ("completed" if is_ticked else "suspended")
-        assert len(sent) == (3 if is_ticked else 1)
-        allowed = (await browser.open("/inbox/grants")).said
+        again = await found.warden.execute_plan(plan(tool_step("a", "send", {"to": "ann", "bcc": "eve"})))
+        assert (again.status, len(sent)) == (("completed", 2) if is_ticked else ("suspended", 1))
         opened = " and any value of bcc, amount" if is_ticked else ""
-        assert f"with exactly these values{opened}, and no other argument; in plans of local" in allowed
-
-
-@requirement("inbox:grants")
-@pytest.mark.parametrize("risk", ["confirm", "dangerous"])
-async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the_plan_through(risk: Risk) -> None:
-    ledger = Ledger()
-
-    @planwarden.tool(risk=risk)
-    async def post(text: str, channel: str = "news") -> str:
-        """Post."""
-        ledger.lines.append(f"post {text} {channel}")
-        return "posted"
-
-    async with visit(ledger, tools=[post]) as (found, browser):
-        asked = await found.ask(*(tool_step(name, "post", {"text": name}) for name in ("one", "two", "three")))
-        where = f"/inbox/suspensions/{asked.suspension_id}"
-        assert "Approve, and allow calls like this for a while" in (await browser.open(where)).words
-        page = await browser.open(f"{where}/grant")
-        for said in ("Approve post, and run calls like it without asking", "calls of post", "in plans of local"):
-            assert said in page.said
-        form = page.form("/grant/make")
-        del form.fields[_fixed(page)[0]]
-        made = await browser.submit(form, uses="1", minutes="15")
-        assert (made.status, made.headers["location"]) == (303, where)
-        outcome = (await browser.open(where)).said
-        assert "Approved. Step 1 of 3 is completed. The plan waits for an answer." in outcome
-        assert ledger.lines == ["post one news", "post two news"]
-        [grant] = await found.warden.service.grants.list()
-        assert (grant.uses_left, grant.assurance, grant.created_by) == (0, "human", "ann")
-        allowed = (await browser.open("/inbox/grants")).said
-        assert (
-            "At most 1 call with exactly these values and any value of text, and no other argument; in plans" in allowed
-        )
-        [waiting] = (await found.warden.list_suspensions()).suspensions
-        assert waiting.found == ()
+        allowed = f"with exactly these values{opened}, and no other argument; in plans of local"
+        assert allowed in (await browser.open("/inbox/grants")).said
 
 
 async def test_the_answer_is_stored_first_and_the_grant_before_the_call_that_it_releases_is_made() -> None:
@@ -174,9 +169,8 @@ async def test_a_grant_that_cannot_be_stored_leaves_the_answer_and_the_page_says
     async with visit(store=WatchedGrants(fails=True)) as (found, browser):
         asked, page = await _form(browser, found)
         answer = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        assert (
-            answer.status == 503 and "was approved, but nothing was allowed besides: the disk is full" in answer.words
-        )
+        said = "was approved, but nothing was allowed besides: the disk is full"
+        assert answer.status == 503 and said in answer.words
         assert found.ledger.lines == ["erase [1, 2]"] and await found.warden.service.grants.list() == ()
         shown = await browser.open(f"/inbox/suspensions/{asked}")
         assert "Approved." in shown.words and "Allowed besides" not in shown.words
@@ -200,8 +194,6 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
         assert grant.grant_id == asked and grant.uses in (3, 4) and found.ledger.lines == ["erase [1, 2]"]
         words = (await browser.open(f"/inbox/suspensions/{asked}")).said
         assert f"Allowed besides: At most {grant.uses} calls with exactly these values" in words
-        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
-        assert kinds.count("grant_made") == 1
 
 
 async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_allowed_without_an_answer() -> None:
@@ -215,27 +207,6 @@ async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_a
         assert row is not None
         decision = (await found.warden.service.engine.find(row.execution_id)).suspensions[asked].decision
         assert decision is not None and len(grants) == len(found.ledger.lines) == int(decision.approved)
-
-
-@requirement("approval:grants")
-async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
-    async with visit() as (found, browser):
-        names = [tool.name for tool in TOOLS]
-        assert not [name for name in names if "grant" in name or "allow" in name]
-        asked, page = await _form(browser, found)
-        row = await found.warden.service.engine.store.find_suspension(asked)
-        assert row is not None
-        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-        for authority in (claimed, replace(claimed, assurance="client"), replace(claimed, assurance="caller")):
-            with pytest.raises(planwarden.PlanwardenError, match="only a person can allow calls beforehand"):
-                await found.warden.service.grants.make(
-                    GrantRequest(tool_name="erase", uses=1, expires_in_s=60), authority
-                )
-        edit = planwarden.Decision(approved=True, modified_args={"ids": [1, 2, 3]})
-        await found.warden.service.answer(row.thread_id, asked, edit, claimed, wait_seconds=60, principal=None)
-        stale = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        assert stale.status == 409 and await found.warden.service.grants.list() == ()
-        assert found.ledger.lines == []
 
 
 async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_that_trusts_it() -> None:
@@ -254,8 +225,144 @@ async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_
                 name=f"{source}_look", description="", input_schema={}, source=source, annotations=hints
             )
             found.warden.tools.replace_group(source, [Tool(define(definition), look)])
-            asked = await found.ask(tool_step("look", definition.name, {}))
-            page = await browser.open_question(asked)
+            page = await browser.open_question(await found.ask(tool_step("look", definition.name, {})))
             assert (f"planwarden trust {source} {definition.name}" in page.words) is is_said
-            # Until then, its calls can be allowed for a while as every other one.
-            assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 200
+
+
+@requirement("inbox:step-grants", "grants:step")
+async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answers_it(tmp_path: Path) -> None:
+    _write_plan(tmp_path)
+    async with _open(tmp_path) as (found, browser):
+        where = await _ask(found)
+        assert "Approve, and allow this step in later runs of the saved plan" in (await browser.open(where)).words
+        page = await browser.open(f"{where}/allow-step")
+        assert "erase in step purge of the saved plan Tidy up (weekly) as it is today, version" in page.said
+        assert "in runs of local" in page.said and "any value of step find" in page.said
+        assert "Any change of the plan, the tool or the arguments’ source asks again" in page.said
+        assert page.form("/allow-step/make").fields["until"] == ["2027-02-21"]
+        made = await browser.submit(page.form("/allow-step/make"), uses="2")
+        assert (made.status, made.headers["location"]) == (303, where)
+        assert found.ledger.lines == ["erase [1, 2, 3]"]
+        [grant] = await found.warden.service.grants.list()
+        assert grant.step is not None and (grant.step.plan, grant.step.step_id) == ("weekly", "purge")
+        assert (grant.uses, grant.owner, grant.created_by) == (2, "local", "ann")
+        assert (grant.assurance, grant.channel) == ("human", "inbox")
+        assert grant.expires_at - grant.created_at == timedelta(days=90)
+        terms = (
+            f"erase in step purge of the saved plan Tidy up, version {grant.step.version[:12]}, with the arguments "
+            "that the plan writes there, at most 2 calls a day (UTC), until 21 February 2027, in runs of local; any "
+            "change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, in the inbox)."
+        )
+        assert f"Allowed besides: {terms}" in (await browser.open(where)).said
+        listed = (await browser.open("/inbox/grants")).said
+        assert terms in listed and "2 of 2 left today (UTC) ends" in listed
+        rows = (await found.warden.service.audit.read_page()).rows
+        [facts] = [row.facts for row in rows if row.kind == "grant_made"]
+        assert [facts[name] for name in ("plan", "step", "per", "uses")] == ["weekly", "purge", "day", 2]
+        _write_plan(tmp_path, description="changed")
+        changed = await browser.open("/inbox/grants")
+        assert "the saved plan has changed since, so new runs ask" in changed.words
+        await browser.submit(changed.form("/revoke"))
+        assert "Ended" in (await browser.open("/inbox/grants")).words
+
+
+@requirement("inbox:step-grants")
+async def test_a_loop_of_a_saved_plan_is_allowed_from_the_one_question_about_its_rows(tmp_path: Path) -> None:
+    _write_plan(tmp_path, "weekly", FIND, EACH)
+    async with _open(tmp_path) as (found, browser):
+        page = await browser.open(f"{await _ask(found)}/allow-step")
+        assert "Approve 3 calls of erase, and allow this step" in page.said and "the step is a loop" in page.words
+        assert "row 1" in page.words and "any value of the item of the loop" in page.said
+        assert (await browser.submit(page.form("/allow-step/make"), uses="4")).status == 303
+        assert (await found.warden.run_plan("weekly")).status == "completed"
+        assert found.ledger.lines == ["erase [1]", "erase [2]", "erase [3]"] * 2
+
+
+@requirement("inbox:step-grants")
+async def test_a_form_that_comes_twice_allows_once_and_one_of_a_decided_question_nothing(tmp_path: Path) -> None:
+    _write_plan(tmp_path)
+    async with _open(tmp_path) as (found, browser):
+        where, other = await _ask(found), await _ask(found)
+        form = (await browser.open(f"{where}/allow-step")).form("/allow-step/make")
+        late = (await browser.open(f"{other}/allow-step")).form("/allow-step/make")
+        await browser.decide(other.rpartition("/")[2], "approve")
+        assert (await browser.submit(late)).status == 409
+        assert await found.warden.service.grants.list() == ()
+        for uses in ("2", "9"):
+            assert (await browser.submit(form, uses=uses, until="2026-11-30")).status == 303
+        [grant] = await found.warden.service.grants.list()
+        # The chosen day is part of the time.
+        assert (grant.uses, grant.expires_at.isoformat()) == (2, "2026-12-01T00:00:00+00:00")
+        assert "until 30 November 2026" in (await browser.open("/inbox/grants")).words
+
+
+async def test_numbers_and_days_that_are_not_usable_decide_and_allow_nothing(tmp_path: Path) -> None:
+    _write_plan(tmp_path)
+    days = ("", "tomorrow", "2027-02-31", "20270221", "2026-11-22", "2027-02-22")
+    async with _open(tmp_path) as (found, browser):
+        form = (await browser.open(f"{await _ask(found)}/allow-step")).form("/allow-step/make")
+        for name, texts in {"uses": ("0", "1001", "x", "٣"), "until": days}.items():
+            for text in texts:
+                answer = await browser.submit(form, **{name: text})
+                assert answer.status == 422 and 'role="alert"' in answer.text
+                assert not text or answer.form("/allow-step/make").fields[name] == [text], "what was typed stays"
+        assert await found.warden.service.grants.list() == () and found.ledger.lines == []
+
+
+@requirement("inbox:step-grants")
+async def test_what_a_step_grant_never_covers_is_not_offered_and_not_made(tmp_path: Path) -> None:
+    @planwarden.tool(risk="critical")
+    async def deploy() -> str:
+        """Deploy."""
+        return "deployed"
+
+    _write_plan(tmp_path, "ship", tool_step("ship", "deploy", {}))
+    _write_plan(tmp_path, "sure", tool_step("sure", "displayConfirmation", {"action": "Sure?"}))
+    _write_plan(tmp_path)
+    async with _open(tmp_path, tools=(deploy,)) as (found, browser):
+        plain = f"/inbox/suspensions/{(await found.ask()).suspension_id}"
+        edited = await _ask(found)
+        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
+        row = await found.warden.service.engine.store.find_suspension(edited.rpartition("/")[2])
+        assert row is not None
+        edit = planwarden.Decision(approved=True, modified_args={"ids": [7]})
+        await found.warden.service.answer(row.thread_id, row.suspension_id, edit, claimed, principal=None)
+        sure = await _ask(found, "sure")
+        assert "/grant" not in (await browser.open(sure)).text.replace("/inbox/grants", "")
+        assert (await browser.open(f"{sure}/grant")).status == 422
+        for where in (await _ask(found, "ship"), sure, plain, edited):
+            page = await browser.open(where)
+            assert "allow-step" not in page.text, where
+            refused = await browser.open(f"{where}/allow-step")
+            assert refused.status == 422 and "cannot be allowed in advance" in refused.words, where
+            tokens = {name: page.form("/decision").fields[name] for name in ("csrf", "digest")}
+            sent = await browser.send(f"{where}/allow-step/make", {**tokens, "uses": ["2"], "until": ["2026-11-25"]})
+            assert sent.status == 422, where
+        assert await found.warden.service.grants.list() == ()
+
+
+@requirement("inbox:step-grants")
+async def test_a_plan_that_changed_since_the_run_began_or_since_the_page_was_shown_allows_nothing(
+    tmp_path: Path,
+) -> None:
+    _write_plan(tmp_path)
+    async with _open(tmp_path) as (found, browser):
+        where = await _ask(found)
+        form = (await browser.open(f"{where}/allow-step")).form("/allow-step/make")
+        _write_plan(tmp_path, description="changed")
+        for answer in (await browser.open(f"{where}/allow-step"), await browser.submit(form)):
+            assert answer.status == 422 and "no longer what this run began with" in answer.words
+        (tmp_path / "plans" / "weekly.json").unlink()
+        assert (await browser.submit(form)).status == 422
+        assert await found.warden.service.grants.list() == () and found.ledger.lines == []
+
+
+async def test_calls_that_a_model_writes_in_a_saved_plan_are_not_offered_for_days(tmp_path: Path) -> None:
+    _write_plan(tmp_path, "weekly", model_step("purge", "erase"))
+    script = [calls(("erase", {"ids": [1]}))]
+    async with warden(Ledger(), script=script, settings=Settings(home=tmp_path)) as made:
+        found = open_inbox(made)
+        browser = await found.log_in()
+        where = await _ask(found)
+        assert "allow-step" not in (await browser.open(where)).text
+        assert (await browser.open(f"{where}/allow-step")).status == 422
