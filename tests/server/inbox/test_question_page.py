@@ -1,112 +1,248 @@
-"""The page of a question: what comes first, plans under review, rules that apply, and where it comes from."""
+"""The page of a question: what it shows in which order, what its form takes, and where the question comes from."""
 
 import json
 import re
 import tomllib
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.ports.policy import OnceRule
-from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.settings.rules import build_rule_book
-from tests.kit import OperatorPolicy, Settings, Suspension, confirm, plan, requirement, tool_step
-from tests.server.inbox.support import Browser, Inbox, inbox, visit
+from tests.kit import (
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    OperatorPolicy,
+    Settings,
+    confirm,
+    plan,
+    requirement,
+    tool_step,
+    warden,
+)
+from tests.server.inbox.support import open_inbox, visit
 
 pytestmark = pytest.mark.anyio
 
-FORM: JsonValue = {
-    "type": "object",
-    "required": ["city"],
-    "properties": {"city": {"type": "string"}, "letter": {"type": "string", "maxLength": 500}},
-}
-ASK = tool_step("ask", "requestInput", {"message": "Where to?", "form": FORM})
+LOOK = tool_step("look", "find", {"topic": "old"})
 LOOP = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9])
 
 
-@requirement("inbox:layout")
-async def test_what_is_dangerous_waits_on_the_first_page_however_many_older_questions_there_are() -> None:
+def _key(page_text: str, label: str) -> str:
+    """The name of the input with that label."""
+    found = re.search(rf'<label for="([^"]+)">{label}[ <]', page_text)
+    assert found is not None, label
+    return found[1]
+
+
+@requirement("inbox:facts-first")
+async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what_the_agent_says() -> None:
+    wipe = tool_step("wipe", "erase", {"ids": {"$from": "look", "pointer": "/ids"}}, description="Remove them")
     async with visit() as (found, browser):
-        older = [(await found.ask(confirm(f"a{number}"))).suspension_id for number in range(PAGE_SIZE)]
-        dangerous = (await found.ask()).suspension_id
-        page = await browser.open("/inbox")
-        rest = await browser.open(f"/inbox?after={older[-2]}")
-    assert re.findall(r'id="q-(\w+)"', page.text) == [dangerous, *older[:-1]]
-    assert f"after={older[-2]}" in page.text and re.findall(r'id="q-(\w+)"', rest.text) == [older[-1]]
+        words = (await browser.open_question(await found.ask(LOOK, wipe, goal="Tidy up"))).words
+        wanted = (
+            "Step 2 of 2 of",
+            "Tidy up",
+            "Run",
+            "erase",
+            "dangerous",
+            "Python tool",
+            "ids",
+            "from the result of look at /ids",
+            "The agent says (unverified)",
+        )
+        shown = words[words.index("Step 2 of 2 of") :]
+        places = [shown.index(text) for text in wanted]
+        assert places == sorted(places) and "Remove them" in shown[places[-1] :]
 
 
-@requirement("inbox:layout")
-async def test_the_fields_of_a_person_come_before_the_call_that_asks_and_longer_texts_have_room() -> None:
-    async with inbox() as found:
-        asked = await found.ask(ASK)
-        page = await (await found.log_in()).open(f"/inbox/suspensions/{asked.suspension_id}")
-    assert page.text.index("Your answer") < page.text.index("The call that asks")
-    assert "the form, as this page shows it" in page.words and "below" not in page.words
-    assert len(re.findall(r"<textarea id=\"arg", page.text)) == 1 and '<textarea id="reason"' in page.text
-
-
-@requirement("inbox:layout")
-async def test_rows_are_a_table_with_one_column_an_argument_whose_origins_stand_behind_a_toggle() -> None:
-    async with inbox() as found:
-        asked = await found.ask(LOOP)
-        page = await (await found.log_in()).open(f"/inbox/suspensions/{asked.suspension_id}")
-    assert page.text.count('<th scope="col">') == 2 and page.text.count('data-label="ids"') == 3
-    assert page.text.count('<span class="origin">from the item</span>') == 1 and 'id="origins"' in page.text
-    assert [f"Edit row {row}" in page.words for row in range(5)] == [False, True, True, True, False]
-    # How the question works is no warning.
-    assert 'class="found"' in page.text and "found warns" not in page.text
-    assert 'class="card decide sticky"' in page.text
-
-
-@requirement("inbox:layout")
-async def test_history_says_what_a_person_answered_and_which_rows_were_approved() -> None:
+async def test_what_a_confirmation_covers_is_shown_with_every_argument() -> None:
+    steps = (confirm("c", "Go on?", confirms=["e"]), tool_step("e", "erase", {"ids": [7]}, dependencies=["c"]))
     async with visit() as (found, browser):
-        asked, rows, whole = await found.ask(ASK), await found.ask(LOOP), await found.ask(LOOP)
-        form = (await browser.open_question(asked)).form("/decision")
-        city = next(name for name in form.fields if name.startswith("arg."))
-        await browser.submit(form, press="approve", **{city: "Bremen <b>"})
-        await browser.decide(rows.suspension_id, "approve", row=["0", "2"])
-        await browser.decide(whole.suspension_id, "approve")
-        history = await browser.open("/inbox/history")
-    assert '{"city": "Bremen <b>"}' in history.words and "<b>}" not in history.text
-    assert "rows 1, 3 of 3, without row 2" in history.words and "all 3 rows" in history.words
+        asked = await found.ask(*steps)
+        for path in (f"/suspensions/{asked.suspension_id}", f"/review?id={asked.suspension_id}"):
+            words = (await browser.open(f"/inbox{path}")).words
+            assert "also covers" in words and "erase" in words and "[7]" in words
+        assert "covers 1 more call" in (await browser.open("/inbox")).words
 
 
-REVIEWED = (
-    tool_step("find", "find", {"topic": "<b>x</b>"}),
-    tool_step("known", "erase", {"ids": [7]}),
-    tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
-)
-
-
-async def ask_for_review(found: Inbox) -> tuple[Suspension, Browser]:
-    written = plan(*REVIEWED)
-    execution = await found.warden.execute_plan(written, goal="tidy up", options={"review": "person"})
-    browser = await found.log_in()
-    return execution.suspensions[0], browser
-
-
-@requirement("plan:review")
-async def test_the_page_shows_the_steps_the_risks_and_what_the_answer_can_cover() -> None:
-    async with inbox() as found:
-        asked, browser = await ask_for_review(found)
+@requirement("inbox:edited-seen")
+async def test_edited_arguments_run_only_after_their_difference_was_shown_however_they_are_sent() -> None:
+    async with visit() as (found, browser):
+        asked = await found.ask()
         page = await browser.open_question(asked)
-    words = page.said
-    assert "Start this plan?" in words and "Plan of 3 steps of tidy up" in words
-    assert 'Calls of "erase" are dangerous.' in words and 'Only the run will know the arguments of "bound"' in words
-    assert "Step 2 of 3: known" in words and "The same decision can cover, if you say so below, in known" in words
-    assert "Approve also the 1 call that this answer can cover" in words
-    assert "<b>x</b>" not in page.text and "The agent says (unverified) tidy up" in words
-    assert json.loads(page.form("/decision").fields["plan"][0])["todoList"][1]["id"] == "known"
+        for seen in ("", "0" * 64, asked.digest):
+            answer = await browser.submit(page.form("/decision"), press="approve", edited='{"ids": [9]}', seen=seen)
+            assert answer.status == 200 and "You changed 1 argument" in answer.words
+        key = _key(page.text, "ids")
+        difference = await browser.submit(page.form("/decision"), press="approve", **{key: "[2]"})
+        assert "[1, 2]" in difference.words and found.ledger.lines == []
+        again = await browser.submit(difference.form("/decision"), press="edit")
+        assert again.form("/decision").fields[_key(again.text, "ids")] == ["[\n  2\n]"]
+        for text in ("[1,", "", "[" * 3_000):
+            answer = await browser.submit(page.form("/decision"), press="approve", **{key: text})
+            assert answer.status == 422 and answer.form("/decision").fields[key] == [text], "what was typed stays"
+        done = await browser.submit(difference.form("/decision"), press="approve")
+        assert done.status == 303 and found.ledger.lines == ["erase [2]"]
+        shown = (await browser.open(done.headers["location"])).words
+        assert "with edited arguments" in shown
+        assert "ann (a person, in the inbox) edited after it was asked: ids" in shown
+
+
+LONG = "w" * 1_500 + "END"
+FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["count", "size"],
+    "properties": {
+        "count": {"type": "integer", "minimum": 1, "description": f"How <b>many</b> {LONG}"},
+        "size": {"type": "string", "enum": ["small", "large"]},
+        "sure": {"type": "boolean"},
+        "note": {"type": "string", "default": "none"},
+        "extra": {"type": "object"},
+    },
+}
+
+
+@requirement("forms:whole", "inbox:layout")
+async def test_a_form_is_shown_whole_before_the_call_that_asks_and_filled_in_on_the_page() -> None:
+    async with visit() as (found, browser):
+        asked = await found.ask(tool_step("s", "requestInput", {"message": f"Which? {LONG}", "form": FORM}))
+        page = await browser.open_question(asked)
+        keys = {name: _key(page.text, name) for name in ("count", "size", "sure", "note", "extra")}
+        assert f"How <b>many</b> {LONG}" in page.words and f"Which? {LONG}" in page.words and "<b>many" not in page.text
+        assert page.text.index("Your answer") < page.text.index("The call that asks")
+        assert "the form, as this page shows it" in page.words
+        missing = await browser.submit(page.form("/decision"), press="approve", **{keys["count"]: "2"})
+        assert missing.status == 422 and "this field is required" in missing.words
+        given = {keys["count"]: "2", keys["size"]: '"large"', keys["extra"]: '{"a": 1}'}
+        assert (await browser.submit(page.form("/decision"), press="approve", **given)).status == 303
+        result = (await found.current_execution(asked)).steps[0].result
+        content = {"count": 2, "size": "large", "note": "none", "extra": {"a": 1}}
+        assert result == {"approved": True, "content": content}
+
+
+@planwarden.tool(risk="read", effect="effect")
+async def lost() -> str:
+    """Never hears of it again."""
+    raise planwarden.OutcomeUnknown("the line went dead")
+
+
+FREE: JsonValue = {"type": "object", "additionalProperties": True, "title": "T"}
+"""A form whose fields nobody knows."""
+
+
+@pytest.mark.parametrize(
+    ("step", "wrong", "right", "result"),
+    [
+        (
+            tool_step("s", "lost"),
+            [{}, {"happened": "yes", "result": "{"}],
+            {"happened": "yes", "result": '{"id": 7}'},
+            {"id": 7},
+        ),
+        (
+            tool_step("s", "requestInput", {"message": "Which?", "form": FREE}),
+            [{"content": ""}],
+            {"content": '{"a": [1]}'},
+            {"approved": True, "content": {"a": [1]}},
+        ),
+    ],
+)
+async def test_what_is_missing_or_broken_in_an_answer_decides_nothing(
+    step: dict[str, JsonValue], wrong: list[dict[str, str]], right: dict[str, str], result: JsonValue
+) -> None:
+    async with visit(tools=[lost]) as (found, browser):
+        asked = await found.ask(step)
+        for fields in wrong:
+            assert (await browser.decide(asked.suspension_id, "approve", **fields)).status == 422
+        assert (await browser.decide(asked.suspension_id, "approve", **right)).status == 303
+        assert (await found.current_execution(asked)).steps[0].result == result
+
+
+async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
+    async with visit() as (found, browser):
+        form = (await browser.open_question(await found.ask())).form("/decision")
+        for changes in ({"decision": "Approve"}, {"decision": ["approve", "approve"]}, {"digest": ""}, {}):
+            answer = await browser.submit(form, **changes)  # pyright: ignore[reportArgumentType]
+            assert answer.status == 422, changes
+        long = await browser.submit(form, press="reject", reason="x" * 2_001)
+        assert long.status == 413 and found.ledger.lines == []
+
+
+@requirement("inbox:together")
+async def test_several_are_decided_from_a_table_that_shows_every_call_each_by_itself() -> None:
+    async with visit() as (found, browser):
+        nothing = await browser.open("/inbox/review")
+        assert nothing.status == 422 and "nothing is selected: tick the questions" in nothing.words
+        asked = [await found.ask(tool_step("s", "erase", {"ids": [n]})) for n in range(4)]
+        form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
+        ids = [*(a.suspension_id for a in asked), form.suspension_id, "0" * 32]
+        table = await browser.open("/inbox/review?" + "&".join(f"id={i}" for i in ids))
+        assert "4 calls to decide together" in table.words and "Answer these on their own pages" in table.words
+        assert "1 of the selected questions is no longer open" in table.words
+        boxes = table.form("/decision").fields["decide"]
+        assert boxes == [f"{question.suspension_id}:{question.digest}" for question in asked]
+        await browser.decide(asked[1].suspension_id, "reject")
+        stale = [f"{asked[2].suspension_id}:{'0' * 64}", f"{form.suspension_id}:{form.digest}"]
+        chosen = [*boxes[:2], *stale, "nonsense", boxes[0], boxes[3]]
+        done = await browser.submit(table.form("/decision"), press="approve", decide=chosen)
+        assert "2 of 6 approved" in done.words and found.ledger.lines == ["erase [0]", "erase [3]"]
+        assert (await found.current_execution(asked[2])).status == "suspended"
+        for count in (0, 51):
+            many = await browser.submit(table.form("/decision"), press="approve", decide=["x"] * count or None)
+            assert many.status == 422
+
+
+@requirement("inbox:any-process")
+async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_that_has_it_goes_on() -> None:
+    ledger, clock = Ledger(), ManualClock()
+    store = MemoryStore(clock)
+    async with warden(ledger, store=store) as asking:
+        asked = (await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))).suspensions[0]
+        async with warden(store=store) as elsewhere:
+            browser = await open_inbox(elsewhere).log_in()
+            page = await browser.open_question(asked)
+            assert "does not have erase" in page.words and "no longer registered" in page.words
+            assert (await browser.decide(asked.suspension_id, "approve")).status == 303
+            assert ledger.lines == []
+        clock.advance(60)
+        with anyio.fail_after(60):
+            await asking.service.engine.tick()
+            while (await asking.get_execution(asked.thread_id)).status != "completed":
+                await anyio.lowlevel.checkpoint()
+    assert ledger.lines == ["erase [1]"]
 
 
 @requirement("plan:review")
-async def test_a_wrong_edit_is_named_and_kept_and_a_right_one_is_shown_and_can_be_edited_further() -> None:
+async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_shows_a_right_one() -> None:
+    steps = (
+        tool_step("find", "find", {"topic": "<b>x</b>"}),
+        tool_step("known", "erase", {"ids": [7]}),
+        tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+    )
     faults = {"{": "The plan is", "[]": "no JSON object", '{"todoList": [{"id": "a"}]}': "description"}
-    async with inbox() as found:
-        asked, browser = await ask_for_review(found)
+    async with visit() as (found, browser):
+        execution = await found.warden.execute_plan(plan(*steps), goal="tidy up", options={"review": "person"})
+        [asked] = execution.suspensions
+        page = await browser.open_question(asked)
+        for said in (
+            "Start this plan?",
+            "Plan of 3 steps of tidy up",
+            'Calls of "erase" are dangerous.',
+            'Only the run will know the arguments of "bound"',
+            "Step 2 of 3: known",
+            "The same decision can cover, if you say so below, in known",
+            "Approve also the 1 call that this answer can cover",
+            "The agent says (unverified) tidy up",
+        ):
+            assert said in page.said
+        assert "<b>x</b>" not in page.text
+        assert json.loads(page.form("/decision").fields["plan"][0])["todoList"][1]["id"] == "known"
         for text, says in faults.items():
             page = await browser.decide(asked.suspension_id, "approve", plan=text)
             if page.status == 200:
@@ -139,18 +275,13 @@ because = "kept"
 """
 
 
-def settings_with_rules() -> Settings:
-    rules, facts = build_rule_book(tomllib.loads(RULES)["rules"])
-    return Settings(home=Path("/nonexistent"), policy=OperatorPolicy(rules=rules, facts={"rules": facts}))
-
-
 @requirement("rules:calls")
 async def test_a_question_and_a_call_name_their_rule_and_its_values() -> None:
-    async with visit(settings=settings_with_rules()) as (found, browser):
+    rules, facts = build_rule_book(tomllib.loads(RULES)["rules"])
+    settings = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(rules=rules, facts={"rules": facts}))
+    async with visit(settings=settings) as (found, browser):
         asked = await found.ask(tool_step("a", "note", {"text": "ask <i>me</i>"}))
-        question = await browser.open_question(asked)
-        waiting = await browser.open("/inbox")
-        for page in (question, waiting):
+        for page in (await browser.open_question(asked), await browser.open("/inbox")):
             assert 'Rule 1 applies: ask note when text begins with "ask" (<b>by hand</b>)' in page.words
             assert 'here text = "ask <i>me</i>"' in page.words
             assert "<b>by" not in page.text and "<i>me" not in page.text
@@ -162,12 +293,10 @@ async def test_a_question_and_a_call_name_their_rule_and_its_values() -> None:
             assert says in (await browser.open(f"/inbox/executions/{done.execution_id}")).words
 
 
-ONCE = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(once={"erase": OnceRule(("/ids/0",), 90 * 86_400.0)}))
-
-
 @requirement("rules:once")
 async def test_the_second_approval_is_refused_and_the_pages_name_the_first_call() -> None:
-    async with visit(settings=ONCE) as (found, browser):
+    once = OperatorPolicy(once={"erase": OnceRule(("/ids/0",), 90 * 86_400.0)})
+    async with visit(settings=Settings(home=Path("/nonexistent"), policy=once)) as (found, browser):
         asked = [await found.ask(), await found.ask()]
         pages = [await browser.open_question(question) for question in asked]
         approved = await browser.submit(pages[0].form("/decision"), press="approve")
@@ -178,8 +307,7 @@ async def test_the_second_approval_is_refused_and_the_pages_name_the_first_call(
         assert "planwarden once forget erase --key ids/0=1" in answer.words and found.ledger.lines == ["erase [1, 2]"]
         refused = await browser.open(f"/inbox/executions/{asked[1].execution_id}")
         assert first in refused.words and "planwarden once forget erase --key ids/0=1" in refused.words
-        done = await browser.open(f"/inbox/executions/{first}")
-        assert "once per ids/0 = 1" in done.words
+        assert "once per ids/0 = 1" in (await browser.open(f"/inbox/executions/{first}")).words
 
 
 TIDY = """
@@ -197,15 +325,13 @@ async def test_a_question_of_a_saved_plan_names_it_with_its_version(tmp_path: Pa
     (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
     async with visit(settings=Settings(home=tmp_path)) as (found, browser):
         run = await found.warden.run_plan("tidy")
-        assert run.saved_plan is not None and run.status == "suspended"
-        version = run.saved_plan.version
+        assert run.saved_plan is not None
+        named = f"tidy, version {run.saved_plan.version[:12]}"
         page = await browser.open(f"/inbox/suspensions/{run.suspensions[0].suspension_id}")
-        assert "Step 1 of 1 of Tidy up" in page.words and f"tidy, version {version[:12]}" in page.words
-        shown = await browser.open(f"/inbox/executions/{run.execution_id}")
-        assert f"tidy, version {version[:12]}" in shown.words
+        assert "Step 1 of 1 of Tidy up" in page.words and named in page.words
         await browser.submit(page.form("/decision"), press="approve")
         history = await browser.open("/inbox/history")
-        assert f"Saved plan: tidy, version {version[:12]}" in history.words and "Step 1 of 1" in history.words
+        assert f"Saved plan: {named}" in history.words and "Step 1 of 1" in history.words
 
 
 @requirement("inbox:lineage")
@@ -228,24 +354,13 @@ async def test_a_retry_and_the_execution_that_it_goes_on_from_lead_to_each_other
         first = await found.warden.execute_plan(plan(*steps), goal="Tidy up")
         mended.append(True)
         second = await found.warden.retry(first.thread_id)
-        page = await browser.open(f"/inbox/suspensions/{second.suspensions[0].suspension_id}")
+        page = await browser.open_question(second.suspensions[0])
         assert "Step 3 of 3 of Tidy up" in page.words
         assert f"execution {first.execution_id}; took over from there: a" in page.words
         assert f'href="/inbox/executions/{first.execution_id}"' in page.text
         earlier = await browser.open(f"/inbox/executions/{first.execution_id}")
-        others = earlier.words.partition("Other runs of this thread")[2]
-        assert "later" in others and f'href="/inbox/executions/{second.execution_id}"' in earlier.text
-        later = await browser.open(f"/inbox/executions/{second.execution_id}")
-        assert "took over from there: a" in later.words and f"execution {first.execution_id}" in later.words
-
-
-@requirement("inbox:lineage")
-async def test_a_rehearsal_says_that_it_is_one() -> None:
-    async with inbox() as found:
-        run = await found.warden.execute_plan(
-            plan(tool_step("wipe", "erase", {"ids": [1]})), options={"rehearse": True}
-        )
-        assert run.is_rehearsal is True
-        browser = await found.log_in()
-        shown = await browser.open(f"/inbox/executions/{run.execution_id}")
+        assert "later" in earlier.words.partition("Other runs of this thread")[2]
+        assert f'href="/inbox/executions/{second.execution_id}"' in earlier.text
+        rehearsed = await found.warden.execute_plan(plan(LOOP), options={"rehearse": True})
+        shown = await browser.open(f"/inbox/executions/{rehearsed.execution_id}")
         assert "Rehearsal" in shown.words and "nothing is done" in shown.words
