@@ -270,12 +270,3 @@ def test_a_passphrase_is_set_at_the_terminal_and_only_where_a_file_is_named(home
         assert terminal.finish() == code and "horse" not in terminal.text
         terminal.close()
     assert (home / "inbox.passphrase").read_text().startswith("scrypt:")
-
-
-def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
-    (tmp_path / "planwarden.toml").write_text(
-        '[approvals]\nopen_inbox = "never"\n[inbox]\npassphrase_file = "p"\nport = 9911\n'
-    )
-    settings = load_settings(home=tmp_path, environment={})
-    assert (settings.opens_inbox, settings.passphrase_file, settings.inbox_port) == (False, tmp_path / "p", 9911)
-    assert load_settings(home=tmp_path / "none", environment={}).opens_inbox

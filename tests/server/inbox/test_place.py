@@ -1,11 +1,13 @@
-"""One place for the inbox of a home: the same port, whichever of its processes serves there, and however that ends."""
+"""Where the inbox of a home is: one port at `localhost`, whichever process serves there, and however that ends."""
 
+import errno
 import logging
 import os
 import signal
 import socket
 import sys
-from contextlib import AsyncExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,20 @@ from msgspec.structs import replace
 from planwarden.server.inbox import place as place_module
 from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.inbox.sockets import open_sockets
+from planwarden.server.inbox.sockets import open_sockets, pair_socket
+from planwarden.server.signatures.signature import can_use_keys_of
+from planwarden.server.transports.http import serve_http
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Client, Settings, ok, requirement
+from tests.kit import Client, Settings, confirm, ok, plan, requirement
 from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
 from tests.support.forking.command import forked_command_line
 from tests.support.ports import take_port
 
 AGAIN_S = 0.05
+
+
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL and no SIGSTOP")
 
 
@@ -96,55 +102,34 @@ async def _wait_for_answer(person: Person, url: str) -> httpx2.Response:
 @pytest.mark.anyio
 @needs_signals
 @requirement("inbox:one-place")
-async def test_a_tab_goes_on_when_the_process_that_served_it_is_killed(home: Path) -> None:
+async def test_of_processes_that_start_at_once_one_serves_and_a_tab_goes_on_when_it_is_killed(home: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def ask(client: Client) -> None:
+        asked.append(await _ask(client))
+
     with anyio.fail_after(120):
-        async with Client(_server(home)) as first, Client(_server(home)) as second, Person() as person:
-            url: str = (await _ask(first))["howToAnswer"]["inboxUrl"]
-            inbox = url.rpartition("/suspensions")[0]
+        async with Client(_server(home)) as one, Client(_server(home)) as two, Person() as person:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, one)
+                tasks.start_soon(ask, two)
+            url, other = [question["howToAnswer"]["inboxUrl"] for question in asked]
+            [inbox] = {address.rpartition("/suspensions")[0] for address in (url, other)}
+            origin = inbox.removesuffix("/inbox")
+            health, led = [await person.client.get(f"{origin}{path}") for path in ("/healthz", "")]
+            assert (health.text, led.status_code, led.headers["location"]) == ("ok\n", 303, "/inbox")
             assert (await person.press(await _make_link(home, inbox), "/pair")).status == 303
-            open_tab = await person.open(url)
-            form = open_tab.form("/decision")
-            other = await _ask(second)
-            assert other["howToAnswer"]["inboxUrl"].startswith(f"{inbox}/suspensions/")
+            assert "2 waiting for a decision" in (await person.open(inbox)).said
+            form = (await person.open(url)).form("/decision")
             killed = _find_pid(home)
             os.kill(killed, signal.SIGKILL)
             again = read(await _wait_for_answer(person, url))
             assert again.status == 200 and _find_pid(home) != killed
             fields = {**{name: value[0] for name, value in form.fields.items()}, "decision": "reject"}
-            origin = inbox.removesuffix("/inbox")
             answer = await person.client.post(f"{origin}{form.action}", data=fields, headers={"origin": origin})
             assert answer.status_code == 303
             assert "rejected by ann" in (await person.open(url)).words
-            answered = await person.press(other["howToAnswer"]["inboxUrl"], "/decision", decision="approve")
-            assert answered.status == 303
-            assert (home / "ledger").read_text() == "erase [1, 2] none\n"
-
-
-@pytest.mark.slow
-@pytest.mark.anyio
-@requirement("inbox:one-place")
-async def test_of_processes_that_start_at_once_exactly_one_serves_and_all_lead_to_it(home: Path) -> None:
-    urls: list[str] = []
-
-    async def ask(client: Client) -> None:
-        urls.append((await _ask(client))["howToAnswer"]["inboxUrl"])
-
-    with anyio.fail_after(120):
-        async with AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(Client(_server(home))) for _ in range(4)]
-            person = await stack.enter_async_context(Person())
-            async with anyio.create_task_group() as tasks:
-                for client in clients:
-                    tasks.start_soon(ask, client)
-            [inbox] = {url.rpartition("/suspensions")[0] for url in urls}
-            assert len(set(urls)) == 4
-            origin = inbox.removesuffix("/inbox")
-            health = await person.client.get(f"{origin}/healthz")
-            assert (health.status_code, health.text) == (200, "ok\n")
-            led = await person.client.get(origin)
-            assert (led.status_code, led.headers["location"]) == (303, "/inbox")
-            assert (await person.press(await _make_link(home, inbox), "/pair")).status == 303
-            assert "4 waiting for a decision" in (await person.open(inbox)).said
+            assert (await person.press(other, "/decision", decision="approve")).status == 303
 
 
 @pytest.mark.slow
@@ -270,3 +255,97 @@ def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> 
     place = InboxPlace(Settings(home=tmp_path / "file" / "home"))
     assert place.take() is not None and place.url is not None
     place.leave()
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        assert error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+@requirement("signed:place")
+@needs_ipv6
+def test_a_free_port_is_taken_at_both_addresses_of_localhost(stack: ExitStack) -> None:
+    found = open_sockets()
+    stack.callback(found.close)
+    assert [listener.getsockname()[0] for listener in found.sockets] == ["127.0.0.1", "::1"]
+    assert found.origin == found.base_url == f"http://localhost:{found.port}"
+    for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server((host, found.port), family=family)
+    assert found.host_headers == tuple(f"{name}:{found.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+
+
+@requirement("signed:place")
+@needs_ipv6
+@pytest.mark.parametrize(("ours", "theirs"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+def test_where_somebody_else_has_the_other_address_the_name_is_not_used(
+    stack: ExitStack, ours: str, theirs: str
+) -> None:
+    families = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
+    port = take_port()
+    stack.enter_context(socket.create_server((theirs, port), family=families[theirs]))
+    found = pair_socket(socket.create_server((ours, port), family=families[ours]))
+    stack.callback(found.close)
+    assert not found.has_all_addresses and found.origin is None and len(found.sockets) == 1
+    assert found.base_url == f"http://127.0.0.1:{found.port}"
+
+
+@requirement("signed:place")
+@pytest.mark.parametrize(
+    ("origin", "host", "may"),
+    [
+        ("http://localhost:1", "localhost", True),
+        ("https://localhost:1", "localhost", True),
+        ("https://plan.example.com", "plan.example.com", True),
+        ("http://plan.example.com", "plan.example.com", False),
+        ("https://plan.example.com.evil.example", "plan.example.com", False),
+        ("http://127.0.0.1:1", "localhost", False),
+        ("nonsense", "localhost", False),
+    ],
+)
+def test_keys_of_a_host_are_used_on_its_secure_pages_only(origin: str, host: str, may: bool) -> None:
+    assert can_use_keys_of(origin, host) is may
+
+
+@pytest.mark.anyio
+@needs_ipv6
+@requirement("signed:place")
+async def test_over_http_the_inbox_is_not_at_localhost_if_somebody_else_has_half_of_it(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    port = take_port()
+    stack.enter_context(socket.create_server(("::1", port), family=socket.AF_INET6))
+    ready, addresses = anyio.Event(), list[str]()
+
+    def started(address: str) -> None:
+        addresses.append(address)
+        ready.set()
+
+    async def serve() -> None:
+        await serve_http(Settings(home=tmp_path), port=port, started=started)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks, httpx2.AsyncClient() as client:
+            tasks.start_soon(serve)
+            await ready.wait()
+            base = addresses[0].removesuffix("/mcp")
+            assert base.startswith("http://127.0.0.1:")
+            async with Client(addresses[0]) as assistant:
+                asked = await ok(assistant, "execute_plan", plan=plan(confirm("a")))
+            url: str = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
+            assert url.startswith(f"{base}/inbox/")
+            assert (await client.get(f"{base}/inbox/pair")).status_code == 200
+            tasks.cancel_scope.cancel()
