@@ -1,7 +1,7 @@
 """Saved plans on pages: what is listed, what a form starts, and that it starts once what the person saw, or nothing."""
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -13,10 +13,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core import events as ev
-from planwarden.agent.ports.store import StartedExecution
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
-from tests.kit import Ledger, ManualClock, MemoryStore, Settings, requirement
+from tests.kit import Ledger, ManualClock, MemoryStore, Settings, requirement, tool_step
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 
 pytestmark = pytest.mark.anyio
@@ -46,30 +45,15 @@ todoList:
 NOTE = "todoList: [{id: a, description: x, toolCalls: [{toolName: note, arguments: {text: %s}}]}]"
 
 
-class OvertakenStore(MemoryStore):
-    """Somebody does `at_second` when a key is looked up for the second time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at_second: Callable[[], object] | None = None
-        self._lookups = 0
-
-    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
-        self._lookups += self.at_second is not None
-        if self.at_second is not None and self._lookups == 2:
-            self.at_second()
-        return await super().find_start(principal, key)
-
-
 @asynccontextmanager
 async def opened(
-    home: Path, ledger: Ledger | None = None, *tools: object, store: MemoryStore | None = None, **files: str
+    home: Path, ledger: Ledger | None = None, *, store: MemoryStore | None = None, **files: str
 ) -> AsyncGenerator[tuple[Inbox, Browser]]:
     """An inbox on a home with these plans, and a browser that has logged in."""
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, **files}.items():
         write(home, name, text)
-    async with visit(ledger or Ledger(), tools=tools, store=store, settings=Settings(home=home)) as (found, browser):
+    async with visit(ledger or Ledger(), store=store, settings=Settings(home=home)) as (found, browser):
         yield found, browser
 
 
@@ -124,20 +108,17 @@ async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_
 
 FAULTS: tuple[tuple[dict[str, str], str, str], ...] = (
     ({}, "customer", "this field is required"),
-    ({"customer": "A"}, "customer", "shorter than 2"),
     ({"customer": "Ada", "times": "9"}, "times", "greater than the maximum of 3"),
     ({"customer": "Ada", "times": "many"}, "times", "write a number"),
-    ({"customer": "Ada", "times": ""}, "times", "this field is required"),
     ({"customer": "Ada", "tone": '"rude"'}, "tone", "choose an option"),
     ({"customer": "Ada", "tags": '["a", 1]'}, "tags", 'is not of type "string"'),
-    ({"customer": "Ada", "tags": '{"a": 1, "a": 2}'}, "tags", "duplicate key"),
 )
 
 
 @requirement("saved:faults")
 async def test_what_the_plan_does_not_take_is_shown_at_its_field_and_nothing_starts(tmp_path: Path) -> None:
     async with opened(tmp_path) as (found, browser):
-        for (inputs, name, said), press in product(FAULTS, ("start", "rehearse", "forecast")):
+        for (inputs, name, said), press in product(FAULTS, ("start", "forecast")):
             page = await browser.submit(await fill(browser, **inputs), press=press)
             hint = page.text.partition(f'id="{field(name)}-hint"')[2].partition("</p>")[0]
             assert page.status == 422 and said in hint.replace("&#34;", '"'), (hint, page.words)
@@ -210,40 +191,36 @@ async def test_an_old_form_says_that_it_has_started_a_run_and_offers_a_new_one(t
 
 @requirement("saved:as-shown")
 async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothing_starts(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as (found, browser):
+    async with opened(tmp_path) as (found, browser):
         form = await fill(browser, customer="Ada")
         write(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
         for press in ("start", "rehearse", "forecast"):
             page = await browser.submit(form, press=press)
             assert page.status == 409 and "changed since you looked" in page.words
-        assert await count_runs(found) == 0 and ledger.lines == []
         shown = page.form("/start")
         assert shown.fields[field("customer")] == ["Ada"]
+        write(tmp_path, "remind", "todoList: [")
+        broken = await browser.submit(form, press="start")
+        assert broken.status == 409 and "remind cannot be used" in broken.words
+        (tmp_path / "plans" / "remind.yaml").unlink()
+        assert (await browser.submit(form, press="start")).status == 404
+        assert await count_runs(found) == 0 and found.ledger.lines == []
+        write(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
         assert (await browser.submit(shown, press="start")).status == 303
 
 
-@requirement("saved:as-shown")
-async def test_a_file_that_changes_while_the_form_is_read_starts_nothing(tmp_path: Path) -> None:
-    ledger, store = Ledger(), OvertakenStore()
-    async with opened(tmp_path, ledger, store=store) as (found, browser):
-        form = await fill(browser, customer="Ada")
-        # The page looks its key up, then reads the file; the engine looks the key up again before it reads the file.
-        store.at_second = lambda: write(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
-        page = await browser.submit(form, press="start")
-        assert page.status == 409 and "nothing was started" in page.words
-        assert await count_runs(found) == 0 and ledger.lines == []
-
-
-@requirement("saved:as-shown")
-async def test_a_file_that_broke_or_went_away_says_so(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (found, browser):
-        form = await fill(browser, customer="Ada")
-        write(tmp_path, "remind", "todoList: [")
-        page = await browser.submit(form, press="start")
-        assert page.status == 409 and "remind cannot be used" in page.words
-        (tmp_path / "plans" / "remind.yaml").unlink()
-        assert (await browser.submit(form, press="start")).status == 404 and await count_runs(found) == 0
+SWEEP = """
+inputs: {properties: {ids: {type: array, default: []}}}
+todoList:
+  - id: each
+    description: Erase each of them
+    forEach: {$from: inputs, pointer: /ids}
+    toolCalls: [{toolName: erase, arguments: {ids: [{$from: item}]}}]
+  - id: more
+    description: Erase another one
+    when: {value: {$from: inputs, pointer: /ids}, matches: {minItems: 1}}
+    toolCalls: [{toolName: erase, arguments: {ids: [9]}}]
+"""
 
 
 @requirement("saved:forecast")
@@ -251,7 +228,7 @@ async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of
     asks = REMIND.replace("ids: [1, 2]", "ids: {$from: inputs, pointer: /ids}").replace(
         "properties:", "properties:\n    ids: {type: array}"
     )
-    async with opened(tmp_path, asks=asks) as (found, browser):
+    async with opened(tmp_path, asks=asks, sweep=SWEEP) as (found, browser):
         page = await browser.open("/inbox/saved/remind")
         assert "1 call will ask before it runs" in page.words
         assert "erase will ask a person, in the inbox or at a terminal: calls of this tool are dangerous" in page.words
@@ -261,29 +238,10 @@ async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of
         page = await browser.submit(form, press="forecast")
         assert page.status == 200 and "erase will ask a person" in page.words
         assert page.form("/start").fields[field("ids")] == ["[3]"] and await count_runs(found) == 0
-
-
-@requirement("saved:forecast")
-async def test_the_page_says_of_a_loop_that_it_will_ask_once_and_of_a_step_that_it_will_be_skipped(
-    tmp_path: Path,
-) -> None:
-    sweep = """
-    inputs: {properties: {ids: {type: array, default: []}}}
-    todoList:
-      - id: each
-        description: Erase each of them
-        forEach: {$from: inputs, pointer: /ids}
-        toolCalls: [{toolName: erase, arguments: {ids: [{$from: item}]}}]
-      - id: more
-        description: Erase another one
-        when: {value: {$from: inputs, pointer: /ids}, matches: {minItems: 1}}
-        toolCalls: [{toolName: erase, arguments: {ids: [9]}}]
-    """
-    async with opened(tmp_path, sweep=sweep) as (_, browser):
         page = await browser.open("/inbox/saved/sweep")
-    assert "1 loop will ask once for all rows." in page.words
-    assert "erase will ask, one question for all rows: a person, in the inbox or at a terminal" in page.words
-    assert "It will be skipped: its condition does not hold." in page.words
+        assert "1 loop will ask once for all rows." in page.words
+        assert "erase will ask, one question for all rows: a person, in the inbox or at a terminal" in page.words
+        assert "It will be skipped: its condition does not hold." in page.words
 
 
 async def test_a_plan_that_cannot_run_here_says_why_and_cannot_be_started(tmp_path: Path) -> None:
@@ -296,20 +254,6 @@ async def test_a_plan_that_cannot_run_here_says_why_and_cannot_be_started(tmp_pa
         form.fields["decision"] = ["start"]
         answer = await browser.send(form.action, form.fields)
         assert answer.status == 422 and "Nothing was started" in answer.words and await count_runs(found) == 0
-
-
-async def test_a_plan_that_wants_one_of_two_inputs_can_be_started_once_one_is_there(tmp_path: Path) -> None:
-    either = "{properties: {a: {type: string}, b: {type: string}}, anyOf: [{required: [a]}, {required: [b]}]}"
-    async with opened(tmp_path, either=f"description: |\n  One\n  of two\ninputs: {either}\n{NOTE % 'hi'}") as (
-        found,
-        browser,
-    ):
-        page = await browser.open("/inbox/saved/either")
-        assert "It depends on the inputs" in page.words and "One of two" in page.words
-        refused = await browser.submit(page.form("/start"), press="start")
-        assert refused.status == 422 and "nothing was started" in refused.words
-        run = await find_run(found, await browser.submit(await fill(browser, "either", b="x"), press="start"))
-        assert run.status == "completed"
 
 
 @requirement("saved:listed")
@@ -327,14 +271,13 @@ async def test_the_list_names_plans_with_origin_and_version_and_broken_files_wit
 
 
 @requirement("saved:listed", "inbox:paged")
-async def test_many_plans_are_shown_page_by_page_with_a_bounded_number_of_store_calls(tmp_path: Path) -> None:
+async def test_many_plans_are_shown_page_by_page(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, browser):
         for number in range(2 * PAGE_SIZE):
             write(tmp_path, f"plan{number:03}", NOTE % number)
-        first = await browser.open("/inbox/saved")
-        assert f"plan{PAGE_SIZE - 1:03}" in first.words and f"plan{PAGE_SIZE:03}" not in first.words
-        second = await browser.open(f"/inbox/saved?after=plan{PAGE_SIZE - 1:03}")
-        assert f"plan{PAGE_SIZE:03}" in second.words and "plan000" not in second.words
+        for after, shown, hidden in (("", 0, PAGE_SIZE), (f"?after=plan{PAGE_SIZE - 1:03}", PAGE_SIZE, 0)):
+            page = await browser.open(f"/inbox/saved{after}")
+            assert f"plan{shown:03}" in page.words and f"plan{hidden:03}" not in page.words
         assert "No more plans" in (await browser.open("/inbox/saved?after=zzz")).words
 
 
@@ -350,17 +293,9 @@ async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
                 nasty: {"type": "string", "title": nasty, "description": nasty * 20, "default": nasty},
                 "e": {"enum": [nasty, 1, {"a": nasty}]},
                 "__proto__": {"type": "string"},
-                **{f"n{number}": {"type": "string"} for number in range(90)},
             },
         },
-        "todoList": [
-            {
-                "id": f"step{number}",
-                "description": nasty,
-                "toolCalls": [{"toolName": "erase", "arguments": {"ids": [1]}}],
-            }
-            for number in range(50)
-        ],
+        "todoList": [tool_step("step", "erase", {"ids": [1]}, description=nasty)],
     }
     async with opened(tmp_path, broken=f"'{nasty}': [1]") as (found, browser):
         (tmp_path / "plans" / "nasty.json").write_text(json.dumps(plan))
@@ -376,21 +311,6 @@ async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
         run = await find_run(found, await browser.submit(form, press="start"))
         execution = await found.warden.service.engine.find(run.execution_id)
         assert execution.inputs[nasty] == nasty
-
-
-async def test_a_schema_that_takes_too_much_work_is_named_and_does_not_hold_the_page(tmp_path: Path) -> None:
-    deep: JsonValue = {"type": "string"}
-    for _ in range(8):
-        deep = {"type": "object", "properties": {"a": deep}}
-    async with opened(tmp_path) as (_, browser):
-        (tmp_path / "plans" / "deep.json").write_text(
-            json.dumps({"inputs": {"properties": {"d": deep}}, "todoList": [{"id": "a", "description": "x"}]})
-        )
-        value: JsonValue = "x"
-        for _ in range(300):
-            value = [value]
-        page = await browser.submit(await fill(browser, "deep", d=json.dumps(value)), press="start")
-        assert page.status == 422 and "nested" in page.words
 
 
 @requirement("saved:as-shown")
